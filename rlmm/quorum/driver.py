@@ -175,10 +175,7 @@ class QuorumDriver:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, read)
         except (OSError, CorruptData) as error:
-            if not is_damage(error):
-                raise
-            self.damaged(error)
-            raise RetryLater(str(self.failure)) from error
+            raise self.unread(error) from error
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """What another node knows. PeerFailedError: it did not say in time."""
@@ -354,6 +351,16 @@ class QuorumDriver:
             f"the disk has lost what was durable in the metadata log: {error}. Another node leads "
             "meanwhile. Check the disk, then restore this node's data directory from a "
             "backup, or format it anew and let it join"
+        )
+
+    def unread(self, error: OSError | CorruptData) -> RetryLater:
+        """What a reader of the log hears; damage ends this node first."""
+        if is_damage(error):
+            self.damaged(error)
+            return RetryLater(str(self.failure))
+        return RetryLater(
+            f"the metadata log could not be read: {error}. Check the disk and the limit of open "
+            "files; a read is repeated, a node that was starting has to be started again"
         )
 
     def _disk_failed(self, error: Exception) -> None:

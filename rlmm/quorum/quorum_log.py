@@ -37,7 +37,6 @@ from rlmm.metadata_log import (
 )
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.description import Surroundings, describe
-from rlmm.quorum.disk_reads import is_damage
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import open_replica
@@ -291,24 +290,14 @@ class QuorumLog:
         return await self._read_in(self._read_group, position, end)
 
     async def _read_in(self, call: Callable[..., T], *args: object) -> T:
-        """In the reader's thread; damage that it meets is this node's end.
-
-        CorruptData; RetryLater with what to do where the disk does not give the bytes.
-        """
+        """In the reader's thread; damage that it meets is this node's end."""
         try:
             return await self._in(self._reader, call, *args)
         except CorruptData as error:
-            if is_damage(error):
-                self.driver.damaged(error)
+            self.driver.damaged(error)
             raise
         except OSError as error:
-            if is_damage(error):
-                self.driver.damaged(error)
-                raise RetryLater(str(self.driver.failure)) from error
-            raise RetryLater(
-                f"the metadata log in {self._directory.directory} could not be read: {error}. "
-                "Check the disk and the limit of open files, then start the node again"
-            ) from error
+            raise self.driver.unread(error) from error
 
     def _read_group(self, position: int, end: int) -> CommittedGroup | None:
         batches = self._directory.read(position, end, bytes_max=self._limits.read_bytes_max)

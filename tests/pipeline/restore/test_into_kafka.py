@@ -269,7 +269,7 @@ def test_a_topic_is_made_so_that_nothing_restored_is_deleted(broker: KafkaBroker
     assert made is not None
     assert made.configs["compression.type"] == "zstd"
     check_target(made, 3, topic="made")
-    with pytest.raises(Conflict, match="Make it with 4"):
+    with pytest.raises(Conflict, match="create it with 4"):
         check_target(made, 4, topic="made")
     broker.alter_topic("made", {"retention.ms": "604800000"})
     altered = find_topic(address, "made")
