@@ -17,7 +17,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import Audit, KeepAudit, keep_no_audit, no_audit
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import Ambient, CopyLimits, Identity

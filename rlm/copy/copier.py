@@ -19,7 +19,7 @@ from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import Ambient, CopyLimits, Identity

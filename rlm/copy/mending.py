@@ -18,7 +18,7 @@ from kafka_client.replica_answers import Batches, OutOfRange
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.copy import head_hole
 from rlm.copy.held_batches import batches_from
 from rlm.copy.replica_batches import Taken, as_runs, take_batches

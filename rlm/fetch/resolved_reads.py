@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.data_plane.read_request import (
     HeldRead,
     IndexRequest,

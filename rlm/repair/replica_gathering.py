@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_client.replica_answers import OutOfRange
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.copy.mending import NO_BROKER, ReplicasPort
 from rlm.copy.replica_batches import take_batches
 from rlm.data_plane.repair_jobs import GatherJob, GatherResult, LocalLog, LocalSource

@@ -23,7 +23,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import Audit, AuditAction, AuditLine
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import SegmentRepaired
 from rlm.copy.copier import AttemptFailed, Copied, CopyOrder
 from rlm.copy.copy_slots import Backlog

@@ -14,7 +14,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.ports import PoolPort
+from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import CopyLimits, Identity

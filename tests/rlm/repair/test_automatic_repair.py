@@ -12,7 +12,6 @@ from kafka_formats.errors import CorruptData
 from rlm.node_files.kill_switches import Switch
 from rlm.repair.repair_looks import LOOK_AGAIN_MAX_S
 from rlm.repair.repair_run import Outcome
-from tests.rlm.held_segments import four_segments
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import new_world
 from tests.rlm.repairing import (
@@ -25,11 +24,6 @@ from tests.rlm.repairing import (
     whole,
 )
 from tests.rlm.virtual_time import run_virtually
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    return four_segments(tmp_path)
 
 
 def test_what_a_reader_met_is_told_and_mended_by_itself_where_that_is_asked_for(

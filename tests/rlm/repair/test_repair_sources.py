@@ -22,7 +22,7 @@ from rlm.repair.repair_run import Outcome
 from rlmm.segment import RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectVersion
-from tests.rlm.held_segments import ROOM, four_segments, retention
+from tests.rlm.held_segments import ROOM, retention
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, Steps, new_world
 from tests.rlm.repairing import (
@@ -38,11 +38,6 @@ from tests.rlm.repairing import (
 )
 from tests.rlm.replicas import Cluster, cluster
 from tests.rlm.virtual_time import run_virtually
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    return four_segments(tmp_path)
 
 
 def test_segments_that_begin_and_end_elsewhere_have_the_same_batches(

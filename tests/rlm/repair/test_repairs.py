@@ -19,7 +19,6 @@ from rlm.repair.segment_repair import SegmentRepairs
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.records import PartitionClaim, PartitionModeChange, TopicPolicyChange
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
-from tests.rlm.held_segments import four_segments
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, new_world
 from tests.rlm.planner_facts import epochs, uuid
@@ -38,11 +37,6 @@ from tests.rlm.repairing import (
     whole,
 )
 from tests.rlm.virtual_time import run_virtually
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    return four_segments(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", ["log", "indexes", "manifest"])
