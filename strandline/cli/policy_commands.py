@@ -76,11 +76,17 @@ def policy_set_command(
         str | None,
         typer.Option(help="Keep so much of each partition: `100GiB`, or `unlimited`."),
     ] = None,
-    copying: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
-    deleting: Annotated[SwitchChoice | None, typer.Option(help="Of this topic.")] = None,
+    copying: Annotated[
+        SwitchChoice | None, typer.Option(help="Copy its segments, or pause that.")
+    ] = None,
+    deleting: Annotated[
+        SwitchChoice | None, typer.Option(help="Delete its segments, or pause that.")
+    ] = None,
     delete_records: Annotated[
         FollowChoice | None,
-        typer.Option(help="Whether what it takes on the broker goes from the tier as well."),
+        typer.Option(
+            help="Whether records that DeleteRecords takes on the broker leave the tier, too."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
