@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +125,11 @@ class LogDirectory:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
+        return self.bytes_from(0)
+
+    def bytes_from(self, offset: int) -> int:
+        """Of the segments that have something at or above `offset`."""
+        return sum(each.size_bytes for each in self._segments if each.end_offset > offset)
 
     def snapshots(self) -> tuple[SnapshotId, ...]:
         """Complete snapshots on disk, oldest first."""
@@ -400,15 +404,16 @@ class LogDirectory:
                 )
                 self._store_epochs()
 
-    def remove_old_snapshots(self, *, keep: int) -> None:
-        """Delete all but the newest `keep` snapshots (at least one always stays), and the bootstrap
-        one, which names the first voters: a data directory does not open without it.
+    def remove_old_snapshots(self, *, keep: int, held: Collection[SnapshotId] = ()) -> None:
+        """Delete all but the newest `keep` snapshots (at least one always stays), those `held`, and
+        the bootstrap one, which names the first voters: a data directory does not open without it.
 
         Not synced: one that comes back after a crash is removed with the next snapshot.
         """
         taken = [snapshot for snapshot in self.snapshots() if snapshot.end_offset > 0]
         for snapshot in taken[: -max(keep, 1)]:
-            self._disk.remove(self.directory / snapshot_file_name(snapshot))
+            if snapshot not in held:
+                self._disk.remove(self.directory / snapshot_file_name(snapshot))
 
     def snapshot_path(self, snapshot: SnapshotId) -> Path:
         return self.directory / snapshot_file_name(snapshot)

@@ -40,11 +40,12 @@ from rlmm.quorum.description import Surroundings, describe
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import open_replica
+from rlmm.quorum.log_cut import cut_log, tell_of_cut
 from rlmm.quorum.network_ports import Peers
 from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import ProposalQueue
-from rlmm.quorum.troubles import OLD_SNAPSHOTS, SNAPSHOT, QuorumTroubles
+from rlmm.quorum.troubles import SNAPSHOT, QuorumTroubles
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
 from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
@@ -358,41 +359,22 @@ class QuorumLog:
         await self._cut()
 
     async def _cut(self) -> None:
-        """Cut the log up to what both a snapshot and the flushed view hold, no further."""
+        """Cut the log up to what both a snapshot and the flushed view hold, no further, and nothing
+        that replicas which download a snapshot still need.
+        """
         newest = self.latest_snapshot()
         if newest is None:
             return
         up_to = min(newest.end_offset, self._may_truncate_to)
-        before = set(self._directory.snapshots())
-
-        def cut() -> tuple[int, set[SnapshotId], OSError | None]:
-            failure = None
-            self._directory.cut_start(up_to, keep_bytes=self._limits.retain_bytes_max)
-            try:
-                self._directory.remove_old_snapshots(keep=self._limits.snapshots_kept)
-            except OSError as error:
-                failure = error  # the log start has moved all the same, which the core has to hear
-            return self._directory.log_start_offset, set(self._directory.snapshots()), failure
-
+        wanted = tuple(SnapshotId(*each) for each in self._core.snapshots_wanted())
         # What the core hears is how the cut left the log: behind it, in the same thread, a snapshot
         # may replace the log before anybody hears of that.
-        log_start, left, failure = await self._in(self._writer, cut)
-        self._tell_of_old_snapshots(failure)
-        self.driver.feed(LogStartAdvanced(log_start))
-        gone = before - left
-        if gone:
-            ids = tuple(sorted(CoreSnapshotId(each.end_offset, each.epoch) for each in gone))
+        done = await self._in(self._writer, cut_log, self._directory, up_to, wanted, self._limits)
+        tell_of_cut(self.driver.troubles, self._directory, done)
+        self.driver.feed(LogStartAdvanced(done.log_start_offset))
+        if done.removed:
+            ids = tuple(CoreSnapshotId(each.end_offset, each.epoch) for each in done.removed)
             self.driver.feed(SnapshotsDeleted(ids))
-
-    def _tell_of_old_snapshots(self, failure: OSError | None) -> None:
-        if failure is None:
-            self.driver.troubles.over(OLD_SNAPSHOTS)
-            return
-        self.driver.troubles.began(
-            OLD_SNAPSHOTS,
-            f"old snapshots could not be removed, and stay until the next one is taken: {failure}. "
-            f"Look at the rights and the disk of {self._directory.directory}",
-        )
 
     def allow_truncation_to(self, offset: int) -> None:
         self._may_truncate_to = max(self._may_truncate_to, offset)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 CLIENTS = "clients"
 """Clients that do not log in ask for more than their share."""
+DOWNLOADS = "downloads"
+"""A replica downloads a snapshot too slowly for it to stay."""
 OLD_SNAPSHOTS = "old_snapshots"
 """They could not be removed."""
 SNAPSHOT = "snapshot"

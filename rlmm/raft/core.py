@@ -166,6 +166,10 @@ class RaftCore:
         """Why no snapshot with this id may be taken; None if it may."""
         return snapshots.refusal(self.replica, snapshot)
 
+    def snapshots_wanted(self) -> tuple[SnapshotId, ...]:
+        """Those that a replica needs, and the log behind them, oldest first."""
+        return snapshots.wanted(self.replica)
+
     def describe(self) -> DescribeQuorumResponse:
         """What DescribeQuorum is answered; only the leader knows the other replicas."""
         return progress.describe(self.replica)

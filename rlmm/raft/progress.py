@@ -47,6 +47,8 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
         progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
     progress.leader_end_at_last_fetch = leader_end
     progress.end_offset = end_offset
+    if end_offset >= r.high_watermark:
+        progress.snapshot = None  # no snapshot yet ends above: what a cut takes it does not need
 
 
 def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> bool:

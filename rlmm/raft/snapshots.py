@@ -70,6 +70,17 @@ def log_start_advanced(r: Replica, event: LogStartAdvanced) -> None:
     log.start_offset = start
 
 
+def wanted(r: Replica) -> tuple[SnapshotId, ...]:
+    """Those that a replica downloads from this leader, or whose following log it still fetches,
+    oldest first. One that has not fetched for `download_forgotten_ms` wants nothing any more.
+    """
+    if not isinstance(r.state, Leader):
+        return ()
+    since = r.now - r.settings.download_forgotten_ms
+    recent = {each.snapshot for each in r.state.progress.values() if each.last_fetch_ms >= since}
+    return tuple(sorted(snapshot for snapshot in r.log.snapshots if snapshot in recent))
+
+
 def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> None:
     """A piece of a snapshot. It shows that the replica lives, and acknowledges nothing."""
     error = leader_only(r, request.replica.node_id, request.epoch)
@@ -90,6 +101,7 @@ def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> N
     known = progress.of(r, state, request.replica)
     if known is not None:
         progress.fetched(r, known)
+        known.snapshot = request.snapshot
     bytes_max = min(request.bytes_max, r.settings.fetch_snapshot_bytes_max)
     response = FetchSnapshotResponse(
         Error.NONE,

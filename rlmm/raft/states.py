@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rlmm.raft.actions import Role
-from rlmm.raft.messages import NO_OFFSET, FetchRequest, ReplicaKey, Voter, VoteResponse
+from rlmm.raft.messages import (
+    NO_OFFSET,
+    FetchRequest,
+    ReplicaKey,
+    SnapshotId,
+    Voter,
+    VoteResponse,
+)
 from rlmm.raft.timers import NEVER_MS
 
 
@@ -65,7 +72,7 @@ class Candidate:
 class Progress:
     """A replica as its leader sees it. `end_offset` is what it acknowledged in this epoch. While it
     does not `count`, `first_seen_end` is where the leader's log ended at the first such fetch of
-    this `incarnation`.
+    this `incarnation`. `snapshot`: the one it last asked a piece of, until it has caught up.
     """
 
     end_offset: int = NO_OFFSET
@@ -77,6 +84,7 @@ class Progress:
     counts: bool = True
     incarnation: int = -1
     first_seen_end: int = NO_OFFSET
+    snapshot: SnapshotId | None = None
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ class RaftSettings:
 
     `commit_news_wait_max_ms`: how long a follower's fetch that could be told of a commit, and of
     nothing else, waits for records that go with it (`parked_fetches.py`).
+    `download_forgotten_ms`: how long a snapshot stays wanted after the last fetch of the replica
+    that downloads it (`snapshots.py`).
     """
 
     election_timeout_ms: int = 1000
@@ -35,6 +37,7 @@ class RaftSettings:
     waiters_max: int = 100_000
     observers_max: int = 1000
     observer_forgotten_ms: int = 300_000
+    download_forgotten_ms: int = 60_000
     caught_up_within_ms: int = 10_000
     transfer_timeout_ms: int = 2000
     shutdown_timeout_ms: int = 1000

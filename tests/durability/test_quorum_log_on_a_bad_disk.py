@@ -159,7 +159,9 @@ async def quorum_sync_sites() -> list[str]:
     disk = WatchedDisk()
     for life in range(2):
         await live(disk, Told(), life=life)
-    return sorted(site for site in disk.sync_sites if site.startswith(("disk_queue", "quorum_log")))
+    return sorted(
+        site for site in disk.sync_sites if site.startswith(("disk_queue", "log_cut", "quorum_log"))
+    )
 
 
 NEEDLESS = {

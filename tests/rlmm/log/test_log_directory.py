@@ -147,6 +147,8 @@ def test_old_snapshots_go_and_the_bootstrap_one_stays() -> None:
     ids = [SnapshotId(0, 0), SnapshotId(3, 1), SnapshotId(5, 1), SnapshotId(8, 2)]
     for snapshot in ids:
         SnapshotWriter(disk, PARTITION, snapshot, last_contained_timestamp_ms=5, voters=()).finish()
+    log.remove_old_snapshots(keep=2, held=(ids[1],))
+    assert log.snapshots() == tuple(ids)
     log.remove_old_snapshots(keep=2)
     assert log.snapshots() == (ids[0], *ids[2:])
     log.remove_old_snapshots(keep=0)

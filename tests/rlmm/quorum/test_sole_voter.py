@@ -388,8 +388,8 @@ async def test_the_core_hears_of_a_cut_although_old_snapshots_stay(
     for _ in range(20):
         await log.propose(data(bytes(100)), deadline_s=5)
 
-    def fails(_: LogDirectory, *, keep: int) -> None:
-        raise OSError(5, f"Input/output error, and {keep} stay")
+    def fails(_: LogDirectory, *, keep: int, held: tuple[SnapshotId, ...]) -> None:
+        raise OSError(5, f"Input/output error, and {keep} stay, and {held}")
 
     monkeypatch.setattr(LogDirectory, "remove_old_snapshots", fails)
     sink = await log.begin_snapshot(SnapshotId(20, 1), last_contained_timestamp_ms=9)

@@ -120,6 +120,45 @@ def test_fetching_a_snapshot_shows_that_a_voter_lives() -> None:
     assert story.role(1) is Role.LEADER
 
 
+# ---- who needs one
+
+
+def test_a_snapshot_is_wanted_until_its_replica_has_caught_up() -> None:
+    story = leading_with_records()
+    core = story.cores[1]
+    story.feed(1, SnapshotTaken(S5, 100))
+    assert core.snapshots_wanted() == ()
+    story.request(1, FetchSnapshotRequest(key(9), 1, S5, 0, 30))
+    story.request(1, FetchSnapshotRequest(key(8), 1, SnapshotId(6, 1), 0, 30))
+    assert core.snapshots_wanted() == (S5,)
+    story.request(1, FetchRequest(key(9), 1, 5, 1, 0, 1 << 20))
+    assert core.snapshots_wanted() == (S5,), "it fetches the log behind it"
+    story.request(1, FetchRequest(key(9), 1, 9, 1, 0, 1 << 20))
+    assert core.snapshots_wanted() == ()
+
+
+def test_a_snapshot_is_wanted_no_more_once_its_replica_is_gone_or_takes_another() -> None:
+    story = leading_with_records()
+    core, s8 = story.cores[1], SnapshotId(8, 1)
+    story.feed(1, SnapshotTaken(S5, 100))
+    story.feed(1, SnapshotTaken(s8, 100))
+    story.request(1, FetchSnapshotRequest(key(9), 1, S5, 0, 30))
+    story.request(1, FetchSnapshotRequest(key(8), 1, s8, 0, 30))
+    assert core.snapshots_wanted() == (S5, s8)
+    story.request(1, FetchSnapshotRequest(key(8), 1, S5, 0, 30))
+    assert core.snapshots_wanted() == (S5,)
+    story.feed(1, SnapshotsDeleted((S5,)))
+    assert core.snapshots_wanted() == ()
+    story.request(1, FetchSnapshotRequest(key(8), 1, s8, 0, 30))
+    for _ in range(SETTINGS.download_forgotten_ms // 500):
+        story.tick(1, 500)
+        story.request(1, FetchSnapshotRequest(key(2), 1, S5, 0, 30))
+        story.request(1, FetchRequest(key(2), 1, 9, 1, 0, 1 << 20))
+    assert core.snapshots_wanted() == (s8,)
+    story.tick(1, 1)
+    assert core.snapshots_wanted() == ()
+
+
 # ---- downloading
 
 S50 = SnapshotId(50, 4)

@@ -1,0 +1,102 @@
+"""What goes of snapshots and log once a new snapshot is complete.
+
+The snapshot that a replica downloads stays, and the log from its end. Without the file the replica
+would begin anew with each new snapshot, without the log it would need the newest as soon as it has
+its own: for ever, where a download takes as long as the time between two snapshots. Both have
+bounds (`LogLimits`): a replica that never gets to the end must not fill this node's disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlmm.log.log_directory import LogDirectory
+from rlmm.log.log_limits import LogLimits
+from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.troubles import DOWNLOADS, OLD_SNAPSHOTS, QuorumTroubles
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogCutDone:
+    """How a cut left the log. `interrupted`: removed although somebody downloads them. `failure`:
+    why old snapshots stayed.
+    """
+
+    log_start_offset: int
+    removed: tuple[SnapshotId, ...]
+    interrupted: tuple[SnapshotId, ...]
+    failure: OSError | None
+
+
+def held(
+    taken: Sequence[SnapshotId],
+    wanted: Sequence[SnapshotId],
+    *,
+    log_bytes_from: Callable[[int], int],
+    limits: LogLimits,
+) -> tuple[SnapshotId, ...]:
+    """Those of `wanted` that stay, and with them the log from their ends. Both are sorted.
+
+    The oldest go first: they are the nearest to their download's end. One whose log has grown too
+    large makes room for others: its replica is slower than this log grows.
+    """
+    newest = taken[-max(limits.snapshots_kept, 1) :]
+    found: list[SnapshotId] = []
+    beside = 0
+    for snapshot in wanted:
+        if log_bytes_from(snapshot.end_offset) > limits.download_log_bytes_max:
+            continue
+        if snapshot not in newest:
+            if snapshot not in taken or beside == limits.downloads_held_max:
+                continue
+            beside += 1
+        found.append(snapshot)
+    return tuple(found)
+
+
+def cut_log(
+    directory: LogDirectory, up_to: int, wanted: Sequence[SnapshotId], limits: LogLimits
+) -> LogCutDone:
+    """Cut the log below `up_to`, which a snapshot and the flushed view hold, and remove old
+    snapshots; what is `wanted` stays within bounds. In the writer's thread. RetryLater: the log
+    stopped.
+    """
+    before = directory.snapshots()
+    stay = held(before, wanted, log_bytes_from=directory.bytes_from, limits=limits)
+    up_to = min((up_to, *(snapshot.end_offset for snapshot in stay)))
+    directory.cut_start(up_to, keep_bytes=limits.retain_bytes_max)
+    failure = None
+    try:
+        directory.remove_old_snapshots(keep=limits.snapshots_kept, held=stay)
+    except OSError as error:
+        failure = error  # the log start has moved all the same, which the core has to hear
+    left = directory.snapshots()
+    removed = tuple(snapshot for snapshot in before if snapshot not in left)
+    interrupted = tuple(snapshot for snapshot in removed if snapshot in wanted)
+    return LogCutDone(directory.log_start_offset, removed, interrupted, failure)
+
+
+def tell_of_cut(troubles: QuorumTroubles, directory: LogDirectory, done: LogCutDone) -> None:
+    """What did not go as it should stands in the status; on the event loop."""
+    if done.interrupted:
+        ends = ", ".join(str(snapshot.end_offset) for snapshot in done.interrupted)
+        text = (
+            f"a replica is too slow for the snapshot that it downloads (up to offset {ends}): that "
+            "is removed, since the log behind it grew too large or others are downloaded, and the "
+            "replica begins anew. Look at its network and disk; `strandline quorum describe` says "
+            "which one lags"
+        )
+        log.warning("%s", text)
+        troubles.repeated(DOWNLOADS, text)
+    if done.failure is None:
+        troubles.over(OLD_SNAPSHOTS)
+        return
+    troubles.began(
+        OLD_SNAPSHOTS,
+        "old snapshots could not be removed, and stay until the next one is taken: "
+        f"{done.failure}. Look at the rights and the disk of {directory.directory}",
+    )
