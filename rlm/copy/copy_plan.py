@@ -15,6 +15,7 @@ from typing import Protocol
 from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range, epoch_for_offset
 from rlm.control.backoff import NO_BACK_OFF, BackOff, FailureKind
 from rlm.control.why_not import Wait, WhyNot
+from rlm.local_log.gap_rule import Offsets
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import PartitionState
 from rlmm.segment import OFFSET_MAX
@@ -47,11 +48,12 @@ class Segment(Protocol):
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
     """Everything the decision depends on. The first `held` of `segments`, which ascend, are held
-    from local retention and may leave gaps; the others are the broker's own.
+    from local retention and may leave gaps, or overlap each other and what follows; the others are
+    the broker's own.
 
     `local_log_start_offset` is the larger of the broker's log start and the first segment's base.
-    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are base offsets
-    of segments already copied, or tried, for the sake of a lost range under this claim.
+    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are the
+    ranges of segments already copied, or tried, for the sake of a lost range under this claim.
     `paused` and `clock_trouble` are sentences, None when all is well. `log_start_said` is the log
     start by the broker's own word or its checkpoint, whichever is larger. `files_wanted_from`: from
     there on the log should have files, by the same, and without a broker by its first epoch too.
@@ -64,7 +66,7 @@ class PlanFacts:
     state: PartitionState
     now_ms: int
     back_off: BackOff = NO_BACK_OFF
-    fills_tried: frozenset[int] = frozenset()
+    fills_tried: frozenset[Offsets] = frozenset()
     held: int = 0
     paused: str | None = None
     clock_trouble: str | None = None
@@ -88,6 +90,11 @@ class CopySegment:
     def end_offset(self) -> int:
         """The last offset of the range, inclusive."""
         return self.next_base_offset - 1
+
+    @property
+    def offsets(self) -> Offsets:
+        """Tells it from others with its base: borders move when a replica is fetched again."""
+        return self.base_offset, self.end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +191,16 @@ def _first_log_start(facts: PlanFacts) -> Step:
 
 def _history_start(facts: PlanFacts) -> int:
     """Where the history on this machine begins: held segments of the lineage that join the live log
-    without a gap come before it.
+    without a gap come before it, also those that overlap.
 
     A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
     What the claim did not know of is not surely of this history, and could never be copied.
     """
     offset = facts.local_log_start_offset
+    if offset > facts.segments[facts.held].base_offset:
+        return offset
     for segment in reversed(facts.segments[: facts.held]):
-        if segment.next_base_offset != offset:
+        if segment.next_base_offset is None or segment.next_base_offset < offset:
             break
         first = _first_known(facts, segment)
         if epoch_for_offset(facts.state.lineage, first) is None:
@@ -302,7 +311,7 @@ def _sealed(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
     base, end = segment.base_offset, segment.next_base_offset
-    if end is None or end > facts.last_stable_offset or base in facts.fills_tried:
+    if end is None or end > facts.last_stable_offset or (base, end - 1) in facts.fills_tried:
         return False
     first = _first_known(facts, segment)
     overlaps = any(

@@ -390,10 +390,10 @@ class PartitionDriver:
         if self.run_log is not None:
             self.run_log.copied.append(outcome)
         if step.fills_lost_range and order.damage is None:
-            work.filled(step.base_offset)
+            work.filled(step.offsets)
         if order.damage is not None and order.offsets[1] == step.end_offset:
             # What was lost of it is not looked for in the same files again.
-            work.filled(step.base_offset)
+            work.filled(step.offsets)
             await asyncio.to_thread(self.mender.forget, work.partition)
 
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
@@ -406,9 +406,9 @@ class PartitionDriver:
         if damage.is_sound:  # its batches are all right, something beside them is not
             await asyncio.to_thread(self.mender.forget, work.partition)
             if step.fills_lost_range:
-                work.filled(step.base_offset)  # under this claim it is not tried again
+                work.filled(step.offsets)  # under this claim it is not tried again
         elif step.fills_lost_range and order.damage is None:
-            work.fills_failed.pop(step.base_offset, None)  # what is good of it is copied at once
+            work.fills_failed.pop(step.offsets, None)  # what is good of it is copied at once
         elif order.damage is None and (not damage.missing or damage.gone):
             work.back_off = NO_BACK_OFF
 
@@ -432,7 +432,7 @@ class PartitionDriver:
             fill = next_fill(damage, state.next_offset, state.lost_ranges, order.first_known_offset)
             if fill is not None:
                 return replace(order, damage=damage, stretch=fill)
-            work.filled(step.base_offset)  # the lost range is what it lacks
+            work.filled(step.offsets)  # the lost range is what it lacks
             if step.end_offset < state.next_offset:  # else the rest of it is copied next
                 await asyncio.to_thread(self.mender.forget, work.partition)
             return None
@@ -478,9 +478,9 @@ class PartitionDriver:
         work.failed(error_kind(error), text, self.ambient.now_ms())
         if step.fills_lost_range:
             # What fills a lost range backs off by itself and keeps no later segment waiting.
-            before = work.fills_failed.get(step.base_offset, NO_BACK_OFF)
+            before = work.fills_failed.get(step.offsets, NO_BACK_OFF)
             backed_off = self._backed_off(before, error, text)
-            work.fills_failed[step.base_offset] = backed_off
+            work.fills_failed[step.offsets] = backed_off
         else:
             backed_off = work.back_off = self._backed_off(work.back_off, error, text)
         if self.run_log is not None:

@@ -30,6 +30,7 @@ from rlm.leadership.leadership import (
     NotLeading,
     RefusedClaim,
 )
+from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
@@ -54,7 +55,7 @@ class PartitionWork:
     `found_epochs` what its batches told where the broker's checkpoint was lost,
     `log_start_heard` the highest log start that the broker named when it was asked.
     `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
-    `fills_failed` are base offsets of segments that were to fill a lost range.
+    `fills_done` and `fills_failed` are ranges of segments that were to fill a lost range.
     """
 
     partition: TopicIdPartition
@@ -72,8 +73,8 @@ class PartitionWork:
     lineage: Epochs = ()
     log_start_heard: int = 0
     found_epochs: FoundEpochs | None = None
-    fills_done: frozenset[int] = frozenset()
-    fills_failed: dict[int, BackOff] = field(default_factory=dict)
+    fills_done: frozenset[Offsets] = frozenset()
+    fills_failed: dict[Offsets, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
     last_error: LastError | None = None
     copying: CopyUnderWay | None = None
@@ -180,14 +181,14 @@ class PartitionWork:
                 return segment
         return None
 
-    def filled(self, base_offset: int) -> None:
+    def filled(self, offsets: Offsets) -> None:
         """What the segment has for lost ranges is in the tier, or can't be under this claim."""
-        self.fills_done |= {base_offset}
-        self.fills_failed.pop(base_offset, None)
+        self.fills_done |= {offsets}
+        self.fills_failed.pop(offsets, None)
 
-    def fills_not_now(self, now_ms: int) -> frozenset[int]:
+    def fills_not_now(self, now_ms: int) -> frozenset[Offsets]:
         """Segments that fill a lost range and are not to be tried at this time."""
-        waiting = (base for base, failed in self.fills_failed.items() if failed.waits_at(now_ms))
+        waiting = (each for each, failed in self.fills_failed.items() if failed.waits_at(now_ms))
         return self.fills_done | frozenset(waiting)
 
     def failed(self, kind: str, text: str, now_ms: int) -> None:

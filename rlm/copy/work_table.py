@@ -135,8 +135,8 @@ class WorkTable:
         work.left_out = found.left_out
         work.unusable = None
         bases = {segment.base_offset for segment in found.local.segments}
-        for base in work.fills_failed.keys() - bases:
-            del work.fills_failed[base]
+        for offsets in [each for each in work.fills_failed if each[0] not in bases]:
+            del work.fills_failed[offsets]
         if isinstance(work.word, NoAnswer):
             return False
         before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)

@@ -15,6 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.log_dir import LocalSegment
 from rlmm.lineage import filtered, within_lineage
 from rlmm.partition_state import LostOffsets
+from rlmm.segment import OFFSET_MAX
 
 
 class Release(StrEnum):
@@ -146,15 +147,22 @@ def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
     """
     if not facts.segments or not facts.checkpoint:
         return False
-    first, reached = facts.checkpoint[0], facts.segments[-1].base_offset
+    return _differs(unit, facts.checkpoint, facts.segments[-1].base_offset)
+
+
+def _differs(unit: Unit, above: Epochs, reached: int) -> bool:
+    """Whether a log that has the epochs `above` up to `reached` has others at offsets of the unit,
+    or a lower one behind it.
+    """
+    first = above[0]
     if unit.next_base_offset <= min(reached, first.start_offset):
         return unit.leader_epochs[-1].epoch > first.epoch
-    end = min(unit.next_base_offset, reached)
-    borders = (entry.start_offset for entry in (*unit.leader_epochs, *facts.checkpoint))
+    start = max(unit.first_known_offset, first.start_offset)
+    borders = (entry.start_offset for entry in (*unit.leader_epochs, *above))
     return any(
-        epoch_for_offset(unit.leader_epochs, offset) != epoch_for_offset(facts.checkpoint, offset)
-        for offset in (*borders, unit.first_known_offset)
-        if max(unit.first_known_offset, first.start_offset) <= offset < end
+        epoch_for_offset(unit.leader_epochs, offset) != epoch_for_offset(above, offset)
+        for offset in (*borders, start)
+        if start <= offset < min(unit.next_base_offset, reached)
     )
 
 
@@ -164,21 +172,29 @@ def usable(
     checkpoint: Epochs,
     lineage: Epochs,
 ) -> tuple[Unit, ...]:
-    """Units that begin below the live log and fit to it, ascending: they may be copied.
+    """Units that begin below the live log and fit to it, bases and ends ascending: they may be
+    copied. They may overlap each other and the live log: a replica that was fetched again, as for
+    another log directory, has its segments' borders elsewhere. One inside another one is left out.
 
     `lineage` is the recorded one; empty: nothing is recorded. What does not lie in it hides
     nothing that does: of two that contradict each other one was cut off.
     """
     if not segments or not checkpoint:
         return ()
-    epoch = checkpoint[0].epoch
+    base, above = segments[0].base_offset, checkpoint
     found: list[Unit] = []
-    units = [each for each in units if not lineage or _is_within(each, lineage)]
-    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
-        if unit.base_offset < segments[0].base_offset and unit.leader_epochs[-1].epoch <= epoch:
+    for unit in _from_the_top(each for each in units if not lineage or _is_within(each, lineage)):
+        # None that was taken ends below this one, so the lowest of them has all that this one
+        # shares with any.
+        if unit.base_offset < base and not _differs(unit, above, OFFSET_MAX):
             found.append(unit)
-            epoch = unit.leader_epochs[0].epoch
+            base, above = unit.base_offset, unit.leader_epochs
     return tuple(reversed(found))
+
+
+def _from_the_top(units: Iterable[Unit]) -> list[Unit]:
+    """Ends descend; of two with one end first the one that has more."""
+    return sorted(units, key=lambda each: (-each.next_base_offset, each.base_offset))
 
 
 def _is_within(unit: Unit, lineage: Epochs) -> bool:
@@ -203,25 +219,33 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
 
 
 def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
-    """The units that end at `offset`, where the log has `epoch`, and surely are of its history, as
-    far down as there is no gap: those that were followed by that epoch or end in it. An epoch has
-    one leader, whose log of that epoch and everything below all replicas share.
+    """The units that reach `offset`, where the log has `epoch`, and surely are of its history, as
+    far down as there is no gap: those that have that epoch there, or end there and were followed by
+    it or end in it. An epoch has one leader, whose log of that epoch and everything below all
+    replicas share.
 
     That it was seen in the live log says nothing by itself: between two looks that may be cut off
     as a whole and begin anew, with other epochs, where the unit happens to end. Behind a gap nobody
     knows what the log had there. What DeleteRecords took before it was held is such a gap.
     """
     found: list[Unit] = []
-    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
-        if unit.next_base_offset != offset:
-            continue
-        if epoch not in (unit.followed_by, unit.leader_epochs[-1].epoch):
-            continue  # of another history, and hides nothing of this one
+    for unit in _from_the_top(units):
+        if unit.next_base_offset < offset or epoch is None:
+            break
+        if unit.first_known_offset >= offset or epoch not in _epochs_at(unit, offset):
+            continue  # it has nothing more, or is of another history and hides nothing of this one
         found.append(unit)
         if unit.first_known_offset > unit.base_offset:
             break
         offset, epoch = unit.base_offset, unit.leader_epochs[0].epoch
     return tuple(reversed(found))
+
+
+def _epochs_at(unit: Unit, offset: int) -> tuple[int | None, ...]:
+    """Each of them proves that a log which has it at `offset` has the unit's history below."""
+    if offset < unit.next_base_offset:
+        return (epoch_for_offset(unit.leader_epochs, offset),)
+    return (unit.followed_by, unit.leader_epochs[-1].epoch)
 
 
 def over_budget(

@@ -131,9 +131,11 @@ def test_a_segment_still_here_that_overlaps_a_lost_range_is_copied_first() -> No
     partition = state(lost=lost, next_offset=300)
     planned = facts(log(0, 100, 200, 300, 400), 500, partition)
     assert plan(planned) == CopySegment(100, 200, 1_000, fills_lost_range=True)
-    tried = replace(planned, fills_tried=frozenset({100}))
+    tried = replace(planned, fills_tried=frozenset({(100, 199)}))
     assert plan(tried) == CopySegment(200, 300, 1_000, fills_lost_range=True)
-    tried = replace(planned, fills_tried=frozenset({100, 200}))
+    tried = replace(planned, fills_tried=frozenset({(100, 199), (200, 249)}))
+    assert plan(tried) == CopySegment(200, 300, 1_000, fills_lost_range=True)
+    tried = replace(planned, fills_tried=frozenset({(100, 199), (200, 299)}))
     assert plan(tried) == CopySegment(300, 400, 1_000)
 
 
@@ -153,6 +155,14 @@ def test_history_begins_where_held_segments_of_the_lineage_reach_down_without_a_
     nothing = state(lineage=epochs((0, 0)), next_offset=-1)
     for local_start, expected in ((40, 20), (45, 45)):
         step = plan(replace(facts(segments, 500, nothing, local_start=local_start), held=3))
+        assert step == RecordLogStart(expected, 0)
+
+
+def test_history_begins_where_held_segments_that_overlap_reach_down() -> None:
+    segments = (LogSegment(10, 35), LogSegment(30, 45), LogSegment(40, 50), LogSegment(50, None))
+    nothing = state(lineage=epochs((0, 0)), next_offset=-1)
+    for local_start, expected in ((40, 10), (42, 42)):
+        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), held=2))
         assert step == RecordLogStart(expected, 0)
 
 

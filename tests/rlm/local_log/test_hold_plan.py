@@ -200,6 +200,42 @@ def test_a_unit_that_was_cut_off_hides_none_that_lies_in_the_lineage(dead: Unit)
     assert plan(planned) == CopySegment(451, 453, 100)
 
 
+def test_a_unit_inside_another_one_does_not_hide_it() -> None:
+    """A replica that came to another log directory has its borders elsewhere: both were held."""
+    short, long = unit(34, 38, (1, 34)), unit(34, 43, (1, 34), (2, 38))
+    lineage, checkpoint = epochs((1, 34), (2, 38), (4, 50)), epochs((4, 52))
+    for units in ((short, long), (long, short)):
+        found = usable(units, live(50, 60), checkpoint, lineage)
+        assert found == (long,)
+    planned = PlanFacts(
+        segments=(long.segment, *live(50, 60)),
+        held=1,
+        checkpoint=with_heads((long,), checkpoint),
+        local_log_start_offset=52,
+        last_stable_offset=60,
+        state=replace(state(), next_offset=38, highest_copied=(37, 1), lineage=lineage),
+        now_ms=0,
+    )
+    assert plan(planned) == CopySegment(34, 43, 100)
+
+
+def test_units_that_overlap_each_other_and_the_live_log_are_copied_and_tell_its_epochs() -> None:
+    units = (unit(10, 25, (0, 10), (1, 20)), unit(18, 45, (0, 18), (1, 20), (2, 40)))
+    checkpoint = epochs((1, 36), (2, 40), (3, 60))
+    found = usable(reversed(units), live(36, 50, 70), checkpoint, ())
+    assert found == units
+    assert with_heads(found, checkpoint) == epochs((0, 10), (1, 20), (2, 40), (3, 60))
+    below = unit(10, 17, (0, 10))
+    assert usable((*units, below), live(36, 50, 70), checkpoint, ()) == units
+
+
+def test_a_unit_that_overlaps_with_other_epochs_is_not_copied() -> None:
+    checkpoint = epochs((2, 36), (4, 40))
+    for dead in (unit(30, 45, (2, 30)), unit(30, 45, (2, 30), (3, 40)), unit(30, 37, (1, 30))):
+        good = unit(20, 36, (1, 20), (2, 28))
+        assert usable((dead, good), live(36, 50), checkpoint, ()) == (good,)
+
+
 def test_while_no_lineage_is_recorded_a_unit_is_judged_by_what_follows_it_alone() -> None:
     assert usable((unit(0, 10, (0, 0)),), live(10, 20), epochs((2, 10)), ()) != ()
 
@@ -234,6 +270,17 @@ def test_what_is_held_of_another_history_hides_nothing_of_this_one() -> None:
     cut_off, good = unit(15, 20, (1, 15), followed_by=2), unit(10, 20, (3, 10))
     older = unit(0, 10, (0, 0), followed_by=3)
     assert unbroken((older, good, cut_off), 20, 3) == (older, good)
+
+
+def test_what_is_held_joins_the_log_that_begins_amid_it_by_the_epoch_there() -> None:
+    across = unit(10, 25, (1, 10), (2, 15), (3, 22))
+    older, inside = unit(0, 12, (0, 0), (1, 8)), unit(10, 15, (1, 10))
+    assert unbroken((older, inside, across), 20, 2) == (older, across)
+    assert unbroken((older, inside, across), 20, 3) == ()
+    assert unbroken((older, inside, across), 26, 3) == ()
+    assert unbroken((older, across), 20, None) == ()
+    cut = unit(5, 25, (1, 12), (2, 15))
+    assert unbroken((unit(0, 12, (1, 0)), cut), 20, 2) == (cut,)
 
 
 def test_the_oldest_go_first_and_only_those_that_free_something() -> None:
