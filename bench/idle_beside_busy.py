@@ -33,7 +33,8 @@ def used_percent(partitions: int, busy: int, seconds: int) -> list[float]:
         write_log_dir(
             log_dir, cluster_id=KAFKA_CLUSTER_ID, node_id=NODE_ID, partitions=partitions - busy
         )
-        make_data_directory(data, MetadataSet(1, 1), count=1)
+        # Without segments: an empty store that lacks what the metadata names is refused.
+        make_data_directory(data, MetadataSet(1, 1), count=0)
         topic = BusyTopic(log_dir, busy)
         done = threading.Event()
 
