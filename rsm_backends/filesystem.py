@@ -103,7 +103,7 @@ class FilesystemStore:
     def __init__(self, root: Path) -> None:
         self._files = ObjectFiles(root)
         self._uploads = UploadFiles(self._files)
-        self._threads = StoreThreads(repr(self), THREADS_MAX)
+        self._threads = StoreThreads(str(root), THREADS_MAX)
         self._list_turn = asyncio.Lock()
         self._walks: OrderedDict[tuple[str, str], tuple[_Walk, asyncio.TimerHandle]] = OrderedDict()
         self._swept = False
@@ -290,13 +290,16 @@ class FilesystemStore:
         )
 
     async def close(self) -> None:
-        """Wait for writes under way, except those that hang, then close the root folder.
-        Idempotent.
+        """Wait for calls under way, except those that hang, then close the root folder. Idempotent.
+
+        A call that hangs may go on one day: then its descriptor of the root must not be that of
+        another folder, so it stays open for the rest of the process.
         """
-        await self._threads.close()
+        ended = await self._threads.close()
         while self._walks:
             self._taken(next(iter(self._walks)))
-        self._files.close()
+        if ended:
+            self._files.close()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

@@ -2,7 +2,8 @@
 
 A call that is given up continues in its thread: nothing can end a system call on a mount that
 hangs. A warning is logged when it has hung for long, and when it ends. While all threads hang, new
-calls are refused, so that neither threads nor waiting calls grow in number.
+calls are refused, so that neither threads nor waiting calls grow in number. Python waits for these
+threads when a process exits: one that has to end whatever hangs uses `rlm.control.process_end`.
 """
 
 from __future__ import annotations
@@ -10,29 +11,46 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from kafka_formats.errors import RetryLater
 
 HANGS_AFTER_S = 5.0
 """Time after which a call that was given up counts as hanging."""
+CLOSE_DEADLINE_S = HANGS_AFTER_S
+"""The deadline of `close` for calls under way, which nobody waits for any more."""
 REFUSED_RETRY_MS = 10_000
 
 _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
 
 
+_pools: WeakSet[StoreThreads] = WeakSet()
+
+
+def hanging_calls() -> Counter[str]:
+    """Calls of this process that hang now, by the name that their `StoreThreads` has."""
+    found: Counter[str] = Counter()
+    for pool in _pools:
+        found[pool.name] += pool.hanging
+    return +found
+
+
 class StoreThreads:
-    """At most `threads_max` threads. `name` is the store's name, for messages."""
+    """At most `threads_max` threads. `name` says which store, for messages."""
 
     def __init__(self, name: str, threads_max: int) -> None:
-        self._name = name
+        self.name = name
         self._threads_max = threads_max
         self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="filesystem-store")
+        self._under_way: set[Future[Any]] = set()
         self._hanging: set[Future[Any]] = set()
         self._lock = threading.Lock()
+        _pools.add(self)
 
     @property
     def hanging(self) -> int:
@@ -45,11 +63,13 @@ class StoreThreads:
         """
         if self.hanging >= self._threads_max:
             raise RetryLater(
-                f"all {self._threads_max} threads of {self._name} hang in calls that were given "
+                f"all {self._threads_max} threads of {self.name} hang in calls that were given "
                 "up: look whether its disk or mount answers (df, dmesg)",
                 retry_after_ms=REFUSED_RETRY_MS,
             )
         future = self._threads.submit(work)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -66,15 +86,35 @@ class StoreThreads:
         _log.warning(
             "%s: a call was given up and hangs in the file system (%s); %d of %d threads hang: "
             "look whether its disk or mount answers",
-            self._name, what, self.hanging, self._threads_max,
+            self.name, what, self.hanging, self._threads_max,
         )  # fmt: skip
         future.add_done_callback(self._ended)
 
     def _ended(self, future: Future[Any]) -> None:
         with self._lock:
             self._hanging.discard(future)
-        _log.warning("%s: a call that hung has ended; %d hang", self._name, self.hanging)
+        _log.warning("%s: a call that hung has ended; %d hang", self.name, self.hanging)
 
-    async def close(self) -> None:
-        """Wait for calls under way, unless some hang."""
-        await asyncio.to_thread(self._threads.shutdown, wait=not self._hanging)
+    async def close(self) -> bool:
+        """Wait for the calls under way, `CLOSE_DEADLINE_S` at most, and not for those that hang.
+
+        True when all have ended; those that have not go on in their threads, and calls that have
+        not begun by then never begin.
+        """
+        self._threads.shutdown(wait=False)
+        left = {each: asyncio.wrap_future(each) for each in self._under_way - self._hanging}
+        if left:
+            await asyncio.wait(left.values(), timeout=CLOSE_DEADLINE_S)
+        for future, waiting in left.items():
+            future.cancel()
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.exception()  # told to whoever made the call
+        hanging = sum(future.running() for future in tuple(self._under_way))
+        if hanging:
+            _log.warning(
+                "%s: closed while %d %s in the file system: look whether its disk or mount answers",
+                self.name, hanging, "call hangs" if hanging == 1 else "calls hang",
+            )  # fmt: skip
+        else:
+            self._threads.shutdown()  # at once: they are idle
+        return not hanging

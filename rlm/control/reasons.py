@@ -151,8 +151,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.STORE: AreaReason(
         "copies, reads and deletes in that store",
-        "`strandline doctor` tries each step; a file system whose mount hangs is named once all "
-        "four threads of a process hang in it, and each call that hangs is a line in the log",
+        "`strandline doctor` tries each step; of a file system whose mount hangs the text says how "
+        "many calls hang in it, and a stop of the node does not wait for them",
     ),
     ProblemArea.CLOCK: AreaReason(
         "deletes, and the first log start of a partition", "set the node's clock (NTP)"

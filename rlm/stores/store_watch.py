@@ -5,6 +5,7 @@ a store that is down all the same, and one that hangs is told before what waits 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 from kafka_formats.errors import NotFound
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
@@ -20,7 +21,15 @@ DEADLINE_S = 8.0
 class StoreWatch:
     """One per node. It decides nothing: copies, reads and deletes find out for themselves."""
 
-    def __init__(self, stores: TierStores, ambient: Ambient, problem_log: ProblemLog) -> None:
+    def __init__(
+        self,
+        stores: TierStores,
+        ambient: Ambient,
+        problem_log: ProblemLog,
+        hung: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`hung` says of which stores calls hang, and in words how many (`HungCalls.texts`)."""
+        self._hung = hung
         self._stores = stores
         self._ambient = ambient
         self._log = problem_log
@@ -34,10 +43,12 @@ class StoreWatch:
             await self._ambient.sleep(INTERVAL_S)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The stores that did not answer last time, or refused to."""
+        """The stores that did not answer last time, or refused to, and those where calls hang."""
+        texts = dict(self._silent)
+        for name, text in self._hung().items():
+            texts[name] = f"{texts[name]}; {text}" if name in texts else text
         return tuple(
-            NodeProblem(ProblemArea.STORE, name, text)
-            for name, text in sorted(self._silent.items())
+            NodeProblem(ProblemArea.STORE, name, text) for name, text in sorted(texts.items())
         )
 
     async def _ask(self, tier: TierStore) -> None:

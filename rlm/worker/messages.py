@@ -129,10 +129,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The worker's loop is alive; what its chunk cache did since its start, and holds."""
+    """The worker's loop is alive; what its chunk cache did since its start, and holds.
+
+    `hanging` are its calls that hang in the file system of a store, by the store's folder.
+    """
 
     chunks: ChunkCounts = field(default_factory=ChunkCounts)
     chunk_bytes_held: int = 0
+    hanging: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

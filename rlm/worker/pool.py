@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -159,6 +159,13 @@ class WorkerPool:
     def chunk_bytes_held(self) -> int:
         """How much of chunks the workers keep now."""
         return sum(worker.told.chunk_bytes_held for worker in self._workers.values())
+
+    def hanging_calls(self) -> Counter[str]:
+        """Calls of the workers that hang in the file system of a store, by the store's folder."""
+        found: Counter[str] = Counter()
+        for worker in self._workers.values():
+            found.update(worker.told.hanging)
+        return found
 
     async def start(self) -> None:
         """Start the workers and wait until each is ready.

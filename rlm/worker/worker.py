@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +16,7 @@ from contextlib import AsyncExitStack
 
 from kafka_formats.errors import InternalError, StrandlineError
 from rlm.control.log_levels import set_levels
+from rlm.control.process_end import end_process
 from rlm.control.surroundings import Ambient
 from rlm.data_plane.copy_job import CopyJob, CopyProgress
 from rlm.data_plane.data_plane import DataPlane
@@ -67,6 +67,7 @@ from rsm_backends.key_rounds import look_again
 from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
+from rsm_backends.store_threads import hanging_calls
 from rsm_backends.streams import closing_stream
 
 ORPHAN_GRACE_S = 5.0
@@ -96,8 +97,7 @@ def run(
     except Exception:  # noqa: BLE001 - the process's last words
         _log.exception("the worker process ends")
     finally:
-        logging.shutdown()
-        os._exit(status)
+        end_process(status)
 
 
 async def _connect_and_serve(socket_fd: int, ambient: Ambient) -> None:
@@ -280,7 +280,8 @@ class _Worker:
             await self._ambient.sleep(self._welcome.heartbeat_s)
             # With the pipe full the supervisor has enough to read: nothing is piled up here.
             if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
-                self._send(Heartbeat(self._plane.chunk_counts, self._plane.chunk_bytes_held))
+                plane = self._plane
+                self._send(Heartbeat(plane.chunk_counts, plane.chunk_bytes_held, hanging_calls()))
                 tell_store_calls(self._writer, self._store_calls)
 
     def _send(self, message: FromWorker) -> None:

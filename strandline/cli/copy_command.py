@@ -20,7 +20,8 @@ from strandline.cli.config_option import ConfigOption
 from strandline.cli.copy_progress import CopyProgressView
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, human_bytes, human_time, print_json, print_table
-from strandline.node.event_loop import leave_out_of_collections, node_runner
+from strandline.node import event_loop
+from strandline.node.event_loop import leave_out_of_collections
 from strandline.node.formatting import format_for
 from strandline.node.node import Node
 from strandline.settings.loading import load_settings
@@ -69,8 +70,7 @@ def copy_command(
         errors.print(f"made a new data directory at {settings.node.data_dir}; keep it", style="dim")
         if store is not None:
             _make_folder(settings.stores["main"])
-    with node_runner() as runner:
-        report = runner.run(_run(settings, quiet=json))
+    report = event_loop.run(_run(settings, quiet=json))
     _print(report, as_json=json)
     return ExitCode.OK if report.complete else ExitCode.INCOMPLETE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, print_json, print_table
 from strandline.doctor.doctor import examine
 from strandline.doctor.finding import Finding
+from strandline.node import event_loop
 from strandline.settings.loading import load_settings
 
 
@@ -26,7 +26,7 @@ def doctor_command(
 
     Example: `strandline doctor --config strandline.toml`
     """
-    findings = asyncio.run(examine(load_settings(config).settings))
+    findings = event_loop.run(examine(load_settings(config).settings))
     if json:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail} for f in findings])
     else:

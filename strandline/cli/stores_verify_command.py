@@ -21,6 +21,7 @@ from strandline.cli.output import console, errors, print_fields, print_json, pri
 from strandline.cli.query_answers import partition_path, topic_path
 from strandline.doctor.store_verification import SegmentVerdict, StoredSegment, verify_segments
 from strandline.node import ambient
+from strandline.node.event_loop import node_runner
 from strandline.settings.loading import load_settings
 from strandline.settings.store_configs import store_configs
 
@@ -85,7 +86,7 @@ def stores_verify_command(
             field="NAME",
         )
     report = VerifyReport(name, deep)
-    with NodeClient(url, token_file) as client, asyncio.Runner() as runner:
+    with NodeClient(url, token_file) as client, node_runner() as runner:
         store = runner.run(
             open_store(
                 configs[name],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -31,7 +30,7 @@ from strandline.doctor.support_bundle import (
     log_tail,
     write_bundle,
 )
-from strandline.node import ambient
+from strandline.node import ambient, event_loop
 from strandline.settings.loading import LoadedSettings, load_settings
 from strandline.settings.settings import Settings
 
@@ -143,7 +142,7 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
             return as_json(list(islice(client.pages("/v1/audit", "lines"), AUDIT_LINES_MAX)))
 
     def doctor() -> str:
-        return as_json([asdict(finding) for finding in asyncio.run(examine(settings))])
+        return as_json([asdict(finding) for finding in event_loop.run(examine(settings))])
 
     return [
         Source("config.json", "every setting, and where its value came from",

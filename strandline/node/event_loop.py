@@ -1,4 +1,6 @@
-"""The event loop of a process that runs a node: one set-up for `node` and `copy`."""
+"""The event loop of a process over stores and log directories: one set-up for `node`, `copy` and
+the commands that look at what a node has.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,12 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
 import uvloop
 
+_Answer = TypeVar("_Answer")
 _log = logging.getLogger("strandline")
 
 SWITCH_INTERVAL_S = 0.0005
@@ -21,14 +24,30 @@ OBJECTS_A_COLLECTION = 5_000
 
 
 def node_runner() -> asyncio.Runner:
-    """Runs a node's main coroutine; sets the process up for it."""
+    """Runs main coroutines; sets the process up for them."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     return asyncio.Runner(loop_factory=new_loop)
 
 
+def run(main: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Run `main` as a node runs its own, and return its result."""
+    with node_runner() as runner:
+        return runner.run(main)
+
+
+class _Loop(uvloop.Loop):
+    """Closes without waiting for the threads of `asyncio.to_thread`: one may hang on a dead disk.
+
+    Whose work has to be done before the end has waited for it by then.
+    """
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Leave them to `close`, which ends those that are idle."""
+
+
 def new_loop() -> asyncio.AbstractEventLoop:
     """A loop of a node's or a worker's process."""
-    loop = uvloop.new_event_loop()
+    loop = _Loop()
     loop.set_exception_handler(_unhandled)
     return loop
 

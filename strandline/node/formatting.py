@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +14,7 @@ from rlm.node_files.audit_log import DIRECTORY_NAME, AuditLog
 from rlmm.data_directory.data_directory import META_PROPERTIES, format_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.config import LISTENER_NAME
-from strandline.node import ambient
+from strandline.node import ambient, event_loop
 from strandline.node.restarting import TakenOver, restart_from
 from strandline.settings.settings import Settings
 from strandline.settings.voter_text import parse_address
@@ -79,7 +78,7 @@ def format_for(
         raise InvalidRequest(
             "a node that joins a quorum gets its snapshot from there", field="--from-snapshot"
         )
-    taken = asyncio.run(
+    taken = event_loop.run(
         restart_from(
             settings,
             from_snapshot,
@@ -88,7 +87,7 @@ def format_for(
             write_directory=lambda path, step: write(snapshot=path, before_last_step=step),
         )
     )
-    asyncio.run(_keep_takeover(data_dir, taken, f"node {own_id}, format"))
+    event_loop.run(_keep_takeover(data_dir, taken, f"node {own_id}, format"))
     return True
 
 

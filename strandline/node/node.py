@@ -38,6 +38,7 @@ from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.retention.delete_records_follower import DeleteRecordsFollower
 from rlm.retention.topic_absence import TopicAbsence
 from rlm.service import RemoteLogManager
+from rlm.stores.hung_calls import HungCalls
 from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.stores.store_watch import StoreWatch
 from rlm.stores.tier_store import TierStore, TierStores
@@ -173,7 +174,7 @@ class Node:
             scrubs, repairs = _new_repairs(settings, directory, remote_log, broker, building)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             remote_log.tell_problems_of(*(part.problems for part in told))
-            _watch_surroundings(settings, metadata, stores, remote_log)
+            _watch_surroundings(settings, configs, metadata, stores, remote_log, pool)
             return cls(
                 settings, directory, log, metadata, remote_log, snapshots, audit,
                 collector, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
@@ -186,12 +187,15 @@ class Node:
 
 def _watch_surroundings(
     settings: Settings,
+    configs: dict[str, StoreConfig],
     metadata: RemoteLogMetadataManager,
     stores: TierStores,
     remote_log: RemoteLogManager,
+    pool: WorkerPool,
 ) -> None:
     """Tell of a quorum without a leader, and of stores that do not answer."""
-    watch = StoreWatch(stores, remote_log.ambient, ProblemLog(logger))
+    hung = HungCalls(configs, pool.hanging_calls)
+    watch = StoreWatch(stores, remote_log.ambient, ProblemLog(logger), hung.texts)
     remote_log.run_beside(watch.run, "watch the stores")
     quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
     remote_log.tell_problems_of(watch.problems, quorum)

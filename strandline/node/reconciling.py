@@ -5,7 +5,6 @@ It opens the node's own data directory, so the node must not run meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Restart
 from rlmm.records.records import Reconciled, SegmentMissing
-from strandline.node import ambient
+from strandline.node import ambient, event_loop
 from strandline.node.node import opened_metadata
 from strandline.settings.settings import Settings
 
@@ -143,4 +142,4 @@ def run_reconcile(
     settings: Settings, *, record: bool, accept_missing: int | None
 ) -> ReconcileReport:
     """`reconcile` in an event loop of its own."""
-    return asyncio.run(reconcile(settings, record=record, accept_missing=accept_missing))
+    return event_loop.run(reconcile(settings, record=record, accept_missing=accept_missing))

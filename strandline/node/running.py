@@ -21,7 +21,8 @@ from rlm.control.run_events import (
     SegmentFailed,
 )
 from rsm_backends.key_rounds import look_again
-from strandline.node.event_loop import leave_out_of_collections, node_runner
+from strandline.node import event_loop
+from strandline.node.event_loop import leave_out_of_collections
 from strandline.node.node import Node
 from strandline.node.serving import HttpInterface, serving
 from strandline.settings.log_lines import NODE_TEXT, node_id_in, start_logging
@@ -40,8 +41,7 @@ def run_node(settings: Settings) -> None:
     start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
     faulthandler.enable()  # a crash in a library's own code would end this process without a word
-    with node_runner() as runner:
-        runner.run(_run(settings))
+    event_loop.run(_run(settings))
 
 
 async def _run(settings: Settings) -> None:

@@ -106,6 +106,7 @@ async def test_a_list_that_is_let_go_holds_no_folder_open(store: FilesystemStore
         await store.list_page(f"t/{each:03}", limit=1)
     assert open_files() <= before + 2 * WALKS_KEPT, "each holds the root and the folder"
     await store.close()
+    await asyncio.sleep(0)  # the loop still has the last page in hand
     assert open_files() < before
 
 

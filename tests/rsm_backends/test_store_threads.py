@@ -13,7 +13,7 @@ import pytest
 from kafka_formats.errors import RetryLater
 from rsm_backends import store_threads
 from rsm_backends.filesystem import FilesystemStore
-from rsm_backends.store_threads import StoreThreads
+from rsm_backends.store_threads import StoreThreads, hanging_calls
 
 
 @pytest.fixture
@@ -119,3 +119,62 @@ async def test_a_store_whose_disk_hangs_says_so_and_closes_all_the_same(
         while not await says_so():
             pass
         await store.close()
+
+
+async def test_a_call_given_up_just_now_keeps_no_close_and_what_did_not_begin_never_does(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store_threads, "HANGS_AFTER_S", 3600.0)
+    monkeypatch.setattr(store_threads, "CLOSE_DEADLINE_S", 0.05)
+    threads = StoreThreads("the store", 1)
+    await given_up(threads, gate, 1)
+    begun: list[int] = []
+    late = asyncio.ensure_future(threads.run("late", lambda: begun.append(1)))
+    await asyncio.sleep(0)
+    assert not await threads.close()
+    assert "the store: closed while 1 call hangs" in caplog.text
+    gate.set()
+    await asyncio.wait({late})
+    assert late.cancelled()
+    await until(lambda: not threads._under_way)
+    assert await threads.close()
+    assert begun == []
+
+
+async def test_a_close_waits_for_a_write_under_way(gate: threading.Event) -> None:
+    threads = StoreThreads("the store", 1)
+    writing = asyncio.ensure_future(threads.run("k", lambda: gate.wait() and 7))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(threads.close())
+    await asyncio.sleep(0)
+    gate.set()
+    assert await closing
+    assert await writing == 7
+
+
+async def test_those_that_hang_are_counted_by_store(gate: threading.Event) -> None:
+    threads = StoreThreads("counted", 2)
+    await given_up(threads, gate, 1)
+    await until(lambda: threads.hanging == 1)
+    assert hanging_calls()["counted"] == 1
+    gate.set()
+    await until(lambda: threads.hanging == 0)
+    assert "counted" not in hanging_calls()
+
+
+async def test_the_root_stays_open_for_a_call_that_hangs(
+    gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_threads, "HANGS_AFTER_S", 3600.0)
+    monkeypatch.setattr(store_threads, "CLOSE_DEADLINE_S", 0.05)
+    monkeypatch.setattr("rsm_backends.object_files.ObjectFiles.describe", lambda *_: gate.wait())
+    store = FilesystemStore(tmp_path)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await store.head("k")
+    await store.close()
+    assert store._files._root_fd >= 0
+    gate.set()
+    await until(lambda: not store._threads._under_way)
+    await store.close()
+    assert store._files._root_fd == -1

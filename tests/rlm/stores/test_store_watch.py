@@ -52,3 +52,16 @@ def test_a_store_is_told_while_it_is_down_and_while_it_hangs() -> None:
         task.cancel()
 
     run_virtually(main)
+
+
+async def test_calls_that_hang_are_told_of_a_store_that_answers_and_of_one_that_does_not() -> None:
+    hung = {"main": "2 calls hang", "other": "1 call hangs"}
+    ambient = virtual_ambient()
+    tier = TierStore("main", MemoryStore(ambient.now_ms), "tier/")
+    log = ProblemLog(logging.getLogger(__name__))
+    watch = StoreWatch(TierStores({"main": tier}, "main"), ambient, log, lambda: hung)
+    watch._silent["main"] = "it does not work now"
+    assert [(each.name, each.text) for each in watch.problems()] == [
+        ("main", "it does not work now; 2 calls hang"),
+        ("other", "1 call hangs"),
+    ]

@@ -28,6 +28,7 @@ from rlm.data_plane.read_request import (
 )
 from rlm.worker import handle as worker_handle
 from rlm.worker.handle import WorkerHandle
+from rlm.worker.messages import Heartbeat
 from rlm.worker.pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import (
@@ -349,3 +350,9 @@ def test_the_entry_is_for_nodes_only() -> None:
     ended = subprocess.run(COMMAND, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "strandline node" in ended.stderr
+
+
+async def test_what_hangs_in_the_workers_is_added_up(pool: WorkerPool) -> None:
+    assert not pool.hanging_calls()
+    pool._workers[0].told = Heartbeat(hanging={"/mnt/tier": 2})
+    assert pool.hanging_calls() == {"/mnt/tier": 2}

@@ -319,6 +319,14 @@ async def test_heartbeats_go_on(supervisor: Supervisor, ticks: Ticks) -> None:
         assert await supervisor.next() == Heartbeat()
 
 
+async def test_a_heartbeat_tells_of_calls_that_hang_in_a_store(
+    supervisor: Supervisor, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "hanging_calls", lambda: {"/mnt/tier": 1})
+    ticks.tick.set()
+    assert await supervisor.next() == Heartbeat(hanging={"/mnt/tier": 1})
+
+
 async def test_an_answer_nobody_waits_for_is_nothing(
     supervisor: Supervisor, replica: ReplicaWriter
 ) -> None:
