@@ -11,7 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -49,6 +49,8 @@ START_MS = 1_700_000_000_000
 HEAL_MS = 1_800_000
 HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
 """How long healing may last. A row that was written with a clock an hour ahead is waited for."""
+HEAL_SEGMENT_MS = 10_000
+"""So much longer for each segment that is still to be copied: they may go one after the other."""
 LOOK_MS = 2_000
 COLLECT_MS = 400_000
 PREFIX = "tier/"
@@ -75,6 +77,11 @@ class Plan:
     damage: bool | None = None
     local_damage: bool = False
     following: bool = False
+
+    def __str__(self) -> str:
+        """What it says of its own, as `--plan` of `python -m sim` takes it."""
+        said = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return " ".join(f"{name}={value!r}" for name, value, usual in said if value != usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +313,7 @@ class World:
         self.brokers.heal()
         began_ms = next_look_ms = next_collect_ms = self.schedule.now_ms
         next_collect_ms += COLLECT_MS
-        jumped = "clock_jump" in self.faults.kinds
-        until_ms = began_ms + (HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS)
+        until_ms = began_ms + self._heal_ms_max()
         while self.schedule.now_ms < until_ms and self.turn():
             now_ms = self.schedule.now_ms
             if now_ms < next_look_ms:
@@ -324,6 +330,17 @@ class World:
                 if not any(self.left_to_do()):
                     return now_ms - began_ms
         raise InvariantError("liveness", "; ".join(self.left_to_do()))
+
+    def _heal_ms_max(self) -> int:
+        """By what there is to copy now: what is healed writes a few segments more, at most."""
+        rows, segments = self.auditor.reference.rows, 0
+        for partition in self.brokers.partitions:
+            state = queries.partition_state(rows, partition.tip)
+            next_offset = -1 if state is None else state.next_offset
+            assert partition.leading is not None
+            segments += sum(base > next_offset for base in partition.leading.bases)
+        jumped = "clock_jump" in self.faults.kinds
+        return (HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS) + segments * HEAL_SEGMENT_MS
 
     def left_to_do(self) -> Iterator[str]:
         """What is not copied, not gone, or not tidy."""

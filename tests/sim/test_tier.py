@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from sim.tier.world import Plan, Result, run
+import sim.tier.world
+from rlm.copy.copier import AttemptFailed, Copied, Copier
+from sim.core.invariants import InvariantError
+from sim.tier.world import Plan, run
 from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
 
 SEEDS = 20
@@ -16,6 +22,11 @@ SOAK_EVENTS = 6000
 FOLLOWING_SEEDS = 6
 FOLLOWING_FRESH_SEEDS = 3
 FOLLOWING_SOAK_SEEDS = 60
+FOLLOWING = Plan(nodes=3, following=True)
+"""Topics whose tier follows DeleteRecords on the brokers."""
+NOTHING: frozenset[str] = frozenset()
+CALM = Plan(nodes=1, topics=1, faults=NOTHING, brokers=NOTHING, admins=NOTHING, damage=False)
+CALM_SEED = 1
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
@@ -29,21 +40,50 @@ def test_seeds_that_nobody_chose_hold_as_well() -> None:
     held("tier", run, fresh(FRESH_SEEDS), events=EVENTS)
 
 
-def following(seed: int, events: int) -> Result:
-    """Topics whose tier follows DeleteRecords on the brokers."""
-    return run(seed, events, plan=Plan(nodes=3, following=True))
-
-
 def test_the_tier_follows_delete_records_and_nothing_else() -> None:
-    results = held("tier", following, range(1, FOLLOWING_SEEDS + 1), events=EVENTS)
-    results += held("tier", following, fresh(FOLLOWING_FRESH_SEEDS), events=EVENTS)
+    seeds = (*range(1, FOLLOWING_SEEDS + 1), *fresh(FOLLOWING_FRESH_SEEDS))
+    results = held("tier", run, seeds, events=EVENTS, plan=FOLLOWING)
     assert sum(result.followed for result in results) >= len(results)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        1990864420,  # a held segment hid a longer one with its base, which was told as lost
+    ],
+)
+def test_seeds_of_that_plan_that_failed_once_hold(seed: int) -> None:
+    held("tier", run, [seed], events=SOAK_EVENTS, plan=FOLLOWING)
+
+
+def test_healing_may_last_longer_the_more_there_is_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = Copier.copy
+
+    async def slow(self: Copier, *arguments: Any) -> Copied | AttemptFailed:
+        await asyncio.sleep(8.0)
+        return await copy(self, *arguments)
+
+    monkeypatch.setattr(Copier, "copy", slow)
+    monkeypatch.setattr(sim.tier.world, "HEAL_MS", 20_000)
+    assert run(CALM_SEED, EVENTS, plan=CALM).heal_ms > 20_000
+    monkeypatch.setattr(sim.tier.world, "HEAL_SEGMENT_MS", 0)
+    with pytest.raises(InvariantError, match=r"^liveness: .* is copied up to"):
+        run(CALM_SEED, EVENTS, plan=CALM)
+
+
+def test_a_copy_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Copier, "copy", hangs)
+    with pytest.raises(InvariantError, match=r"^liveness: "):
+        run(CALM_SEED, EVENTS, plan=CALM)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_the_tier_follows_delete_records_over_long_runs() -> None:
-    held("tier", following, fresh(FOLLOWING_SOAK_SEEDS), events=SOAK_EVENTS)
+    held("tier", run, fresh(FOLLOWING_SOAK_SEEDS), events=SOAK_EVENTS, plan=FOLLOWING)
 
 
 @pytest.mark.soak

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sim.core.invariants import InvariantError
@@ -22,29 +24,19 @@ from sim.tier.planted_bugs import (
     planted,
 )
 from sim.tier.scripts import play
-from sim.tier.world import ROOM_BYTES, Plan, Result, run
-from tests.sim.test_tier import following
+from sim.tier.world import ROOM_BYTES, Plan, run
+from tests.sim.test_tier import FOLLOWING
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, fresh, held
 
 DAMAGED_DISKS, ANY_DISKS = 3, 20
 
 
-def damaged_disks(seed: int, events: int) -> Result:
-    """Brokers lose or cut sealed segments."""
-    plan = Plan(nodes=3, hold_bytes_max=-1, damage=False, local_damage=True)
-    return run(seed, events, plan=plan)
-
-
-def held_disks(seed: int, events: int) -> Result:
-    """They do so beside nodes that hold what is not copied."""
-    plan = Plan(nodes=3, hold_bytes_max=ROOM_BYTES, damage=False, local_damage=True)
-    return run(seed, events, plan=plan)
-
-
-def any_disks(seed: int, events: int) -> Result:
-    """They do so in any world."""
-    return run(seed, events, plan=Plan(local_damage=True))
+DISKS = Plan(nodes=3, hold_bytes_max=-1, damage=False, local_damage=True)
+"""Brokers lose or cut sealed segments."""
+HELD_DISKS = Plan(nodes=3, hold_bytes_max=ROOM_BYTES, damage=False, local_damage=True)
+"""They do so beside nodes that hold what is not copied."""
+ANY_WORLDS_DISKS = Plan(local_damage=True)
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -56,45 +48,45 @@ def test_a_planted_mistake_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUGS_OF_DAMAGE)
 def test_a_planted_mistake_of_repairs_is_found(name: str) -> None:
-    def damaged(seed: int, events: int) -> Result:
-        return run(seed, events, plan=Plan(damage=True))
-
     with planted(name):
-        assert_found(name, damaged, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
+        assert_found(
+            name, partial(run, plan=Plan(damage=True)), seeds=DAMAGED_SEEDS_MAX, events=EVENTS
+        )
 
 
 @pytest.mark.parametrize("name", BUGS_OF_LOCAL_DAMAGE)
 def test_a_planted_mistake_about_a_brokers_disk_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, damaged_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
+        assert_found(name, partial(run, plan=DISKS), seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_HELD_DAMAGE)
 def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(name: str) -> None:
     with planted(name):
         first = FIRST_SEEDS.get(name, 1)
-        assert_found(name, held_disks, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first)
+        found_in = partial(run, plan=HELD_DISKS)
+        assert_found(name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_FOLLOWING)
 def test_a_planted_mistake_about_delete_records_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, following, seeds=FOLLOWING_SEEDS_MAX, events=EVENTS)
+        assert_found(name, partial(run, plan=FOLLOWING), seeds=FOLLOWING_SEEDS_MAX, events=EVENTS)
 
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:
-    held("tier", damaged_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
-    held("tier", held_disks, range(1, DAMAGED_DISKS + 1), events=EVENTS)
+    held("tier", run, range(1, DAMAGED_DISKS + 1), events=EVENTS, plan=DISKS)
+    held("tier", run, range(1, DAMAGED_DISKS + 1), events=EVENTS, plan=HELD_DISKS)
 
 
 @pytest.mark.soak
 def test_what_brokers_lose_over_long_runs() -> None:
-    held("tier", damaged_disks, range(1_000, 1_040), events=6_000)
+    held("tier", run, range(1_000, 1_040), events=6_000, plan=DISKS)
 
 
 @pytest.mark.soak
 def test_what_brokers_lose_over_long_runs_of_any_kind() -> None:
-    held("tier", any_disks, fresh(ANY_DISKS), events=6_000)
+    held("tier", run, fresh(ANY_DISKS), events=6_000, plan=ANY_WORLDS_DISKS)
 
 
 @pytest.mark.soak

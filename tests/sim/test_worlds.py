@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sim.__main__ import planned
+from sim.tier.world import Plan
 from tests.sim.worlds import held
 
 
@@ -19,3 +21,20 @@ def test_a_seed_that_fails_is_named_with_the_command_that_replays_it(error: Exce
         held("core", run, range(5, 10), events=70)
     told = f"python -m sim --world core --seed 8 --events 70: {type(error).__name__} "
     assert str(failed.value).startswith(told)
+
+
+def test_a_seed_of_a_plan_that_fails_is_named_with_the_plan() -> None:
+    def run(seed: int, events: int, *, plan: Plan) -> int:
+        raise AssertionError(f"{seed}, {events}, {plan.nodes}")
+
+    plan = Plan(nodes=3, hold_bytes_max=-1, damage=False, following=True)
+    with pytest.raises(pytest.fail.Exception) as failed:
+        held("tier", run, [8], events=70, plan=plan)
+    words = "nodes=3 hold_bytes_max=-1 damage=False following=True"
+    told = (
+        f"python -m sim --world tier --seed 8 --events 70 --plan {words}: AssertionError 8, 70, 3"
+    )
+    assert str(failed.value) == told
+    assert planned(words.split()) == plan
+    with pytest.raises(TypeError, match="node"):
+        planned(["node=3"])

@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 
 from sim.__main__ import SEED_MAX, WORLDS
+from sim.tier.world import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,16 +21,22 @@ _Result = TypeVar("_Result")
 
 
 def held(
-    world: str, run: Callable[[int, int], _Result], seeds: Iterable[int], *, events: int
+    world: str,
+    run: Callable[..., _Result],
+    seeds: Iterable[int],
+    *,
+    events: int,
+    plan: Plan | None = None,
 ) -> list[_Result]:
     """What came of each seed; one that fails is named with the command that replays it."""
     assert world in WORLDS
     results = []
     for seed in seeds:
         try:
-            results.append(run(seed, events))
+            results.append(run(seed, events) if plan is None else run(seed, events, plan=plan))
         except Exception as error:
             command = f"python -m sim --world {world} --seed {seed} --events {events}"
+            command += "" if plan is None else f" --plan {plan}"
             pytest.fail(f"{command}: {type(error).__name__} {error}")
     return results
 
