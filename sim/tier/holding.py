@@ -181,20 +181,20 @@ class HoldAuditor:
             )
 
     def first_log_start(self, record: LogStart, state: PartitionState) -> None:
-        """Nothing that is held and joins it comes before it, but for what DeleteRecords took: also
-        of whole segments that the broker has not removed yet.
+        """Nothing that is held and reaches it comes before it, but for what DeleteRecords took,
+        also of segments that the broker has not removed yet.
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
         replica = self._world.brokers.partition(record.partition).replicas[node_id]
         for path, start, end in self._held_by_claimant(state):
             base, _ = _offsets(path)
-            stands_below_the_log_start = base >= replica.bases[0] and end <= replica.log_start
+            stands_below_the_log_start = replica.bases[0] <= base < replica.log_start
             was_passed = any(base in each for each in replica.passed)
             self._world.auditor.check(
-                end != record.offset or was_passed or stands_below_the_log_start,
+                not start < record.offset <= end or was_passed or stands_below_the_log_start,
                 "hold_keeps_what_is_not_copied",
-                f"{record} passes over {start} to {end - 1}, which is held",
+                f"{record} passes over {start} to {min(end, record.offset) - 1}, which is held",
             )
 
     def unquiet(self) -> Iterator[str]:

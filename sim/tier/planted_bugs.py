@@ -280,6 +280,18 @@ def _joined_at_the_first_base(work: PartitionWork) -> Epochs:
     return with_heads(seen, work.local.leader_epochs)
 
 
+def _each_below_the_last(units: Iterable[Unit], *_: object) -> tuple[Unit, ...]:
+    found: list[Unit] = []
+    for unit in sorted(units, key=lambda each: each.base_offset, reverse=True):
+        if not found or unit.leader_epochs[-1].epoch <= found[-1].leader_epochs[0].epoch:
+            found.append(unit)
+    return tuple(reversed(found))
+
+
+def _begins_with_its_own(facts: PlanFacts) -> int:
+    return facts.local_log_start_offset
+
+
 def _joined_where_they_end(units: Iterable[Unit], offset: int, _: int | None) -> tuple[Unit, ...]:
     return tuple(unit for unit in units if unit.next_base_offset == offset)
 
@@ -445,6 +457,14 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "what is held is of any log that begins where it ends": (
         "hold_below_a_log_begun_anew",
         ((rlm.copy.partition_work, "unbroken", _joined_where_they_end),),
+    ),
+    "a held segment hides one that overlaps it": (
+        "hold_of_a_replica_that_moved",
+        ((rlm.copy.partition_work, "usable", _each_below_the_last),),
+    ),
+    "a log that begins amid a held segment begins there": (
+        "hold_that_the_log_begins_amid",
+        ((rlm.copy.copy_plan, "_history_start", _begins_with_its_own),),
     ),
     "what moved in another directory is followed": (
         "delete_records_followed",

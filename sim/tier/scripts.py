@@ -12,7 +12,8 @@
     cut N OFFSET       DeleteRecords at broker N; the segments below go with the next `trim`
     policy MS          the topic's remote retention
     follow             the topic's policy has the tier's log start follow DeleteRecords
-    move N OFFSET      broker N's replica comes to another log directory, fetched from there on
+    move N OFFSET [apart]  broker N's replica comes to another log directory, fetched from there on
+                       into one segment, or each batch into its own
     recreate           the topic is deleted and made again; `delete data` marks what it left behind
     at STEP, crash     a node's step, as `n1 before COPY_SEGMENT_FINISHED`: it ends there
     at STEP, pause S   ... or stands still for S seconds
@@ -176,8 +177,8 @@ class Script:
                 self.partition.replicas[int(node)].shorten(int(base))
             case "cut", [node, offset]:
                 self.partition.delete_records(int(node), int(offset))
-            case "move", [node, offset]:
-                self.partition.replicas[int(node)].move(int(offset), lambda: False)
+            case "move", [node, offset, *how]:
+                self.partition.replicas[int(node)].move(int(offset), lambda: bool(how))
             case "recreate", []:
                 self.world.brokers.delete_topic(self.partition)
                 self.world.brokers.create(TOPIC).roll_percent = ROLL_PERCENT
