@@ -114,9 +114,7 @@ async def ask_if_node(connection: Connection, node_id: int) -> BrokerError | Non
     another one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster where ACLs are on.
     """
     resource = DescribeConfigsResource(
-        resource_type=_RESOURCE_BROKER,
-        resource_name=str(node_id),
-        configuration_keys=("node.id",),
+        resource_type=_RESOURCE_BROKER, resource_name=str(node_id), configuration_keys=("node.id",)
     )
     request = DescribeConfigsRequest(resources=(resource,))
     answer = await connection.ask(request, DescribeConfigsResponse)

@@ -47,14 +47,12 @@ class SaslClient(Protocol):
 
     def first_message(self) -> bytes:
         """What the client sends first."""
-        ...
 
     def answer(self, challenge: bytes, /) -> bytes | None:
         """The client's answer to a message of the server; None when all is said.
 
         May compute for milliseconds (SCRAM's salted password): not for an event loop.
         """
-        ...
 
 
 def sasl_client(credentials: SaslCredentials, new_nonce: Callable[[], str]) -> SaslClient:

@@ -110,15 +110,12 @@ class SnapshotSink(Protocol):
 
     async def add(self, rows: Iterable[Proposal]) -> None:
         """Append rows, in key order, which a thread may read."""
-        ...
 
     async def finish(self) -> None:
         """Complete and durable on return; the log may then be cut up to it."""
-        ...
 
     async def abandon(self) -> None:
         """Give up; nothing of it stays."""
-        ...
 
 
 class MetadataLog(Protocol):
@@ -130,7 +127,6 @@ class MetadataLog(Protocol):
         Survives any crash once returned. RetryLater: nothing was appended (no leader, queue full).
         OutcomeUnknown: the deadline passed or the answer was lost; it may still be committed.
         """
-        ...
 
     def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
         """Committed records from `from_offset` on, in order; waits at the high watermark.
@@ -138,25 +134,20 @@ class MetadataLog(Protocol):
         Ends when the log is closed. Raises NotFound when `from_offset` lies below the log start
         (install a snapshot first), RetryLater when the log has failed and the node must stop.
         """
-        ...
 
     async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
         """At most `limit` committed records from `from_offset` on; empty at the high watermark."""
-        ...
 
     async def barrier(self, *, deadline_s: float) -> int:
         """An offset such that every write completed before the call lies below it."""
-        ...
 
     def latest_snapshot(self) -> SnapshotId | None:
         """The newest complete snapshot, for a view that has to start from it; None: none."""
-        ...
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
         """Its rows, in order. Blocks: iterate in a thread. CorruptData: it fails its checks, and
         what was read so far must not be used.
         """
-        ...
 
     async def begin_snapshot(
         self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int
@@ -167,22 +158,17 @@ class MetadataLog(Protocol):
         RetryLater: it would end inside a record batch. Batches go from node to node whole: whoever
         installed it could take neither that one nor what comes behind.
         """
-        ...
 
     async def store_recovery_point(self) -> int:
         """Say durably that the log is whole up to its synced end, and return that. Damage below is
         then an error at the next start, never a tail to cut. A disk that fails stops the node.
         """
-        ...
 
     def allow_truncation_to(self, offset: int) -> None:
         """The view has durably flushed everything below `offset`: the log may be cut up to it."""
-        ...
 
     def describe(self) -> LogDescription:
         """Leader, epoch, offsets, voters, as this node knows them now."""
-        ...
 
     async def close(self) -> None:
         """Stop, with everything appended fsynced. Idempotent."""
-        ...

@@ -155,10 +155,7 @@ class TopicPolicy:
         if topic_id == self.topic_id:
             return self
         return replace(
-            self,
-            retention_ms=UNLIMITED,
-            retention_bytes=UNLIMITED,
-            follow_delete_records=False,
+            self, retention_ms=UNLIMITED, retention_bytes=UNLIMITED, follow_delete_records=False
         )
 
 

@@ -20,11 +20,7 @@ from rlmm.apply.offsets import apply_log_start, apply_lost_range
 from rlmm.apply.outcome import Draft, Outcome, Verdict
 from rlmm.apply.partition_delete import apply_partition_delete, apply_partition_delete_undo
 from rlmm.apply.purge import apply_time_passed, purge, put_record_time, record_time_with
-from rlmm.apply.restart import (
-    apply_partition_adopted,
-    apply_reconciled,
-    apply_segment_missing,
-)
+from rlmm.apply.restart import apply_partition_adopted, apply_reconciled, apply_segment_missing
 from rlmm.apply.segments import apply_add, apply_update
 from rlmm.apply.settings import apply_feature_level, apply_topic_policy
 from rlmm.metadata_log import CommittedRecord

@@ -32,11 +32,7 @@ def forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -
 
 
 def record_holes(
-    draft: Draft,
-    partition: TopicIdPartition,
-    log_start: int,
-    before: Epochs,
-    merged: MergedLineage,
+    draft: Draft, partition: TopicIdPartition, log_start: int, before: Epochs, merged: MergedLineage
 ) -> None:
     """Record as lost what the changed lineage counts as copied and no segment serves.
 

@@ -341,9 +341,7 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
     draft.put_partition(
         partition,
         row._replace(
-            mode=change.mode,
-            mode_offset=draft.offset,
-            claim_voided=row.claim is not None,
+            mode=change.mode, mode_offset=draft.offset, claim_voided=row.claim is not None
         ),
     )
     return ACCEPTED

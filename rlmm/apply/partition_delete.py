@@ -134,8 +134,7 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
     left = row.copy_started + row.copy_finished + row.delete_started
     if left:
         return Outcome(
-            Verdict.CONFLICT,
-            f"{partition} still has {left} segments: finish deleting them first",
+            Verdict.CONFLICT, f"{partition} still has {left} segments: finish deleting them first"
         )
     draft.remove_partition(partition)
     draft.rows.delete(keys.lineage_key(partition))

@@ -34,13 +34,7 @@ from rlmm.records.fixed_layout import encode_segment_row
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import EpochRange, Range, cover, epoch_ranges, ranges_in_lineage, uncover
 from rlmm.rows.partitions import PartitionRow
-from rlmm.rows.reads import (
-    highest_recorded,
-    is_adopting,
-    next_offset,
-    read_lineage,
-    read_segment,
-)
+from rlmm.rows.reads import highest_recorded, is_adopting, next_offset, read_lineage, read_segment
 from rlmm.segment import (
     OFFSET_MAX,
     SEGMENT_TRANSITIONS,

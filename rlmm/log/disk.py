@@ -34,11 +34,9 @@ class AppendFile(Protocol):
         """Hold disk space until the file is `size_bytes` long; its length and bytes stay as they
         are. A wish: a file system that can't, or has no room, leaves all as it was.
         """
-        ...
 
     def append(self, data: bytes) -> None:
         """Add all of `data` at the end. Not durable before `sync` returned."""
-        ...
 
     def sync(self) -> None:
         """Make all appended bytes and the file's length durable.
@@ -46,11 +44,9 @@ class AppendFile(Protocol):
         After an OSError nothing is known about the bytes: the kernel may have dropped them and the
         next call would wrongly succeed. Never call it again on that file.
         """
-        ...
 
     def close(self) -> None:
         """Let go of the handle, syncing nothing. Idempotent."""
-        ...
 
 
 class Disk(Protocol):
@@ -58,39 +54,30 @@ class Disk(Protocol):
 
     def list_names(self, directory: Path) -> tuple[str, ...]:
         """Names in `directory`, sorted; none if the directory does not exist."""
-        ...
 
     def make_directory(self, path: Path) -> None:
         """Create `path` and missing parents; fine if it is there. Durable on return."""
-        ...
 
     def size(self, path: Path) -> int:
         """Length in bytes. FileNotFoundError if there is no such file."""
-        ...
 
     def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
         """At most `length` bytes from `position` (None: to the end); short only at the end."""
-        ...
 
     def open_append(self, path: Path) -> AppendFile:
         """Open for appending, creating an empty file if there is none."""
-        ...
 
     def truncate(self, path: Path, size: int) -> None:
         """Cut the file to `size` bytes. Durable on return."""
-        ...
 
     def rename(self, old: Path, new: Path) -> None:
         """Put `old` in the place of `new`, atomically. Durable after `sync_directory`."""
-        ...
 
     def remove(self, path: Path) -> None:
         """Remove the file; fine if it is gone. Durable after `sync_directory`."""
-        ...
 
     def sync_directory(self, path: Path) -> None:
         """Make creations, renames and removals in `path` durable."""
-        ...
 
 
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:

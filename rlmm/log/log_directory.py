@@ -89,12 +89,7 @@ class LogDirectory:
 
     @classmethod
     def open(
-        cls,
-        disk: Disk,
-        metadata_directory: Path,
-        *,
-        view_flushed_end: int,
-        segment_bytes_max: int,
+        cls, disk: Disk, metadata_directory: Path, *, view_flushed_end: int, segment_bytes_max: int
     ) -> LogDirectory:
         """Recover and open. CorruptData: see `recovery.recover`."""
         recovered = recover(disk, metadata_directory, view_flushed_end=view_flushed_end)

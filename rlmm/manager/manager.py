@@ -17,12 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from kafka_formats.errors import (
-    InternalError,
-    InvalidRequest,
-    OutcomeUnknown,
-    RetryLater,
-)
+from kafka_formats.errors import InternalError, InvalidRequest, OutcomeUnknown, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.outcome_errors import raise_unless_done
 from rlmm.manager.apply_loop import ApplyLoop

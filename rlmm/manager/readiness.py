@@ -30,7 +30,6 @@ class Barriers(Protocol):
 
     async def barrier(self, *, deadline_s: float) -> int:
         """`MetadataLog.barrier`."""
-        ...
 
 
 class Readiness:

@@ -23,12 +23,7 @@ from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state_file import QuorumState
-from rlmm.log.snapshot_files import (
-    check_snapshot,
-    download_name,
-    remove_downloads,
-    snapshot_voters,
-)
+from rlmm.log.snapshot_files import check_snapshot, download_name, remove_downloads, snapshot_voters
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.framing import PlacedBatch, voter_set
 from rlmm.quorum.observer import QuorumObserver

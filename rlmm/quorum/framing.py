@@ -142,9 +142,7 @@ def _lone_record(records: bytes) -> Proposal | None:
     return Proposal(None, records[value_at:end])
 
 
-def _produced_batches(
-    records: bytes,
-) -> Iterator[tuple[BatchHeader, bytes, tuple[Proposal, ...]]]:
+def _produced_batches(records: bytes) -> Iterator[tuple[BatchHeader, bytes, tuple[Proposal, ...]]]:
     """Each batch with what it proposes."""
     at = 0
     try:
@@ -186,8 +184,7 @@ def _proposed_type(record: Record) -> int:
     kind = parse_control_key(record.key, source=_PRODUCED, position=0)
     if kind < NO_OP:
         raise InvalidRequest(
-            f"control record type {kind} is the log's own, nobody may propose it",
-            field="records",
+            f"control record type {kind} is the log's own, nobody may propose it", field="records"
         )
     return kind
 
@@ -248,10 +245,7 @@ def place(batch: Batch, *, timestamp_ms: int) -> PlacedBatch:
         for index, (kind, value) in enumerate(map(_encode_control, batch.control))
     ]
     data = encode_batch(
-        records,
-        base_offset=batch.base_offset,
-        partition_leader_epoch=batch.epoch,
-        control=True,
+        records, base_offset=batch.base_offset, partition_leader_epoch=batch.epoch, control=True
     )
     return PlacedBatch(batch.base_offset, batch.end_offset, batch.epoch, data)
 

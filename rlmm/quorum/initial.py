@@ -50,10 +50,7 @@ def open_replica(
     )
     try:
         initial = initial_state(
-            disk,
-            directory,
-            format_voters=config.format_voters,
-            view_flushed_end=view_flushed_end,
+            disk, directory, format_voters=config.format_voters, view_flushed_end=view_flushed_end
         )
     except BaseException:
         directory.close()

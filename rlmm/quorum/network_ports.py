@@ -67,25 +67,20 @@ class Peers(Protocol):
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Where nodes listen, by node id; what is left out is no longer to be asked."""
-        ...
 
     async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
         """The decoded answer. PeerFailedError within the deadline otherwise."""
-        ...
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
         """Hand this node's proposals to the leader. PeerFailedError: no answer within the
         deadline.
         """
-        ...
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """Which ones the program that runs there knows. PeerFailedError: it did not say in time."""
-        ...
 
     async def close(self) -> None:
         """Close every connection. Idempotent."""
-        ...
 
 
 class QuorumServer(Protocol):
@@ -93,24 +88,19 @@ class QuorumServer(Protocol):
 
     async def answer(self, request: Request) -> Answer:
         """A request of a peer, a tool or an operator."""
-        ...
 
     async def produce(self, records: bytes) -> ProduceAnswer:
         """Append what another node proposes and wait until it is committed or lost. Refused where
         this node does not lead: a proposal is handed on once, by the node that took it.
         """
-        ...
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
         """Take a client's batches among this node's own proposals, whoever leads."""
-        ...
 
     async def read_committed(self, from_offset: int, bytes_max: int) -> bytes:
         """Whole batches below the high watermark, for consumers; empty at it. NotFound: below the
         log start.
         """
-        ...
 
     def view(self) -> ListenerView:
         """Leader, offsets and addresses as this node knows them."""
-        ...

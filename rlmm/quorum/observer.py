@@ -28,27 +28,21 @@ class QuorumObserver(Protocol):
 
     def now(self) -> float:
         """Seconds of any monotonic clock. May be called from any thread."""
-        ...
 
     def appended(self, end_offset: int, records: int, *, leading: bool) -> None:
         """Records were put into the log: the leader's own, or fetched ones."""
-        ...
 
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Everything below it is committed."""
-        ...
 
     def role_changed(self, role: Role) -> None:
         """This replica's role, the same one again included."""
-        ...
 
     def synced(self, seconds: float) -> None:
         """The log was made durable, which took so long."""
-        ...
 
     def truncated(self) -> None:
         """Records that were not committed were removed from the log's end."""
-        ...
 
 
 class Histogram:

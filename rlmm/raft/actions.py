@@ -24,15 +24,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 
-from rlmm.raft.messages import (
-    Batch,
-    Error,
-    PeerRequest,
-    ReplicaKey,
-    Response,
-    SnapshotId,
-    VoterSet,
-)
+from rlmm.raft.messages import Batch, Error, PeerRequest, ReplicaKey, Response, SnapshotId, VoterSet
 
 
 class Role(Enum):

@@ -8,14 +8,7 @@ too when its own disk has synced nothing for so long.
 
 from __future__ import annotations
 
-from rlmm.raft import (
-    barriers,
-    leader_append,
-    parked_fetches,
-    progress,
-    quorum_state,
-    requests,
-)
+from rlmm.raft import barriers, leader_append, parked_fetches, progress, quorum_state, requests
 from rlmm.raft.actions import CommandDone, SendResponse, ShutdownDone
 from rlmm.raft.events import TransferLeadership
 from rlmm.raft.leaving import public_leader_id

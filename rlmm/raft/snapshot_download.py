@@ -43,11 +43,7 @@ def begin(r: Replica, snapshot: SnapshotId) -> bool:
 
 def request_piece(r: Replica, peer: ReplicaKey, download: Download) -> int:
     request = FetchSnapshotRequest(
-        r.key,
-        r.epoch,
-        download.snapshot,
-        download.position,
-        r.settings.fetch_snapshot_bytes_max,
+        r.key, r.epoch, download.snapshot, download.position, r.settings.fetch_snapshot_bytes_max
     )
     return requests.send(r, peer, request, r.settings.fetch_request_timeout_ms)
 

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rlmm.raft.actions import Role
-from rlmm.raft.messages import (
-    NO_OFFSET,
-    FetchRequest,
-    ReplicaKey,
-    SnapshotId,
-    Voter,
-    VoteResponse,
-)
+from rlmm.raft.messages import NO_OFFSET, FetchRequest, ReplicaKey, SnapshotId, Voter, VoteResponse
 from rlmm.raft.timers import NEVER_MS
 
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from rlmm.raft.messages import (
-    Batch,
-    LeaderChange,
-    ReplicaKey,
-    Voter,
-    VoterSet,
-    VotersRecord,
-)
+from rlmm.raft.messages import Batch, LeaderChange, ReplicaKey, Voter, VoterSet, VotersRecord
 
 FORMAT_OFFSET = -1
 """Where the set stands that the node was formatted with: before the log."""

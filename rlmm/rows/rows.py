@@ -26,13 +26,11 @@ class RowReader(Protocol):
 
     def get(self, key: bytes) -> bytes | None:
         """The row's value, or None."""
-        ...
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows with `start` <= key < `end`, ascending, or descending with `reverse`."""
-        ...
 
 
 def first_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
@@ -251,10 +249,7 @@ class OverlayRows:
 
     @staticmethod
     def _merged(
-        base: Iterator[tuple[bytes, bytes]],
-        pending: list[RowWrite],
-        *,
-        reverse: bool,
+        base: Iterator[tuple[bytes, bytes]], pending: list[RowWrite], *, reverse: bool
     ) -> Iterator[tuple[bytes, bytes]]:
         row = next(base, None)
         for key, value in pending:

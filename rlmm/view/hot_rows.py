@@ -12,13 +12,7 @@ from rlmm.rows.rows import OverlayRows, RowChange
 HOT_ROWS_MAX = 4_096
 HOT_VALUE_BYTES_MAX = 1_024
 _HOT = frozenset(
-    {
-        RowKind.RECORD_TIME,
-        RowKind.TOTALS,
-        RowKind.RESTART,
-        RowKind.NODE,
-        RowKind.PARTITION,
-    }
+    {RowKind.RECORD_TIME, RowKind.TOTALS, RowKind.RESTART, RowKind.NODE, RowKind.PARTITION}
 )
 _SEARCHED = frozenset({RowKind.PURGE, RowKind.LOST_RANGE})
 """Kinds of which `lowest_key` is asked."""

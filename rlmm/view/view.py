@@ -40,13 +40,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from kafka_formats.errors import (
-    Conflict,
-    CorruptData,
-    InternalError,
-    RetryLater,
-    StrandlineError,
-)
+from kafka_formats.errors import Conflict, CorruptData, InternalError, RetryLater, StrandlineError
 from rlmm.log.synced_path import sync_path
 from rlmm.rows.keys import LOGICAL_END, LOGICAL_START
 from rlmm.rows.reads import read_record_time

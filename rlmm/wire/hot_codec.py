@@ -11,14 +11,7 @@ from typing import NamedTuple
 
 from kafka_client.frame_check import FrameError
 from rlmm.quorum.network_ports import ProduceAnswer
-from rlmm.raft.messages import (
-    EpochEnd,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    ReplicaKey,
-    SnapshotId,
-)
+from rlmm.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse, ReplicaKey, SnapshotId
 from rlmm.wire import schema
 from rlmm.wire.frames import CLIENT_ID, SIZE
 from rlmm.wire.names import directory_bytes, directory_text

@@ -138,11 +138,7 @@ class PeerConnection(asyncio.Protocol):
 
 
 async def open_connection(
-    name: str,
-    address: tuple[str, int],
-    security: PeerSecurity,
-    *,
-    new_nonce: Callable[[], str],
+    name: str, address: tuple[str, int], security: PeerSecurity, *, new_nonce: Callable[[], str]
 ) -> PeerConnection:
     """Connect, ask for the versions, log in. PeerFailedError, nothing of a request sent; the
     caller bounds the time.

@@ -36,12 +36,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.wire import leader_endpoints
 from rlmm.wire.frames import Api
-from rlmm.wire.names import (
-    OUR_TOPICS,
-    PARTITION,
-    directory_bytes,
-    directory_text,
-)
+from rlmm.wire.names import OUR_TOPICS, PARTITION, directory_bytes, directory_text
 from rlmm.wire.peer_answers import read_partition
 from rlmm.wire.schema import Values
 

@@ -86,17 +86,14 @@ class Requests(Protocol):
 
     def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
         """The answer's frame, or what computes it. FrameError, DisconnectError."""
-        ...
 
     def accepted(self, connection: ServerConnection) -> Caller | None:
         """None: no room for it."""
-        ...
 
     def ended(self, connection: ServerConnection) -> None: ...
 
     def refused(self, who: str, why: str) -> None:
         """Say it in the log, within reason."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
