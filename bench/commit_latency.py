@@ -22,7 +22,7 @@ import uvloop
 from bench.metadata_node import CACHE, MetadataNode, metadata_node
 from bench.metadata_set import MetadataSet, finished, make_data_directory
 from bench.table import Measure, percentile, write_table
-from rlmm.records.records import LogStart, PartitionClaim
+from rlmm.records.control_records import LogStart, PartitionClaim
 from rlmm.segment import RemoteLogSegmentMetadata
 
 ROUNDS = 1_000

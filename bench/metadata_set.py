@@ -25,7 +25,8 @@ from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
 from rlmm.partition_state import Claim, Mode, Totals
-from rlmm.records.records import LogStart, MetadataRecord, PartitionClaim
+from rlmm.records.control_records import LogStart, PartitionClaim
+from rlmm.records.records import MetadataRecord
 from rlmm.records.segment_records import encode_segment_record
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import cover, epoch_ranges

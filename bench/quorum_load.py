@@ -28,7 +28,8 @@ from rlmm.metadata_log import Proposal
 from rlmm.partition_state import Mode
 from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.messages import Error
-from rlmm.records.records import PartitionClaim, encode
+from rlmm.records.control_records import PartitionClaim
+from rlmm.records.records import encode
 from rlmm.segment import Incarnation, RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from rlmm.wire.hot_codec import HotCodec
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData, InvalidRequest
@@ -103,6 +104,13 @@ class Writer:
             self.uvarint(len(value))
             self._data += value
 
+    def fields(self, layout: struct.Struct, *values: object) -> None:
+        """Write fields of fixed sizes in one step."""
+        try:
+            self._data += layout.pack(*values)
+        except struct.error as error:
+            raise InvalidRequest(f"a value of {values} does not fit its field ({error})") from error
+
     def done(self) -> bytes:
         return bytes(self._data)
 
@@ -150,6 +158,10 @@ class Reader:
             raise
         self._at += layout.size
         return value
+
+    def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Read fields of fixed sizes in one step."""
+        return layout.unpack(self._take(layout.size))
 
     def int8(self) -> int:
         return self._fixed(_INT8)

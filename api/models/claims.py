@@ -19,7 +19,7 @@ from api.models.base import (
 )
 from rlm.copy.claim_outlook import ClaimCourse, ClaimOutlook, NoOutlook, ResetRefusal
 from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
-from rlmm.records.records import PartitionModeChange
+from rlmm.records.control_records import PartitionModeChange
 
 OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 

@@ -14,7 +14,7 @@ from rlm.copy.lag import summed
 from rlm.copy.partition_status import PartitionStatus
 from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX
 from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 
 
 class TopicSummary(Wire):

@@ -30,7 +30,7 @@ from rlm.copy.claim_outlook import (
     reset_refusal,
 )
 from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
-from rlmm.records.records import ClaimReset, PartitionModeChange
+from rlmm.records.control_records import ClaimReset, PartitionModeChange
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
 

@@ -26,7 +26,7 @@ from rlm.copy.partition_status import Role as PartitionRole
 from rlm.local_log.damage import without
 from rlm.local_log.gap_rule import Offsets
 from rlmm.partition_state import PartitionState
-from rlmm.records.records import GapsAllowed, OffsetsSkipped
+from rlmm.records.control_records import GapsAllowed, OffsetsSkipped
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
 

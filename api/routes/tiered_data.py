@@ -24,7 +24,7 @@ from api.routes.found import CheckedTopic
 from kafka_formats.errors import InvalidRequest, NotFound
 from rlm.control.audit import AuditAction
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
-from rlmm.records.records import PartitionDeleteUndo
+from rlmm.records.control_records import PartitionDeleteUndo
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 router = APIRouter(prefix="/topics/{topic}/tiered-data", tags=["topics"])

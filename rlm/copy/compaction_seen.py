@@ -16,7 +16,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
 from rlm.copy.partition_work import PartitionWork
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.records.records import GapsAllowed
+from rlmm.records.control_records import GapsAllowed
 
 logger = logging.getLogger(__name__)
 

@@ -69,7 +69,7 @@ from rlm.reconcile.adoption import Adoption
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.records import LogStart, LostRange, PartitionClaim
+from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)

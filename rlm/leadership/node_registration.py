@@ -13,7 +13,7 @@ from kafka_formats.errors import Fenced, StrandlineError
 from rlm.control.node_problem import ProblemLog
 from rlm.control.surroundings import Ambient, CopyLimits, Identity
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.records.records import NodeContested, NodeRegistration
+from rlmm.records.control_records import NodeContested, NodeRegistration
 from rlmm.rows.nodes import RegisteredNode
 from rlmm.segment import Incarnation
 

@@ -33,7 +33,7 @@ from rlm.reconcile.adoption_plan import (
 from rlm.stores.cluster_marker import check_settled
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.records.records import LogStart, LostRange, PartitionAdopted
+from rlmm.records.control_records import LogStart, LostRange, PartitionAdopted
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

@@ -26,7 +26,7 @@ from rlm.retention.retention_plan import LogStartMove, RetentionFacts, Retention
 from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import PartitionState, TopicPolicy
-from rlmm.records.records import LogStart
+from rlmm.records.control_records import LogStart
 from rlmm.segment import RemoteLogSegmentMetadata
 
 logger = logging.getLogger(__name__)

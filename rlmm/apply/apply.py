@@ -24,13 +24,12 @@ from rlmm.apply.restart import apply_partition_adopted, apply_reconciled, apply_
 from rlmm.apply.segments import apply_add, apply_update
 from rlmm.apply.settings import apply_feature_level, apply_topic_policy
 from rlmm.metadata_log import CommittedRecord
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     FeatureLevel,
     GapsAllowed,
     LogStart,
     LostRange,
-    MetadataRecord,
     NodeContested,
     NodeRegistration,
     OffsetsSkipped,
@@ -42,8 +41,8 @@ from rlmm.records.records import (
     SegmentMissing,
     TimePassed,
     TopicPolicyChange,
-    decode,
 )
+from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows.rows import OverlayRows, RowReader, RowWrite
 from rlmm.segment import (
     RemoteLogSegmentMetadata,

@@ -23,7 +23,7 @@ from rlmm.manager.apply_loop_pace import ApplyPace
 from rlmm.manager.metadata_limits import MetadataLimits
 from rlmm.manager.proposal_waiters import Decision, PartitionReading, ProposalWaiters
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, MetadataLog
-from rlmm.records.records import ControlRecordType
+from rlmm.records.control_records import ControlRecordType
 from rlmm.records.segment_records import SEGMENT_FRONT
 from rlmm.rows import queries
 from rlmm.rows.feature_level import check_feature_level

@@ -29,13 +29,12 @@ from rlmm.manager.readiness import Readiness
 from rlmm.manager.time_passing import TimePassing
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     FeatureLevel,
     GapsAllowed,
     LogStart,
     LostRange,
-    MetadataRecord,
     NodeContested,
     NodeRegistration,
     OffsetsSkipped,
@@ -47,8 +46,8 @@ from rlmm.records.records import (
     SegmentMissing,
     TimePassed,
     TopicPolicyChange,
-    encode,
 )
+from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows.feature_level import check_feature_level
 from rlmm.rows.reads import read_feature_level
 from rlmm.segment import (

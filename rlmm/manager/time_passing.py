@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from kafka_formats.errors import StrandlineError
 from rlmm.apply.purge import TIME_STEP_MS_MAX
-from rlmm.records.records import TimePassed
+from rlmm.records.control_records import TimePassed
 from rlmm.rows import queries
 from rlmm.rows.rows import RowReader
 

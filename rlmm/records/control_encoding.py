@@ -1,16 +1,20 @@
 """The bytes of Strandline's own metadata records, both ways.
 
-Every value is `int16 version`, the fields, tagged fields (all encodings are Kafka's flexible ones,
-`kafka_formats/primitives.py`). A reader takes version 0 only; additions are tagged fields, which a
-node that does not know them keeps.
+A value is an int16 version, the fields of `_LAYOUTS` in their order, and tagged fields, all in
+Kafka's flexible encodings (`kafka_formats/primitives.py`). Readers accept version 0 only. Additions
+are tagged fields, which a node that does not know them keeps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
 from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.partition_state import TopicPolicy
+from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import (
     WHY_CHARACTERS_MAX,
     ClaimReset,
@@ -34,10 +38,12 @@ from rlmm.records.control_records import (
 )
 from rlmm.records.record_fields import (
     Tags,
+    int64_bytes,
     read_epochs,
     read_incarnation,
     read_mode,
     read_partition,
+    value_of,
     write_epochs,
     write_incarnation,
     write_partition,
@@ -46,43 +52,109 @@ from rlmm.records.record_fields import (
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
 _TAG_TOPIC_ID = 0  # of TOPIC_POLICY
-_TAG_FOLLOW_DELETE_RECORDS = 1  # of TOPIC_POLICY, empty: there or not
+_TAG_FOLLOW_DELETE_RECORDS = 1  # of TOPIC_POLICY, without a value: present or not
+
+
+def _write_mode(writer: Writer, mode: Mode) -> None:
+    writer.int8(mode)
+
+
+def _read_bare_partition(reader: Reader) -> TopicIdPartition:
+    partition, tags = read_partition(reader)
+    if tags:
+        raise reader.corrupt("the partition of a control record has tagged fields")
+    return partition
+
+
+def _write_why(writer: Writer, why: str) -> None:
+    writer.string(why[:WHY_CHARACTERS_MAX])
+
+
+def _read_why(reader: Reader) -> str:
+    why = reader.string()
+    if len(why) > WHY_CHARACTERS_MAX:
+        raise reader.corrupt(f"the reason has {len(why)} characters, at most {WHY_CHARACTERS_MAX}")
+    return why
+
+
+def _write_policy(writer: Writer, policy: TopicPolicy) -> None:
+    writer.int64(policy.retention_ms)
+    writer.int64(policy.retention_bytes)
+    writer.boolean(policy.copy_paused)
+    writer.boolean(policy.delete_paused)
+
+
+def _read_policy(reader: Reader) -> TopicPolicy:
+    return TopicPolicy(reader.int64(), reader.int64(), reader.boolean(), reader.boolean())
+
+
+_Field = tuple[Callable[[Writer, Any], None], Callable[[Reader], Any]]
+_INT16: _Field = (Writer.int16, Reader.int16)
+_INT32: _Field = (Writer.int32, Reader.int32)
+_INT64: _Field = (Writer.int64, Reader.int64)
+_TEXT: _Field = (Writer.string, Reader.string)
+_UUID: _Field = (Writer.uuid, Reader.uuid)
+_WHY: _Field = (_write_why, _read_why)
+_MODE: _Field = (_write_mode, read_mode)
+_EPOCHS: _Field = (write_epochs, read_epochs)
+_NODE: _Field = (write_incarnation, read_incarnation)
+_PARTITION: _Field = (write_partition, _read_bare_partition)
+_POLICY: _Field = (_write_policy, _read_policy)
+_LOST = {"partition": _PARTITION, "token": _INT64, "start": _INT64, "end": _INT64, "why": _WHY}
+_BY_OFFSET = {"partition": _PARTITION, "replaces_offset": _INT64}
+
+_LAYOUTS: Mapping[ControlRecordType, tuple[type[ControlRecord], Mapping[str, _Field]]] = {
+    ControlRecordType.PARTITION_CLAIM: (
+        PartitionClaim,
+        {"partition": _PARTITION, "mode": _MODE, "leader_epoch": _INT32, "incarnation": _NODE,
+         "claim_number": _INT64, "leader_epochs": _EPOCHS, "local_log_start_offset": _INT64},
+    ),
+    ControlRecordType.LOG_START: (
+        LogStart,
+        {"partition": _PARTITION, "token": _INT64, "offset_epoch": _INT32, "offset": _INT64},
+    ),
+    ControlRecordType.LOST_RANGE: (LostRange, _LOST),
+    ControlRecordType.PARTITION_MODE: (
+        PartitionModeChange, {"partition": _PARTITION, "mode": _MODE, "replaces_offset": _INT64}
+    ),
+    ControlRecordType.TOPIC_POLICY: (
+        TopicPolicyChange, {"topic": _TEXT, "policy": _POLICY, "replaces_offset": _INT64}
+    ),
+    ControlRecordType.CLAIM_RESET: (ClaimReset, _BY_OFFSET),
+    ControlRecordType.PARTITION_DELETE_UNDO: (PartitionDeleteUndo, _BY_OFFSET),
+    ControlRecordType.FEATURE_LEVEL: (FeatureLevel, {"level": _INT16, "replaces_offset": _INT64}),
+    ControlRecordType.PARTITION_ADOPTED: (
+        PartitionAdopted, {"partition": _PARTITION, "token": _INT64}
+    ),
+    ControlRecordType.SEGMENT_MISSING: (
+        SegmentMissing, {"partition": _PARTITION, "segment": _UUID, "finished_at": _INT64}
+    ),
+    ControlRecordType.RECONCILED: (Reconciled, {"restart_offset": _INT64}),
+    ControlRecordType.GAPS_ALLOWED: (GapsAllowed, {"partition": _PARTITION, "why": _WHY}),
+    ControlRecordType.OFFSETS_SKIPPED: (OffsetsSkipped, _LOST),
+    ControlRecordType.NODE_REGISTRATION: (NodeRegistration, {"incarnation": _NODE}),
+    ControlRecordType.NODE_CONTESTED: (
+        NodeContested, {"incarnation": _NODE, "registered_offset": _INT64}
+    ),
+    ControlRecordType.TIME_PASSED: (TimePassed, {"since_offset": _INT64, "passed_ms": _INT64}),
+}  # fmt: skip
+_TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}
 
 
 def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
-    """(type id, value). A number that does not fit its field is an InvalidRequest."""
+    """(type id, value). InvalidRequest: a number does not fit its field."""
+    type_ = _TYPES[type(record)]
     writer = Writer()
     writer.int16(VERSION)
-    if isinstance(record, TopicPolicyChange):
-        type_ = _write_policy(writer, record)
-    elif isinstance(record, FeatureLevel):
-        type_ = ControlRecordType.FEATURE_LEVEL
-        writer.int16(record.level)
-        writer.int64(record.replaces_offset)
-    elif isinstance(record, Reconciled):
-        type_ = ControlRecordType.RECONCILED
-        writer.int64(record.restart_offset)
-    elif isinstance(record, NodeRegistration):
-        type_ = ControlRecordType.NODE_REGISTRATION
-        write_incarnation(writer, record.incarnation)
-    elif isinstance(record, NodeContested):
-        type_ = ControlRecordType.NODE_CONTESTED
-        write_incarnation(writer, record.incarnation)
-        writer.int64(record.registered_offset)
-    elif isinstance(record, TimePassed):
-        type_ = ControlRecordType.TIME_PASSED
-        writer.int64(record.since_offset)
-        writer.int64(record.passed_ms)
-    else:
-        write_partition(writer, record.partition)
-        type_ = _write_body(writer, record)
+    for name, (write, _) in _LAYOUTS[type_][1].items():
+        write(writer, getattr(record, name))
     writer.tagged_fields((*_known_tags(record), *record.unknown_tags))
     return type_, writer.done()
 
 
 def _known_tags(record: ControlRecord) -> Tags:
     if isinstance(record, LogStart) and record.policy_offset is not None:
-        return ((_TAG_POLICY_OFFSET, record.policy_offset.to_bytes(8, "big", signed=True)),)
+        return ((_TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)),)
     if not isinstance(record, TopicPolicyChange):
         return ()
     policy, tags = record.policy, []
@@ -93,210 +165,41 @@ def _known_tags(record: ControlRecord) -> Tags:
     return tuple(tags)
 
 
-def _write_policy(writer: Writer, record: TopicPolicyChange) -> ControlRecordType:
-    writer.string(record.topic)
-    writer.int64(record.policy.retention_ms)
-    writer.int64(record.policy.retention_bytes)
-    writer.boolean(record.policy.copy_paused)
-    writer.boolean(record.policy.delete_paused)
-    writer.int64(record.replaces_offset)
-    return ControlRecordType.TOPIC_POLICY
-
-
-def _write_body(
-    writer: Writer,
-    record: PartitionClaim
-    | LogStart
-    | LostRange
-    | PartitionModeChange
-    | ClaimReset
-    | PartitionDeleteUndo
-    | PartitionAdopted
-    | SegmentMissing
-    | GapsAllowed
-    | OffsetsSkipped,
-) -> ControlRecordType:
-    if isinstance(record, PartitionClaim):
-        return _write_claim(writer, record)
-    if isinstance(record, PartitionAdopted):
-        writer.int64(record.token)
-        return ControlRecordType.PARTITION_ADOPTED
-    if isinstance(record, SegmentMissing):
-        writer.uuid(record.segment)
-        writer.int64(record.finished_at)
-        return ControlRecordType.SEGMENT_MISSING
-    if isinstance(record, LogStart):
-        writer.int64(record.token)
-        writer.int32(record.offset_epoch)
-        writer.int64(record.offset)
-        return ControlRecordType.LOG_START
-    if isinstance(record, LostRange | OffsetsSkipped):
-        writer.int64(record.token)
-        writer.int64(record.start)
-        writer.int64(record.end)
-        writer.string(record.why[:WHY_CHARACTERS_MAX])
-        if isinstance(record, LostRange):
-            return ControlRecordType.LOST_RANGE
-        return ControlRecordType.OFFSETS_SKIPPED
-    if isinstance(record, GapsAllowed):
-        writer.string(record.why[:WHY_CHARACTERS_MAX])
-        return ControlRecordType.GAPS_ALLOWED
-    if isinstance(record, PartitionModeChange):
-        writer.int8(record.mode)
-        writer.int64(record.replaces_offset)
-        return ControlRecordType.PARTITION_MODE
-    writer.int64(record.replaces_offset)
-    if isinstance(record, ClaimReset):
-        return ControlRecordType.CLAIM_RESET
-    return ControlRecordType.PARTITION_DELETE_UNDO
-
-
-def _write_claim(writer: Writer, record: PartitionClaim) -> ControlRecordType:
-    writer.int8(record.mode)
-    writer.int32(record.leader_epoch)
-    write_incarnation(writer, record.incarnation)
-    writer.int64(record.claim_number)
-    write_epochs(writer, record.leader_epochs)
-    writer.int64(record.local_log_start_offset)
-    return ControlRecordType.PARTITION_CLAIM
-
-
 def decode_control(type_: int, value: bytes, *, source: str) -> ControlRecord:
-    """The record; CorruptData for an unknown type or version, and for anything malformed."""
+    """The record. CorruptData: unknown type or version, or malformed."""
     reader = Reader(value, source)
     version = reader.int16()
     if version != VERSION:
         raise reader.corrupt(f"control record {type_} has version {version}, known is {VERSION}")
-    record = _read_by_type(reader, type_)
+    if type_ not in _TYPES.values():
+        raise reader.corrupt(f"{type_} is not a control record type of the metadata log")
+    record_type, fields = _LAYOUTS[ControlRecordType(type_)]
+    values: Any = {name: read(reader) for name, (_, read) in fields.items()}
+    record = record_type(**values, unknown_tags=reader.tagged_fields())
     reader.expect_end()
+    return _with_known_tags(record, reader)
+
+
+def _with_known_tags(record: ControlRecord, reader: Reader) -> ControlRecord:
+    """The record with the tagged fields of its type that are known here in its own fields."""
+    if isinstance(record, LogStart):
+        offset, unknown = _taken(record.unknown_tags, _TAG_POLICY_OFFSET)
+        if offset is not None:
+            policy_offset = value_of(offset, "policy offset of a log start", Reader.int64)
+            return replace(record, policy_offset=policy_offset, unknown_tags=unknown)
+    if isinstance(record, TopicPolicyChange):
+        given, unknown = _taken(record.unknown_tags, _TAG_TOPIC_ID)
+        follows, unknown = _taken(unknown, _TAG_FOLLOW_DELETE_RECORDS)
+        if follows:
+            raise reader.corrupt("follow_delete_records of a topic policy has a value")
+        id_ = ZERO_UUID
+        if given is not None:
+            id_ = value_of(given, "topic id of a topic policy", Reader.uuid)
+        policy = replace(record.policy, topic_id=id_, follow_delete_records=follows is not None)
+        return replace(record, policy=policy, unknown_tags=unknown)
     return record
 
 
-def _read_by_type(reader: Reader, type_: int) -> ControlRecord:
-    if type_ == ControlRecordType.FEATURE_LEVEL:
-        return FeatureLevel(reader.int16(), reader.int64(), reader.tagged_fields())
-    if type_ == ControlRecordType.TOPIC_POLICY:
-        return _read_policy(reader)
-    if type_ == ControlRecordType.RECONCILED:
-        return Reconciled(reader.int64(), reader.tagged_fields())
-    if type_ == ControlRecordType.NODE_REGISTRATION:
-        return NodeRegistration(read_incarnation(reader), reader.tagged_fields())
-    if type_ == ControlRecordType.NODE_CONTESTED:
-        return NodeContested(read_incarnation(reader), reader.int64(), reader.tagged_fields())
-    if type_ == ControlRecordType.TIME_PASSED:
-        return TimePassed(reader.int64(), reader.int64(), reader.tagged_fields())
-    if type_ not in _ABOUT_A_PARTITION:
-        raise reader.corrupt(f"{type_} is no control record type of the metadata log")
-    partition, tags = read_partition(reader)
-    if tags:
-        raise reader.corrupt("a partition of a control record has no tagged fields")
-    if type_ == ControlRecordType.PARTITION_CLAIM:
-        return _read_claim(reader, partition)
-    if type_ == ControlRecordType.LOG_START:
-        return _read_log_start(reader, partition)
-    if type_ == ControlRecordType.LOST_RANGE:
-        return LostRange(*_read_lost_range(reader, partition))
-    if type_ == ControlRecordType.OFFSETS_SKIPPED:
-        return OffsetsSkipped(*_read_lost_range(reader, partition))
-    if type_ == ControlRecordType.GAPS_ALLOWED:
-        return GapsAllowed(partition, _read_why(reader), reader.tagged_fields())
-    if type_ == ControlRecordType.PARTITION_MODE:
-        mode = read_mode(reader)
-        return PartitionModeChange(partition, mode, reader.int64(), reader.tagged_fields())
-    if type_ == ControlRecordType.PARTITION_ADOPTED:
-        return PartitionAdopted(partition, reader.int64(), reader.tagged_fields())
-    if type_ == ControlRecordType.SEGMENT_MISSING:
-        segment = reader.uuid()
-        return SegmentMissing(partition, segment, reader.int64(), reader.tagged_fields())
-    if type_ == ControlRecordType.CLAIM_RESET:
-        return ClaimReset(partition, reader.int64(), reader.tagged_fields())
-    return PartitionDeleteUndo(partition, reader.int64(), reader.tagged_fields())
-
-
-_ABOUT_A_PARTITION = frozenset(
-    {
-        ControlRecordType.PARTITION_CLAIM,
-        ControlRecordType.LOG_START,
-        ControlRecordType.LOST_RANGE,
-        ControlRecordType.PARTITION_MODE,
-        ControlRecordType.CLAIM_RESET,
-        ControlRecordType.PARTITION_DELETE_UNDO,
-        ControlRecordType.PARTITION_ADOPTED,
-        ControlRecordType.SEGMENT_MISSING,
-        ControlRecordType.GAPS_ALLOWED,
-        ControlRecordType.OFFSETS_SKIPPED,
-    }
-)
-
-
-def _read_claim(reader: Reader, partition: TopicIdPartition) -> PartitionClaim:
-    mode = read_mode(reader)
-    leader_epoch = reader.int32()
-    incarnation = read_incarnation(reader)
-    claim_number = reader.int64()
-    epochs = read_epochs(reader)
-    return PartitionClaim(
-        partition,
-        mode,
-        leader_epoch,
-        incarnation,
-        claim_number,
-        epochs,
-        local_log_start_offset=reader.int64(),
-        unknown_tags=reader.tagged_fields(),
-    )
-
-
-def _read_log_start(reader: Reader, partition: TopicIdPartition) -> LogStart:
-    token, epoch, offset = reader.int64(), reader.int32(), reader.int64()
-    given, unknown = _taken(reader.tagged_fields(), _TAG_POLICY_OFFSET)
-    if given is None:
-        return LogStart(partition, token, epoch, offset, unknown)
-    value = Reader(given, "policy offset of a log start")
-    policy_offset = value.int64()
-    value.expect_end()
-    return LogStart(partition, token, epoch, offset, unknown, policy_offset)
-
-
 def _taken(tags: Tags, number: int) -> tuple[bytes | None, Tags]:
-    """(the value of a tagged field that we know, the others)."""
+    """(value of the tagged field with this number, the other fields)."""
     return dict(tags).get(number), tuple(each for each in tags if each[0] != number)
-
-
-def _read_lost_range(
-    reader: Reader, partition: TopicIdPartition
-) -> tuple[TopicIdPartition, int, int, int, str, Tags]:
-    token, start, end = reader.int64(), reader.int64(), reader.int64()
-    return partition, token, start, end, _read_why(reader), reader.tagged_fields()
-
-
-def _read_why(reader: Reader) -> str:
-    why = reader.string()
-    if len(why) > WHY_CHARACTERS_MAX:
-        raise reader.corrupt(f"the reason has {len(why)} characters, at most {WHY_CHARACTERS_MAX}")
-    return why
-
-
-def _read_policy(reader: Reader) -> TopicPolicyChange:
-    topic = reader.string()
-    retention_ms, retention_bytes = reader.int64(), reader.int64()
-    copy_paused, delete_paused = reader.boolean(), reader.boolean()
-    replaces_offset = reader.int64()
-    given, unknown = _taken(reader.tagged_fields(), _TAG_TOPIC_ID)
-    topic_id = ZERO_UUID
-    if given is not None:
-        value = Reader(given, "topic id of a topic policy")
-        topic_id = value.uuid()
-        value.expect_end()
-    follows, unknown = _taken(unknown, _TAG_FOLLOW_DELETE_RECORDS)
-    if follows:
-        raise reader.corrupt("follow_delete_records of a topic policy has a value")
-    policy = TopicPolicy(
-        retention_ms,
-        retention_bytes,
-        copy_paused,
-        delete_paused,
-        topic_id=topic_id,
-        follow_delete_records=follows is not None,
-    )
-    return TopicPolicyChange(topic, policy, replaces_offset, unknown)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -9,6 +12,7 @@ from rlmm.partition_state import Mode
 from rlmm.segment import Incarnation
 
 Tags = tuple[tuple[int, bytes], ...]
+Value = TypeVar("Value")
 
 
 def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()) -> None:
@@ -20,7 +24,7 @@ def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()
 
 
 def read_partition(reader: Reader) -> tuple[TopicIdPartition, Tags]:
-    """Kafka's TopicIdPartitionEntry with the tagged fields we do not know."""
+    """Kafka's TopicIdPartitionEntry with its unknown tagged fields."""
     topic = reader.string()
     topic_id = reader.uuid()
     partition = reader.int32()
@@ -55,4 +59,19 @@ def read_mode(reader: Reader) -> Mode:
     try:
         return Mode(number)
     except ValueError:
-        raise reader.corrupt(f"{number} is no partition mode") from None
+        raise reader.corrupt(f"unknown partition mode {number}") from None
+
+
+def int64_bytes(value: int) -> bytes:
+    """The value of a tagged field that holds an int64."""
+    writer = Writer()
+    writer.int64(value)
+    return writer.done()
+
+
+def value_of(raw: bytes, source: str, read: Callable[[Reader], Value]) -> Value:
+    """The value that takes all of `raw`, as that of a tagged field does."""
+    reader = Reader(raw, source)
+    value = read(reader)
+    reader.expect_end()
+    return value

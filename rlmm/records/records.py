@@ -1,32 +1,14 @@
-"""Every record of the metadata log: what it is, its bytes, and back.
+"""Encoding and decoding of every record of the metadata log.
 
 Kafka's own three are framed records (`rlmm/records/segment_records.py`), ours are control records
-(`rlmm/records/control_records.py`). This is the one door to both.
+(`rlmm/records/control_records.py`).
 """
 
 from __future__ import annotations
 
 from rlmm.metadata_log import Proposal
 from rlmm.records.control_encoding import decode_control, encode_control
-from rlmm.records.control_records import (
-    ClaimReset,
-    ControlRecordType,
-    FeatureLevel,
-    GapsAllowed,
-    LogStart,
-    LostRange,
-    NodeContested,
-    NodeRegistration,
-    OffsetsSkipped,
-    PartitionAdopted,
-    PartitionClaim,
-    PartitionDeleteUndo,
-    PartitionModeChange,
-    Reconciled,
-    SegmentMissing,
-    TimePassed,
-    TopicPolicyChange,
-)
+from rlmm.records.control_records import ControlRecord
 from rlmm.records.fixed_layout import decode_usual, decode_usual_update, encode_segment_row
 from rlmm.records.segment_records import decode_segment_record, encode_segment_record
 from rlmm.segment import (
@@ -35,54 +17,16 @@ from rlmm.segment import (
     RemotePartitionDeleteMetadata,
 )
 
-__all__ = [
-    "ClaimReset",
-    "ControlRecordType",
-    "FeatureLevel",
-    "GapsAllowed",
-    "LogStart",
-    "LostRange",
-    "MetadataRecord",
-    "NodeContested",
-    "NodeRegistration",
-    "OffsetsSkipped",
-    "PartitionAdopted",
-    "PartitionClaim",
-    "PartitionDeleteUndo",
-    "PartitionModeChange",
-    "Reconciled",
-    "SegmentMissing",
-    "TimePassed",
-    "TopicPolicyChange",
-    "decode",
-    "encode",
-]
-
 MetadataRecord = (
     RemoteLogSegmentMetadata
     | RemoteLogSegmentMetadataUpdate
     | RemotePartitionDeleteMetadata
-    | PartitionClaim
-    | LogStart
-    | LostRange
-    | PartitionModeChange
-    | TopicPolicyChange
-    | ClaimReset
-    | PartitionDeleteUndo
-    | FeatureLevel
-    | PartitionAdopted
-    | SegmentMissing
-    | Reconciled
-    | GapsAllowed
-    | OffsetsSkipped
-    | NodeRegistration
-    | NodeContested
-    | TimePassed
+    | ControlRecord
 )
 
 
 def encode(record: MetadataRecord) -> Proposal:
-    """What is proposed to the log. A number that does not fit its field is an InvalidRequest."""
+    """The proposal for the log. InvalidRequest: a number does not fit its field."""
     if isinstance(record, RemoteLogSegmentMetadata):
         return Proposal(None, encode_segment_row(record))
     if isinstance(record, RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata):
@@ -98,8 +42,8 @@ def decode(
     source: str = "metadata record",
     offset: int | None = None,
 ) -> MetadataRecord:
-    """The record of a log entry; CorruptData, and nothing else, for anything malformed. Its source
-    names the metadata offset, where that is given.
+    """The record of a log entry. CorruptData, and no other error, for malformed bytes; `source` and
+    `offset`, if given, say where they are.
     """
     if control_type is None:
         usual = decode_usual(value) or decode_usual_update(value)

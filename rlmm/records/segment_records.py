@@ -2,9 +2,9 @@
 
 Source: RemoteLogSegmentMetadataRecord.json, RemoteLogSegmentMetadataUpdateRecord.json,
 RemotePartitionDeleteMetadataRecord.json and BytesApiMessageSerde's frame: uvarint frame version 1,
-uvarint api key, uvarint message version 0, message. Ours ride in tagged fields from 10000 on, which
-Kafka's readers skip and keep. Tagged fields we do not know are kept too, those of nested structs
-included, so that rewriting a row loses nothing that a newer program put there.
+uvarint api key, uvarint message version 0, message. Our fields are tagged fields from 10000 on,
+which Kafka's readers skip and keep. Unknown tagged fields are kept, those of nested structs too:
+rewriting a row loses nothing that a newer program put there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import TypeVar
 from kafka_formats.primitives import Reader, Writer
 from rlmm.records.record_fields import (
     Tags,
+    int64_bytes,
     read_incarnation,
     read_partition,
+    value_of,
     write_incarnation,
     write_partition,
 )
@@ -69,7 +71,7 @@ _Default = TypeVar("_Default")
 
 
 def encode_segment_record(record: SegmentRecord) -> bytes:
-    """The framed record. A number that does not fit its field is an InvalidRequest."""
+    """Encode with its frame. InvalidRequest: a number does not fit its field."""
     writer = Writer()
     writer.uvarint(FRAME_VERSION)
     if isinstance(record, RemoteLogSegmentMetadata):
@@ -117,9 +119,9 @@ def _write_segment(writer: Writer, record: RemoteLogSegmentMetadata) -> None:
         known.append((TAG_TXN_INDEX_EMPTY, b"\x01"))
     known += _authority_tags(record.token, record.writer)
     if record.upload_deadline_ms >= 0:
-        known.append((TAG_UPLOAD_DEADLINE, _int64(record.upload_deadline_ms)))
+        known.append((TAG_UPLOAD_DEADLINE, int64_bytes(record.upload_deadline_ms)))
     if record.finished_at >= 0:
-        known.append((TAG_FINISHED_AT, _int64(record.finished_at)))
+        known.append((TAG_FINISHED_AT, int64_bytes(record.finished_at)))
     writer.tagged_fields((*known, *record.unknown_tags))
 
 
@@ -133,9 +135,9 @@ def _write_update(writer: Writer, record: RemoteLogSegmentMetadataUpdate) -> Non
     if record.expected_state is not None:
         known.append((TAG_EXPECTED_STATE, bytes((record.expected_state,))))
     if record.policy_offset is not None:
-        known.append((TAG_POLICY_OFFSET, _int64(record.policy_offset)))
+        known.append((TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)))
     if record.max_timestamp_ms >= 0:
-        known.append((TAG_MAX_TIMESTAMP, _int64(record.max_timestamp_ms)))
+        known.append((TAG_MAX_TIMESTAMP, int64_bytes(record.max_timestamp_ms)))
     writer.tagged_fields((*known, *record.unknown_tags))
 
 
@@ -146,18 +148,18 @@ def _write_partition_delete(writer: Writer, record: RemotePartitionDeleteMetadat
     writer.int8(record.state)
     known: list[tuple[int, bytes]] = []
     if record.replaces_offset >= 0:
-        known.append((TAG_REPLACES_OFFSET, _int64(record.replaces_offset)))
+        known.append((TAG_REPLACES_OFFSET, int64_bytes(record.replaces_offset)))
     if record.grace_ms >= 0:
-        known.append((TAG_GRACE, _int64(record.grace_ms)))
+        known.append((TAG_GRACE, int64_bytes(record.grace_ms)))
     if record.seen_ms >= 0:
-        known.append((TAG_SEEN, _int64(record.seen_ms)))
+        known.append((TAG_SEEN, int64_bytes(record.seen_ms)))
     writer.tagged_fields((*known, *record.unknown_tags))
 
 
 def _authority_tags(token: int, incarnation: Incarnation | None) -> list[tuple[int, bytes]]:
     tags: list[tuple[int, bytes]] = []
     if token >= 0:
-        tags.append((TAG_TOKEN, _int64(token)))
+        tags.append((TAG_TOKEN, int64_bytes(token)))
     if incarnation is not None:
         body = Writer()
         write_incarnation(body, incarnation)
@@ -165,14 +167,8 @@ def _authority_tags(token: int, incarnation: Incarnation | None) -> list[tuple[i
     return tags
 
 
-def _int64(value: int) -> bytes:
-    writer = Writer()
-    writer.int64(value)
-    return writer.done()
-
-
 def decode_segment_record(value: bytes, *, source: str) -> SegmentRecord:
-    """The record; anything malformed, any other frame, key or version is CorruptData."""
+    """Decode a framed record. CorruptData: malformed, or another frame, key or version."""
     reader = Reader(value, source)
     frame, key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame != FRAME_VERSION:
@@ -187,7 +183,7 @@ def decode_segment_record(value: bytes, *, source: str) -> SegmentRecord:
     elif key == PARTITION_DELETE_KEY:
         record = _read_partition_delete(reader)
     else:
-        raise reader.corrupt(f"api key {key} is no record of the metadata log")
+        raise reader.corrupt(f"api key {key} is not a record of the metadata log")
     reader.expect_end()
     return record
 
@@ -270,7 +266,7 @@ def _read_partition_delete(reader: Reader) -> RemotePartitionDeleteMetadata:
     try:
         state = PartitionDeleteState(number)
     except ValueError:
-        raise reader.corrupt(f"{number} is no partition delete state") from None
+        raise reader.corrupt(f"unknown partition delete state {number}") from None
     known, unknown = _split(reader.tagged_fields(), _PARTITION_DELETE_TAGS)
     return RemotePartitionDeleteMetadata(
         partition,
@@ -288,7 +284,7 @@ def _segment_state(reader: Reader, number: int) -> SegmentState:
     try:
         return SegmentState(number)
     except ValueError:
-        raise reader.corrupt(f"{number} is no segment state") from None
+        raise reader.corrupt(f"unknown segment state {number}") from None
 
 
 _SEGMENT_TAGS = frozenset(
@@ -313,7 +309,4 @@ def _tag(
     raw = known.get(tag)
     if raw is None:
         return default
-    reader = Reader(raw, f"tagged field {tag}")
-    value = read(reader)
-    reader.expect_end()
-    return value
+    return value_of(raw, f"tagged field {tag}", read)

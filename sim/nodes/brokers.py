@@ -13,16 +13,16 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, entries_in_range
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode, PartitionState, TopicPolicy
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     LogStart,
     LostRange,
-    MetadataRecord,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
     TopicPolicyChange,
 )
+from rlmm.records.records import MetadataRecord
 from rlmm.segment import (
     Incarnation,
     PartitionDeleteState,

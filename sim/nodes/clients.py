@@ -16,7 +16,8 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.outcome import Verdict
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.records import FeatureLevel, MetadataRecord, PartitionClaim, encode
+from rlmm.records.control_records import FeatureLevel, PartitionClaim
+from rlmm.records.records import MetadataRecord, encode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from sim.nodes.brokers import Partition, a_policy, an_admin_deed, an_update
 from sim.nodes.log_copy import StoredBytes

@@ -17,16 +17,15 @@ from rlmm.log.committed import committed_records
 from rlmm.log.log_directory import StoredBatch
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import PartitionState
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     FeatureLevel,
     LogStart,
     LostRange,
-    MetadataRecord,
     PartitionClaim,
     PartitionModeChange,
-    decode,
 )
+from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.keys import RECORD_TIME_KEY
 from rlmm.rows.rows import MemoryRows, RowWrite

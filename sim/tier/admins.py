@@ -13,7 +13,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.reconcile.collector import CollectionRequest
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.records.control_records import PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import CopyLimits
 from rlm.copy.scanner import TopicPartition
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import LogStart
+from rlmm.records.control_records import LogStart
 from rlmm.rows import queries
 from rlmm.segment import SegmentState
 from sim.tier.partition import Partition

@@ -24,7 +24,7 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.segment_facts import segment_epochs
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import LostOffsets, PartitionState
-from rlmm.records.records import LogStart, LostRange
+from rlmm.records.control_records import LogStart, LostRange
 from rlmm.rows import queries
 from rlmm.segment import Incarnation
 from sim.ground.forgetful_disk import PowerCut

@@ -19,13 +19,8 @@ from rlm.format.object_keys import own_prefix, parse_segment_key, segment_keys
 from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import UNLIMITED, PartitionState, TopicPolicy
-from rlmm.records.records import (
-    LogStart,
-    LostRange,
-    MetadataRecord,
-    PartitionClaim,
-    decode,
-)
+from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
+from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.queries import SegmentAnswer
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState

@@ -19,7 +19,7 @@ from rlm.stores.cluster_marker import check_settled, confirm_prefix
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Restart
-from rlmm.records.records import Reconciled, SegmentMissing
+from rlmm.records.control_records import Reconciled, SegmentMissing
 from strandline.node import ambient, event_loop
 from strandline.node.node import opened_metadata
 from strandline.settings.settings import Settings

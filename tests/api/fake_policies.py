@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kafka_formats.errors import Conflict
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 
 KNOWN_TOPIC = "payments"
 TOPIC_ID = Uuid(bytes(range(16)))

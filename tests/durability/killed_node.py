@@ -18,7 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory.data_directory import open_data_directory
 from rlmm.log.log_limits import LogLimits
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
-from rlmm.records.records import LogStart
+from rlmm.records.control_records import LogStart
 from rlmm.segment import RemoteLogSegmentId
 from tests.durability.quorum_node import open_node
 from tests.rlmm.metadata_node import PARTITION, claim, finished, started

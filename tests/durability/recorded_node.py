@@ -22,7 +22,7 @@ from rlmm.log.log_directory import LogDirectory
 from rlmm.log.log_limits import LogLimits
 from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.manager import MetadataLimits
-from rlmm.records.records import LogStart
+from rlmm.records.control_records import LogStart
 from rlmm.rows.rows import RowChange
 from rlmm.view.view import NOTHING_APPLIED, View
 from tests.durability.quorum_node import QuorumNode, open_node

@@ -20,13 +20,12 @@ from rlmm.metadata_log import Proposal, SnapshotId
 from rlmm.partition_state import Mode, Restart, TopicPolicy
 from rlmm.records import fixed_layout as row_segments
 from rlmm.records import record_fields
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     FeatureLevel,
     GapsAllowed,
     LogStart,
     LostRange,
-    MetadataRecord,
     NodeContested,
     NodeRegistration,
     OffsetsSkipped,
@@ -37,9 +36,8 @@ from rlmm.records.records import (
     Reconciled,
     SegmentMissing,
     TopicPolicyChange,
-    decode,
-    encode,
 )
+from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import decode_segment_record
 from rlmm.rows import nodes as row_nodes
 from rlmm.rows import partitions as row_partitions
@@ -52,6 +50,7 @@ from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.rlmm.log.crash_disk import CrashDisk
 from tests.rlmm.records.test_records import GOLDEN
+from tests.rlmm.rows.plain_partition_rows import decode_plainly
 from tests.rlmm.state_world import NODE_1, ORDERS, World, epochs
 
 _SOURCE = "the fuzzed bytes"
@@ -133,13 +132,13 @@ def _segment_row(data: bytes) -> None:
 
 
 def _partition_row(data: bytes) -> None:
-    """The fast way and the general one have one judgement."""
+    """It is read as field by field, or refused."""
     try:
-        general = row_partitions.decode_general(data)
+        plain = decode_plainly(data)
     except CorruptData:
         row_partitions.decode_partition(data)  # raises as well
-        raise AssertionError("the fast way takes what the general way refuses") from None
-    assert row_partitions.decode_partition(data) == general
+        raise AssertionError("it takes what reading field by field refuses") from None
+    assert row_partitions.decode_partition(data) == plain
 
 
 def _row_target(
@@ -157,13 +156,6 @@ def _rows_targets() -> list[Target]:
             RowKind.PARTITION,
             _partition_row,
             covers="rlmm.rows.partitions.decode_partition",
-        ),
-        Target(
-            "row_partitions.decode_general",
-            ("rlmm.rows.partitions.decode_general",),
-            row_partitions.decode_general,
-            _values(RowKind.PARTITION),
-            factor=60,
         ),
         _row_target("decode_covered", RowKind.COVERAGE, lambda d: row_values.decode_covered(1, d)),
         _row_target(

@@ -16,7 +16,7 @@ from rlmm.data_directory.data_directory import format_data_directory, open_data_
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode
-from rlmm.records.records import LogStart, PartitionClaim
+from rlmm.records.control_records import LogStart, PartitionClaim
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,

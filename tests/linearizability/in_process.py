@@ -17,7 +17,8 @@ from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.actions import Role
-from rlmm.records.records import TopicPolicyChange, encode
+from rlmm.records.control_records import TopicPolicyChange
+from rlmm.records.records import encode
 from rlmm.view.view import View
 from tests.linearizability.clients import Acknowledged
 from tests.linearizability.policy_register import Done, Refused, Seen

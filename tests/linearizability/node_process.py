@@ -31,7 +31,8 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
-from rlmm.records.records import TopicPolicyChange, encode
+from rlmm.records.control_records import TopicPolicyChange
+from rlmm.records.records import encode
 from rlmm.segment import Incarnation
 from rlmm.view.view import View
 from rlmm.wire.authorisation import Authorisation

@@ -13,7 +13,7 @@ from rlm.control.node_problem import ProblemArea
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.cluster_marker import ClusterMarker
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import (

@@ -25,7 +25,7 @@ from rlm.copy.partition_status import Role
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.kill_switches import Switch
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.records import PartitionModeChange, TopicPolicyChange
+from rlmm.records.control_records import PartitionModeChange, TopicPolicyChange
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, new_world
 from tests.rlm.planner_facts import PARTITION

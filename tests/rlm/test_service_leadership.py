@@ -17,7 +17,7 @@ from rlm.fetch.list_offsets import OffsetAnswer, OffsetSpec
 from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
-from rlmm.records.records import ClaimReset, PartitionClaim
+from rlmm.records.control_records import ClaimReset, PartitionClaim
 from rlmm.segment import Incarnation
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

@@ -18,7 +18,7 @@ from rlm.format.object_keys import segment_keys
 from rlm.node_files.kill_switches import Switch
 from rlm.retention.retention_plan import Reason
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.records import PartitionClaim, TopicPolicyChange
+from rlmm.records.control_records import PartitionClaim, TopicPolicyChange
 from rlmm.segment import SegmentState
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Bucket, Node, Steps, World, new_world

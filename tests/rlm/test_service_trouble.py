@@ -23,7 +23,7 @@ from rlm.control.run_events import ClaimLost, SegmentDeleted
 from rlm.control.why_not import WhyNot
 from rlm.copy.partition_status import Role
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 from rlmm.segment import RemoteLogSegmentMetadata
 from tests.rlm.hooked_store import failing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

@@ -16,7 +16,7 @@ from rlmm.log.log_limits import LogLimits
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import Mode
 from rlmm.quorum.quorum_log import QuorumLog
-from rlmm.records.records import LogStart, PartitionClaim
+from rlmm.records.control_records import LogStart, PartitionClaim
 from rlmm.segment import (
     Incarnation,
     RemoteLogSegmentId,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import Claim, Mode, PartitionState
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     LogStart,
     LostRange,
-    MetadataRecord,
     PartitionAdopted,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
 )
+from rlmm.records.records import MetadataRecord
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,

@@ -18,14 +18,14 @@ from rlmm.apply import purge as apply_purge
 from rlmm.apply.outcome import Verdict
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
-    MetadataRecord,
     PartitionClaim,
     PartitionDeleteUndo,
     PartitionModeChange,
     TimePassed,
 )
+from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
 from rlmm.rows.rows import MemoryRows
 from rlmm.segment import (

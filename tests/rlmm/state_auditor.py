@@ -16,7 +16,8 @@ from rlmm.apply import claims as apply_claims
 from rlmm.apply import purge as apply_purge
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.records import MetadataRecord, PartitionClaim, SegmentMissing, encode
+from rlmm.records.control_records import PartitionClaim, SegmentMissing
+from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows import keys, queries
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import highest_recorded, read_partition_row, read_restart

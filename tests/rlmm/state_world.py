@@ -13,16 +13,15 @@ from rlmm.apply.outcome import Outcome, Verdict
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     LogStart,
     LostRange,
-    MetadataRecord,
     PartitionClaim,
     PartitionModeChange,
     TimePassed,
-    encode,
 )
+from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows import queries
 from rlmm.rows.rows import MemoryRows
 from rlmm.segment import (

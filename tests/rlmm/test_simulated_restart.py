@@ -16,7 +16,8 @@ from rlmm.apply import restart as apply_restart
 from rlmm.apply import segments as apply_segments
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import PartitionState
-from rlmm.records.records import MetadataRecord, PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.records.control_records import PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.records.records import MetadataRecord
 from rlmm.rows import reads as row_reads
 from rlmm.rows.reads import read_restart
 from rlmm.rows.restart_rows import restarted

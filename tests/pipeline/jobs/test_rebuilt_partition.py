@@ -23,7 +23,8 @@ from rlmm.apply.apply import apply
 from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import Mode, TopicPolicy, Totals
-from rlmm.records.records import PartitionClaim, encode
+from rlmm.records.control_records import PartitionClaim
+from rlmm.records.records import encode
 from rlmm.rows import keys, queries
 from rlmm.rows.coverage import covering, epoch_ranges
 from rlmm.rows.restart_rows import restarted

@@ -24,7 +24,7 @@ from rlm.local_log.gap_rule import (
     ranges_text,
     shows_cleaner,
 )
-from rlmm.records.records import GapsAllowed
+from rlmm.records.control_records import GapsAllowed
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world

@@ -16,7 +16,7 @@ from rlm.copy.partition_status import Role
 from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
-from rlmm.records.records import PartitionClaim
+from rlmm.records.control_records import PartitionClaim
 from rlmm.segment import Incarnation
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

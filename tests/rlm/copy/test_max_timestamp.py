@@ -12,7 +12,7 @@ from kafka_formats import time_index
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import Record, encode_batch
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, new_world
 from tests.rlm.virtual_time import START_MS, run_virtually

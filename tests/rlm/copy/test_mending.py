@@ -17,7 +17,7 @@ from rlm.data_plane.read_request import RecordsRequest
 from rlm.data_plane.segment_survey import SurveyJob, survey
 from rlm.local_log.log_dir import find_partitions
 from rlmm.partition_state import LostOffsets
-from rlmm.records.records import OffsetsSkipped
+from rlmm.records.control_records import OffsetsSkipped
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world
 from tests.rlm.replicas import Cluster, all_batches, cluster, remove

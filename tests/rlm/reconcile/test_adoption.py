@@ -24,7 +24,7 @@ from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import snapshot_file_name
 from rlmm.metadata_log import SnapshotId
-from rlmm.records.records import Reconciled, SegmentMissing
+from rlmm.records.control_records import Reconciled, SegmentMissing
 from rsm_backends.store import ListPage
 from rsm_backends.streams import read_all
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

@@ -17,7 +17,7 @@ from rlm.repair.repair_run import Outcome, RepairRequest, RepairState
 from rlm.repair.repairs import RUNS_MAX
 from rlm.repair.segment_repair import SegmentRepairs
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.records import PartitionClaim, PartitionModeChange, TopicPolicyChange
+from rlmm.records.control_records import PartitionClaim, PartitionModeChange, TopicPolicyChange
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, new_world

@@ -20,7 +20,7 @@ from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
 from rlm.node_files.kill_switches import Switch
 from rlm.retention.delete_records_follower import DeleteRecordsFollower
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import LogStart, TopicPolicyChange
+from rlmm.records.control_records import LogStart, TopicPolicyChange
 from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world

@@ -10,7 +10,7 @@ import pytest
 from kafka_formats.errors import Conflict, InvalidRequest
 from rlm.node_files.kill_switches import Switch
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.test_service_retention import GONE_AFTER_S, log_start, three_segments
 from tests.rlm.virtual_time import run_virtually

@@ -18,7 +18,7 @@ from rlm.node_files.kill_switches import Switch
 from rlm.retention.expirer import PARTITIONS_PARALLEL_MAX
 from rlm.retention.topic_retention import ASK_AGAIN_S, SETTLE_S, ByTopicConfig
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import LogStart, TopicPolicyChange
+from rlmm.records.control_records import LogStart, TopicPolicyChange
 from rlmm.segment import RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir

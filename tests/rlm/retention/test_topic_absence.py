@@ -15,7 +15,7 @@ from rlm.leadership.leadership import NoAnswer
 from rlm.retention.topic_absence import LOOK_INTERVAL_S, TopicAbsence
 from rlm.retention.topic_absence_plan import ABSENT_FOR_S, LOOKS_MIN, Absence, plan_absence
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS
-from rlmm.records.records import PartitionDeleteUndo
+from rlmm.records.control_records import PartitionDeleteUndo
 from rlmm.segment import PartitionDeleteState
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, Node, new_world

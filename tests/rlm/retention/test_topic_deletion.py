@@ -16,7 +16,7 @@ from kafka_formats.properties import encode_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.records.control_records import PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import CLEANED_UP_AFTER_S, LIMITS, PREFIX, Node, Steps, World, new_world

@@ -21,7 +21,7 @@ from rlm.retention.topic_retention import (
     retention_in_force,
 )
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, new_world

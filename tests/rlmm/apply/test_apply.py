@@ -15,7 +15,8 @@ from rlmm.apply.purge import (
 )
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import FeatureLevel, MetadataRecord, TimePassed, TopicPolicyChange, encode
+from rlmm.records.control_records import FeatureLevel, TimePassed, TopicPolicyChange
+from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows import queries
 from rlmm.rows.rows import MemoryRows, OverlayRows
 from rlmm.segment import SegmentState

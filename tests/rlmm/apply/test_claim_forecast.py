@@ -10,7 +10,8 @@ from rlmm.apply import claims as apply_claims
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import PartitionState
-from rlmm.records.records import MetadataRecord, PartitionClaim
+from rlmm.records.control_records import PartitionClaim
+from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
 from rlmm.segment import OFFSET_MAX
 from tests.rlmm.simulated_nodes import Simulation

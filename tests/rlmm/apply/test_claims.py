@@ -10,7 +10,8 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply import claims as apply_claims
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import LostOffsets, Mode
-from rlmm.records.records import ClaimReset, MetadataRecord, PartitionClaim, PartitionModeChange
+from rlmm.records.control_records import ClaimReset, PartitionClaim, PartitionModeChange
+from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
 from rlmm.segment import Incarnation, PartitionDeleteState
 from tests.rlmm.state_world import NODE_1, NODE_2, ORDERS, START_MS, World, epochs

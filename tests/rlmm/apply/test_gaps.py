@@ -8,7 +8,7 @@ import pytest
 
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import LostOffsets, Mode
-from rlmm.records.records import GapsAllowed, OffsetsSkipped
+from rlmm.records.control_records import GapsAllowed, OffsetsSkipped
 from rlmm.segment import PartitionDeleteState
 from tests.rlmm.state_world import ORDERS, World
 

@@ -11,7 +11,12 @@ from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm.apply.nodes import PAST_DIRECTORIES_MAX
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode
-from rlmm.records.records import ClaimReset, NodeContested, NodeRegistration, PartitionModeChange
+from rlmm.records.control_records import (
+    ClaimReset,
+    NodeContested,
+    NodeRegistration,
+    PartitionModeChange,
+)
 from rlmm.rows.nodes import RegisteredNode, decode_node, encode_node, find_node
 from rlmm.segment import Incarnation
 from tests.rlmm.state_world import NODE_1, NODE_2, START_MS, World

@@ -7,7 +7,7 @@ import pytest
 from rlmm.apply.outcome import Verdict
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, Totals
-from rlmm.records.records import PartitionDeleteUndo
+from rlmm.records.control_records import PartitionDeleteUndo
 from rlmm.rows import queries
 from rlmm.rows.keys import RowKind
 from rlmm.segment import PartitionDeleteState, SegmentState

@@ -9,7 +9,8 @@ import pytest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode, Restart
-from rlmm.records.records import MetadataRecord, PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.records.control_records import PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.records.records import MetadataRecord
 from rlmm.rows import keys, queries
 from rlmm.rows.reads import read_restart, read_segment
 from rlmm.rows.restart_rows import restarted

@@ -7,7 +7,7 @@ import pytest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import FeatureLevel, TopicPolicyChange
+from rlmm.records.control_records import FeatureLevel, TopicPolicyChange
 from rlmm.rows import queries
 from rlmm.segment import PartitionDeleteState
 from tests.rlmm.state_world import ORDERS, World

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rlmm.manager.apply_loop import COST_OF_OTHERS, _step_end
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import MetadataRecord, TopicPolicyChange, encode
+from rlmm.records.control_records import TopicPolicyChange
+from rlmm.records.records import MetadataRecord, encode
 from tests.rlmm.state_world import World
 
 COST_MAX = 60

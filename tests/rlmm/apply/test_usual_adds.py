@@ -15,8 +15,9 @@ from rlmm.apply.outcome import Outcome
 from rlmm.apply.purge import TOMBSTONE_KEPT_MS
 from rlmm.apply.usual_adds import UsualAdds, judged
 from rlmm.metadata_log import CommittedRecord
+from rlmm.records.control_records import ClaimReset, ControlRecordType
 from rlmm.records.fixed_layout import encode_segment_row
-from rlmm.records.records import ClaimReset, ControlRecordType, MetadataRecord, encode
+from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows.rows import MemoryRows, OverlayRows
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from tests.rlmm.apply.test_segments import ADDS

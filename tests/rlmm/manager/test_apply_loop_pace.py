@@ -11,7 +11,8 @@ from rlmm.manager.apply_loop_pace import ApplyPace
 from rlmm.manager.manager import MetadataLimits
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange, encode
+from rlmm.records.control_records import TopicPolicyChange
+from rlmm.records.records import encode
 from tests.rlmm.metadata_node import Node, running_node
 
 NEVER_MS = 3_600_000

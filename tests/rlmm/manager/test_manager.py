@@ -25,7 +25,7 @@ from rlmm.log.log_limits import LogLimits
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     FeatureLevel,
     LogStart,
@@ -33,8 +33,8 @@ from rlmm.records.records import (
     PartitionDeleteUndo,
     PartitionModeChange,
     TopicPolicyChange,
-    encode,
 )
+from rlmm.records.records import encode
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, SegmentState
 from rlmm.view.view import View, digest_of
 from tests.rlmm.log.crash_disk import CrashDisk, Survivors

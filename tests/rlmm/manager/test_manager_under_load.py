@@ -10,7 +10,7 @@ import pytest
 from kafka_formats.errors import RetryLater
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange
+from rlmm.records.control_records import TopicPolicyChange
 from tests.rlmm.metadata_node import copied, running_node
 
 

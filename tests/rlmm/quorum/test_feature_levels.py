@@ -12,7 +12,7 @@ import pytest
 from kafka_formats.errors import Conflict, InvalidRequest, Refused, RetryLater
 from rlmm.quorum.admin import QuorumAdmin
 from rlmm.raft.timers import RaftSettings
-from rlmm.records.records import LogStart
+from rlmm.records.control_records import LogStart
 from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 from tests.rlmm.metadata_node import PARTITION, claim, copied
 from tests.rlmm.quorum.local_network import NODES, Network, Replica

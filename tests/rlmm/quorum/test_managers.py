@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlmm.records.records import LogStart
+from rlmm.records.control_records import LogStart
 from tests.rlmm.metadata_node import PARTITION, claim, copied, finished, started
 from tests.rlmm.quorum.local_network import NODES, Network
 from tests.rlmm.quorum.three_managers import Node, leading, same_everywhere, three_nodes

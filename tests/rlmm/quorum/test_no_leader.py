@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_formats.errors import OutcomeUnknown, RetryLater
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S
-from rlmm.records.records import LogStart, LostRange
+from rlmm.records.control_records import LogStart, LostRange
 from strandline.node.readiness import NodeFacts, missing_until_ready
 from strandline.settings.settings import QuorumSettings
 from tests.rlm.virtual_time import run_virtually

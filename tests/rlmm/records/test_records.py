@@ -13,14 +13,13 @@ from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import iter_records
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.records import (
+from rlmm.records.control_records import (
     ClaimReset,
     ControlRecordType,
     FeatureLevel,
     GapsAllowed,
     LogStart,
     LostRange,
-    MetadataRecord,
     NodeContested,
     NodeRegistration,
     OffsetsSkipped,
@@ -32,9 +31,8 @@ from rlmm.records.records import (
     SegmentMissing,
     TimePassed,
     TopicPolicyChange,
-    decode,
-    encode,
 )
+from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import TAG_TOKEN
 from rlmm.segment import (
     PartitionDeleteState,
@@ -245,7 +243,7 @@ def test_other_frames_keys_and_versions_are_refused(value: str) -> None:
 
 @pytest.mark.parametrize("control_type", [0, 2, 999, 1015, 1100, 32_767])
 def test_other_control_types_are_refused(control_type: int) -> None:
-    with pytest.raises(CorruptData, match="is no control record type"):
+    with pytest.raises(CorruptData, match="is not a control record type"):
         decode(control_type, b"\0\0\1\0\0")
 
 

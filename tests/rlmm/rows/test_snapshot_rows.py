@@ -9,7 +9,8 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.primitives import Writer
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.records import TopicPolicyChange, encode
+from rlmm.records.control_records import TopicPolicyChange
+from rlmm.records.records import encode
 from rlmm.records.segment_records import decode_segment_record
 from rlmm.rows import snapshot_rows
 from rlmm.rows.snapshot_rows import from_proposals, to_proposals

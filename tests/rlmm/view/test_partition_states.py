@@ -8,7 +8,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.manager.manager import MetadataLimits
 from rlmm.partition_state import Mode
-from rlmm.records.records import LogStart, LostRange, PartitionModeChange
+from rlmm.records.control_records import LogStart, LostRange, PartitionModeChange
 from rlmm.rows import queries
 from rlmm.rows.keys import RowKind
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
