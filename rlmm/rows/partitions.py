@@ -23,8 +23,9 @@ _TAG_GAPS_ALLOWED = 1  # only in rows of partitions that were compacted once
 _TAG_DELETE_COUNTS_FROM = 2  # as the grace
 _KNOWN_TAGS = frozenset({_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED, _TAG_DELETE_COUNTS_FROM})
 
-# Behind the topic: mode, its offset, is there a claim; the claim (token, epoch, incarnation, number,
-# time); voided, cut allowed, log starts, delete state, its offset and time, four counters.
+# Behind the topic: mode, its offset, whether there is a claim; the claim (token, epoch,
+# incarnation, number, time); voided, cut allowed, log starts, delete state, its offset and time,
+# four counters.
 _MODE = struct.Struct(">bqB")
 _CLAIM = struct.Struct(">qii16sqqq")
 _REST = struct.Struct(">BBqqbqqqqqq")
