@@ -28,8 +28,8 @@ from pipeline.spark.worker_garbage import begin_task
 from pipeline.stores.many_calls import many_calls
 from pipeline.stores.opened_store import opened
 from rlm.format.object_keys import ObjectSuffix, segment_keys, segment_stem
+from rlm.reconcile.adoption_plan import why_missing
 from rlm.reconcile.collection_plan import ObjectClass
-from rlm.reconcile.reconciliation import why_missing
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 

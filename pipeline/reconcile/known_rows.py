@@ -21,12 +21,13 @@ from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
-from pipeline.reconcile.verdict import DELETED, NEVER, custom_of
+from pipeline.reconcile.verdict import DELETED, NEVER
 from pipeline.spark.worker_garbage import begin_task
 from rlm.control.surroundings import CopyLimits
 from rlm.delete.delete_due import delete_due_ms
+from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import ObjectSuffix
-from rlm.reconcile.reconciliation import expected_sizes
+from rlm.reconcile.adoption_plan import expected_sizes
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import read_snapshot
 from rlmm.records.fixed_layout import decode_segment_row

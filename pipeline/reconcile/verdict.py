@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.object_keys import parse_segment_key
 from rlm.reconcile.collection_plan import Known, ObjectClass, classify
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
@@ -67,16 +65,6 @@ def object_class(key: str, prefix: str, known: KnownSegment | None, *, now_ms: i
         SegmentState[known.state],
     )  # fmt: skip
     return classify(key, parsed, Known(row, known.due_ms), prefix=prefix, now_ms=now_ms)
-
-
-def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
-    """The custom metadata if it is ours, else None."""
-    if custom_metadata is None:
-        return None
-    try:
-        return CustomMetadata.decode(custom_metadata)
-    except CorruptData:
-        return None
 
 
 def segment_id_of(row: Mapping[str, Any]) -> RemoteLogSegmentId:

@@ -17,13 +17,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.errors import RetryLater
 from rlm.control.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, no_audit
 from rlm.control.run_events import OnEvent, SegmentDeleted
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import Ambient, CopyLimits, Identity
 from rlm.delete.delete_due import delete_due_ms, objects_due_ms
-from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import segment_keys
 from rlm.stores.object_deletion import delete_objects
 from rlm.stores.tier_store import TierStore, TierStores
@@ -186,11 +186,9 @@ class CleanUp:
         in a store that never had it does no harm. The default one, which most likely has it, comes
         first: another one may be missing.
         """
-        if row.custom_metadata is not None:
-            try:
-                return (self.stores.named(CustomMetadata.decode(row.custom_metadata).store),)
-            except CorruptData:
-                pass  # another RemoteStorageManager's custom metadata; our keys are looked for
+        custom = custom_of(row.custom_metadata)
+        if custom is not None:
+            return (self.stores.named(custom.store),)
         default = self.stores.default
         others = (each for each in self.stores.by_name.values() if each is not default)
         return (default, *others)

@@ -1,1 +1,1 @@
-"""Names and bytes of what lies in a store: keys, manifests, custom metadata."""
+"""Formats of the objects in a store: keys, manifests, custom metadata."""

@@ -1,4 +1,4 @@
-"""The custom metadata of our segments: which store, and what its three objects must look like.
+"""The custom metadata of a segment: the name of its store, lengths and CRC32C of its objects.
 
 Kafka's broker deletes an upload whose custom metadata passes 128 bytes and stops the partition
 (`remote.log.metadata.custom.metadata.max.bytes`); ours stays under 96. Layout, big-endian:
@@ -34,7 +34,7 @@ _SOURCE = "custom metadata"
 
 @dataclass(frozen=True, slots=True)
 class CustomMetadata:
-    """Lengths in bytes and CRC32C of the three objects, and the name of the store that has them."""
+    """Lengths in bytes and CRC32C of a segment's three objects, and the name of their store."""
 
     store: str
     log_bytes: int
@@ -63,7 +63,7 @@ class CustomMetadata:
 
     @classmethod
     def decode(cls, data: bytes) -> CustomMetadata:
-        """Read `encode`'s bytes; anything else is CorruptData that says what it may be instead."""
+        """Read `encode`'s bytes; CorruptData for anything else."""
         if len(data) < _HEAD.size or data[:2] != _MAGIC:
             raise _corrupt("not written by Strandline (another RemoteStorageManager's?)", 0)
         _, version, name_bytes = _HEAD.unpack_from(data)
@@ -86,8 +86,16 @@ class CustomMetadata:
         return cls(store, *sizes)
 
 
+def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
+    """A row's custom metadata if it is ours; None without, or of another RemoteStorageManager."""
+    try:
+        return None if custom_metadata is None else CustomMetadata.decode(custom_metadata)
+    except CorruptData:
+        return None
+
+
 def check_store_name(name: str) -> bytes:
-    """The name's bytes, or InvalidRequest: it must fit custom metadata."""
+    """The name in UTF-8; InvalidRequest if it does not fit custom metadata."""
     raw = name.encode("utf-8", "surrogatepass")
     if not 1 <= len(raw) <= STORE_NAME_BYTES_MAX or not name.isprintable():
         raise InvalidRequest(

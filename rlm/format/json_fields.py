@@ -1,4 +1,4 @@
-"""Typed access to the fields of a JSON object somebody else may have written."""
+"""Typed access to the fields of a JSON object that another program may have written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ _SHOWN_CHARACTERS_MAX = 200
 
 
 class Fields:
-    """One JSON object as `json` reads it; a missing field or one of the wrong type is CorruptData
-    that names it.
-    """
+    """A parsed JSON object. CorruptData names a field that is missing or of the wrong type."""
 
     def __init__(self, value: object, source: str, path: str) -> None:
         self._source = source
@@ -23,14 +21,12 @@ class Fields:
         self._value: dict[str, object] = value
 
     def names(self) -> Iterable[str]:
-        """The names of all fields, in order."""
         return self._value.keys()
 
     def text(self, name: str) -> str:
-        """A string."""
         value = self._value.get(name)
         if not isinstance(value, str):
-            raise self.wrong(name, "is missing or no text")
+            raise self.wrong(name, "is missing or not a string")
         return value
 
     def optional_text(self, name: str) -> str | None:
@@ -41,20 +37,19 @@ class Fields:
         """A list of strings; empty when absent."""
         value = self._value.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise self.wrong(name, "is no list of texts")
+            raise self.wrong(name, "is not a list of strings")
         return tuple(value)
 
     def integer(self, name: str, *, minimum: int = 0, maximum: int = _INT64_MAX) -> int:
         """An integer in [minimum, maximum]."""
         value = self._value.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.wrong(name, "is missing or no integer")
+            raise self.wrong(name, "is missing or not an integer")
         if not minimum <= value <= maximum:
             raise self.wrong(name, f"is not between {minimum} and {maximum}")
         return value
 
     def boolean(self, name: str) -> bool:
-        """True or false."""
         value = self._value.get(name)
         if not isinstance(value, bool):
             raise self.wrong(name, "is missing or neither true nor false")
@@ -65,7 +60,6 @@ class Fields:
         return default if self._value.get(name) is None else self.boolean(name)
 
     def object(self, name: str) -> Fields:
-        """An object."""
         return Fields(self._value.get(name), self._source, f"{self._path}{name}.")
 
     def optional_object(self, name: str) -> Fields | None:
@@ -73,7 +67,6 @@ class Fields:
         return None if self._value.get(name) is None else self.object(name)
 
     def wrong(self, name: str, why: str) -> CorruptData:
-        """The error for a field."""
         field = f"{self._path}{name}".rstrip(".") or "the document"
         if len(field) > _SHOWN_CHARACTERS_MAX or not field.isprintable():
             field = repr(field[:_SHOWN_CHARACTERS_MAX])

@@ -1,10 +1,10 @@
 """The `.rsm-manifest` of a segment: Aiven's JSON, version 1, which its own reader still reads.
 
-Aiven's reader fails on a field it does not know, everywhere but inside `remoteLogSegmentMetadata`.
-So our additions stand there, as `strandline`: lengths and CRC32C of `.log` and `.indexes`, whole
-and per chunk, so that ranged reads serve verified chunks only. A chunk table is the base64 of one
-big-endian uint32 a chunk. With it stands where the batches begin, once a chunk, so that a read from
-an offset on needs no `.indexes`; and, where there are any, the transactions open at the base.
+Aiven's reader fails on unknown fields, except inside `remoteLogSegmentMetadata`. So our additions
+are there, as `strandline`: lengths and CRC32C of `.log` and `.indexes`, whole and per chunk, for
+verified ranged reads (a chunk table is the base64 of one big-endian uint32 a chunk); where batches
+begin, once a chunk, so that a read from an offset needs no `.indexes`; and the transactions open at
+the base, if any.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ from rlm.format.manifest_transforms import Transforms, parse_transforms
 from rlmm.segment import RemoteLogSegmentId
 
 CHUNK_BYTES = 256 * 1024
-"""What one checksum covers; the last chunk of an object may be shorter.
-
-A reader waits for a whole one before its first byte; a copy does its sums once for each.
-"""
+"""Bytes under one checksum: a reader waits for a whole chunk before its first byte."""
 
 CHUNK_BYTES_MAX = 16 * 1024 * 1024
-"""The most that a manifest may ask a reader to hold for one checksum."""
+"""The largest chunk that a manifest may make a reader hold."""
 
 AIVEN_CHUNK_BYTES = 4 * 1024 * 1024
-"""`originalChunkSize`: how much Aiven's reader fetches at once. 4 MiB is what it recommends."""
+"""`originalChunkSize`, the bytes Aiven's reader fetches at once; 4 MiB is its recommendation."""
 
 MANIFEST_BYTES_MAX = 4 * 1024 * 1024
 _VERSION = "1"
@@ -49,7 +46,7 @@ _PRODUCER_ID_DIGITS_MAX = 19
 
 
 class ProducerSnapshotOrigin(StrEnum):
-    """Where the uploaded producer snapshot came from."""
+    """The origin of the uploaded producer snapshot."""
 
     COPIED = "copied"
     REBUILT = "rebuilt"
@@ -77,7 +74,6 @@ class ChunkChecksums:
 
     @property
     def chunks_expected(self) -> int:
-        """How many chunks the size makes."""
         return -(-self.size_bytes // self.chunk_bytes)
 
 
@@ -85,11 +81,10 @@ class ChunkChecksums:
 class ObjectChecksums:
     """Our additions to a manifest.
 
-    `chunk_offset_index` is an offset index in Kafka's format with at most one entry a chunk of
-    `.log`: base offset and position of the first batch that begins in it (but for the one at
-    position 0). None in manifests written before there was one. `open_at_base`: the transactions
-    that the producer snapshot at the base shows open, for readers that come over a lost range. None
-    where there was no such snapshot.
+    `chunk_offset_index`: Kafka's offset index with at most one entry a chunk of `.log`: base offset
+    and position of the first batch that begins in it (except the one at position 0).
+    `open_at_base`: the transactions that the producer snapshot at the base shows open, for readers
+    that cross a lost range. Each is None if the writer was older, or there was no such snapshot.
     """
 
     log: ChunkChecksums
@@ -101,7 +96,7 @@ class ObjectChecksums:
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Where an index stands in `.indexes`."""
+    """The place of an index in `.indexes`."""
 
     position: int
     size: int
@@ -111,8 +106,8 @@ class IndexRange:
 class Manifest:
     """A parsed manifest. `indexes` lacks those the segment does not have.
 
-    `transforms` are Aiven's own, which we never write; None: the objects are the segment's files,
-    byte for byte. `checksums` None: not written by Strandline.
+    `transforms` are those of Aiven's plug-in; None: the objects are the segment's files, byte for
+    byte. `checksums` None: not written by Strandline.
     """
 
     segment_id: RemoteLogSegmentId
@@ -154,10 +149,7 @@ class Manifest:
             "remoteLogSegmentId": {
                 "topicIdPartition": {
                     "topicId": str(partition.topic_id),
-                    "topicPartition": {
-                        "topic": partition.topic,
-                        "partition": partition.partition,
-                    },
+                    "topicPartition": {"topic": partition.topic, "partition": partition.partition},
                 },
                 "id": str(self.segment_id.id),
             },
@@ -181,7 +173,9 @@ class Manifest:
 def parse_manifest(data: bytes, *, source: str) -> Manifest:
     """Read a manifest of ours or of Aiven's plug-in; CorruptData names `source` and the field."""
     if len(data) > MANIFEST_BYTES_MAX:
-        raise CorruptData(f"{len(data)} bytes are no manifest", source=source, position=0)
+        raise CorruptData(
+            f"{len(data)} bytes are too many for a manifest", source=source, position=0
+        )
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -215,13 +209,13 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
 
 
 def checksum_chunks(pieces: Iterable[int]) -> bytes:
-    """A chunk table's bytes."""
+    """Encode a chunk table."""
     values = tuple(pieces)
     return struct.pack(f">{len(values)}I", *values)
 
 
 def _check_whole(manifest: Manifest, top: Fields) -> None:
-    """What the fields must say of each other."""
+    """Refuse fields that contradict each other."""
     if manifest.end_offset < manifest.start_offset:
         raise top.wrong("endOffset", f"{manifest.end_offset} is below startOffset")
     checksums = manifest.checksums
@@ -261,7 +255,7 @@ def _checksums_json(checksums: ChunkChecksums) -> dict[str, object]:
 
 
 def _open_json(transactions: tuple[OpenTransaction, ...] | None) -> dict[str, object]:
-    """Nothing where none is open, as nearly always."""
+    """Nothing if no transaction is open, the usual case."""
     if transactions == ():
         return {}
     if transactions is None:
@@ -278,7 +272,7 @@ def _parse_open(fields: Fields) -> tuple[OpenTransaction, ...] | None:
     found = []
     for name in entries.names():
         if not (name.isascii() and name.isdigit() and len(name) <= _PRODUCER_ID_DIGITS_MAX):
-            raise entries.wrong("", f"has {name[:20]!r}, which is no producer id")
+            raise entries.wrong("", f"has {name[:20]!r}, not a producer id")
         found.append(OpenTransaction(int(name), entries.integer(name)))
     return tuple(found)
 
@@ -303,7 +297,7 @@ def _parse_epochs(fields: Fields) -> Epochs:
     entries = []
     for name in fields.names():
         if not (name.isascii() and name.isdigit() and len(name) <= 10):
-            raise fields.wrong("", f"has {name[:20]!r}, which is no leader epoch")
+            raise fields.wrong("", f"has {name[:20]!r}, not a leader epoch")
         entries.append(EpochEntry(int(name), fields.integer(name)))
     return tuple(sorted(entries))
 
@@ -348,11 +342,9 @@ def _parse_offset_index(fields: Fields, log: ChunkChecksums) -> bytes | None:
 
 
 def offset_index_problem(data: bytes, log_bytes: int, chunks: int) -> str | None:
-    """None: both columns ascend, and the positions lie in the log, so that a search ends somewhere;
-    what is wrong otherwise.
-    """
+    """The fault of a chunk offset index; None if every search in it ends inside the log."""
     if len(data) % 8 or len(data) // 8 > chunks:
-        return f"{len(data)} bytes are no index of {chunks} chunks"
+        return f"{len(data)} bytes do not fit an index of {chunks} chunks"
     numbers = struct.unpack(f">{len(data) // 4}i", data)
     for column, below in ((numbers[::2], 2**31), (numbers[1::2], log_bytes)):
         bounded = (0, *column, below)

@@ -1,8 +1,8 @@
-"""What Aiven's plug-in did to a segment's bytes before it stored them, as the manifest tells. Pure.
+"""The transforms that Aiven's plug-in applied to a segment, as its manifest tells them. Pure.
 
-`.log` is cut into chunks of `original_chunk_bytes` (the last may be shorter), and each chunk is
-compressed on its own (one zstd frame) and then encrypted on its own (12 bytes of IV in front, 16
-bytes of tag behind: AES-GCM). Indexes are encrypted as one chunk each, and never compressed.
+`.log` is cut into chunks of `original_chunk_bytes` (the last may be shorter). Each is compressed on
+its own (one zstd frame), then encrypted on its own (12 bytes of IV in front, 16 bytes of tag
+behind: AES-GCM). Indexes are encrypted as one chunk each, and never compressed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _INT32 = struct.Struct(">i")
 
 
 class Chunk(NamedTuple):
-    """Bytes [`position`, `position` + `stored_bytes`) of the object are, once the transforms are
-    undone, bytes [`original_position`, `original_position` + `original_bytes`) of the segment.
+    """Bytes [`position`, `position` + `stored_bytes`) of the object, which hold bytes
+    [`original_position`, `original_position` + `original_bytes`) of the segment.
     """
 
     position: int
@@ -39,8 +39,8 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """The chunks of a `.log` object. `stored_sizes` None: all are `stored_chunk_bytes` long, but
-    the last, which is `last_stored_bytes`.
+    """The chunks of a `.log` object. `stored_sizes` None: all have `stored_chunk_bytes`, except the
+    last, which has `last_stored_bytes`.
     """
 
     original_chunk_bytes: int
@@ -51,7 +51,6 @@ class ChunkIndex:
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
         return -(-self.original_bytes // self.original_chunk_bytes)
 
     @property
@@ -62,7 +61,6 @@ class ChunkIndex:
         return max(0, self.count - 1) * self.stored_chunk_bytes + self.last_stored_bytes
 
     def chunks(self) -> Iterator[Chunk]:
-        """All of them, in order."""
         position = 0
         for number in range(self.count):
             if self.stored_sizes is not None:
@@ -82,8 +80,8 @@ class ChunkIndex:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """AES-256-GCM. The data key is wrapped by RSA-OAEP (SHA3-512, MGF1) under the key pair that
-    `key_id` names; `aad` is the additional data of every chunk.
+    """AES-256-GCM. RSA-OAEP (SHA3-512, MGF1) under the key pair `key_id` wraps the data key; `aad`
+    is the additional data of every chunk.
     """
 
     key_id: str
@@ -93,7 +91,7 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class Transforms:
-    """How to get a segment's bytes back: decrypt, then decompress, each chunk on its own."""
+    """The steps to a segment's bytes: decrypt, then decompress, each chunk on its own."""
 
     chunks: ChunkIndex
     compressed: bool
@@ -101,10 +99,7 @@ class Transforms:
 
 
 def parse_transforms(top: Fields) -> Transforms | None:
-    """Read them from a manifest's top level; None: the objects are the segment, byte for byte.
-
-    CorruptData names the field that is missing, or does not fit the others.
-    """
+    """Read them from a manifest's top level; None without any. CorruptData names a wrong field."""
     encryption = top.optional_object("encryption")
     compressed = top.boolean("compression")
     if encryption is None and not compressed:
@@ -118,7 +113,7 @@ def _parse_chunk_index(fields: Fields) -> ChunkIndex:
     original_bytes = fields.integer("originalFileSize")
     chunk_bytes = fields.integer("originalChunkSize", minimum=1, maximum=ORIGINAL_CHUNK_BYTES_MAX)
     if (count := -(-original_bytes // chunk_bytes)) > CHUNKS_MAX:
-        raise fields.wrong("originalChunkSize", f"makes {count} chunks; {CHUNKS_MAX} are the most")
+        raise fields.wrong("originalChunkSize", f"makes {count} chunks, more than {CHUNKS_MAX}")
     match fields.text("type"):
         case "fixed":
             return ChunkIndex(
@@ -136,34 +131,34 @@ def _parse_chunk_index(fields: Fields) -> ChunkIndex:
 
 
 def _parse_sizes(fields: Fields, count: int) -> tuple[int, ...]:
-    """`transformedChunks`: base64 of zstd of count, lowest size, bytes a value, the differences to
-    the lowest of all but the last, the last size. Without values or with one: no lowest size.
+    """`transformedChunks`: base64 of zstd of: count, lowest size, bytes per value, the differences
+    from the lowest of all but the last, the last size. With fewer than two values: no lowest size.
     """
     name = "transformedChunks"
     try:
         packed = base64.b64decode(fields.text(name), validate=True)
         data = decompress(Codec.ZSTD, packed, bytes_max=_SIZES_HEAD.size + 4 * (count + 1))
     except (binascii.Error, ValueError, CompressionError) as error:
-        raise fields.wrong(name, f"is no compressed list of {count} sizes: {error}") from None
+        raise fields.wrong(name, f"is not a compressed list of {count} sizes: {error}") from None
     if len(data) < _INT32.size or (found := _INT32.unpack_from(data)[0]) != count:
         raise fields.wrong(name, f"does not hold {count} sizes, which the file's length makes")
     if found <= 1:
         if len(data) != _INT32.size * (1 + found):
-            raise fields.wrong(name, f"{len(data)} bytes are no list of {found} sizes")
+            raise fields.wrong(name, f"{len(data)} bytes do not hold {found} sizes")
         return tuple(_INT32.unpack_from(data, _INT32.size) if found else ())
     if len(data) < _SIZES_HEAD.size:
         raise fields.wrong(name, "ends within its head")
     _, lowest, width = _SIZES_HEAD.unpack_from(data)
     end = _SIZES_HEAD.size + width * (found - 1)
     if width > _INT32.size or len(data) != end + _INT32.size:
-        raise fields.wrong(name, f"{len(data)} bytes are no list of {found} sizes")
+        raise fields.wrong(name, f"{len(data)} bytes do not hold {found} sizes")
     starts = (_SIZES_HEAD.size + width * number for number in range(found - 1))
     sizes = (lowest + int.from_bytes(data[at : at + width], "big") for at in starts)
     return (*sizes, _INT32.unpack_from(data, end)[0])
 
 
 def _check_sizes(chunks: ChunkIndex, top: Fields, *, compressed: bool, encrypted: bool) -> None:
-    """No chunk is larger than its transforms can make it, or too small to be one."""
+    """Refuse stored chunks larger than the transforms can make them, or too small."""
     added = _ENCRYPTION_BYTES if encrypted else 0
     largest = chunks.original_chunk_bytes + added
     if compressed:  # the bound of zstd is a little lower
@@ -178,7 +173,7 @@ def _check_sizes(chunks: ChunkIndex, top: Fields, *, compressed: bool, encrypted
             )
     if not compressed and chunks.stored_bytes != chunks.original_bytes + added * chunks.count:
         raise top.wrong(
-            "chunkIndex", "has stored chunks that are not the original's with IV and tag"
+            "chunkIndex", "has stored chunks that do not fit the original's with IV and tag"
         )
 
 

@@ -2,15 +2,14 @@
 
     <prefix><topic>-<topicId>/<partition>/<start offset, 20 digits>-<segmentId>.<suffix>
 
-The prefix is simply put in front. Where the first folder's name would then have more than the 255
-bytes that file systems and MinIO take (a topic name of more than 232 characters, below a prefix
-that ends with a slash), there is a slash more in it, behind the first 100 characters of the topic:
+The first folder's name may not pass the 255 bytes that file systems and MinIO take. A topic name of
+more than 232 characters (below a prefix that ends with a slash) is split after 100 characters:
 
     <prefix><topic, 100 characters>/<the rest>-<topicId>/<partition>/...
 
-No other topic's folder can be meant: of a topic's folders the names are numbers. Everything of our
-own stands below `<prefix>_strandline/`, which no topic directory can be: those end with a dash and
-a topic id, or have a hundred characters.
+No other topic's folder looks like that: its subfolders have numbers as names. Our own objects are
+below `<prefix>_strandline/`, which no topic folder can be: those end with a dash and a topic id, or
+have a hundred characters.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ PREFIX_BYTES_MAX = 256
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 NAME_BYTES_MAX = 255
-"""Of a folder, on the stores that limit it."""
+"""The limit of a folder's name on the stores that have one."""
 _HEAD_CHARACTERS = 100
 PREFIX_NAME_BYTES_MAX = 132
-"""Of what stands in a prefix behind its last slash: with it only a topic of more than a hundred
-characters has a folder that is cut in two, and each half is a name that stores take.
+"""The limit of a prefix behind its last slash: with it only topics of more than a hundred
+characters are split, and stores take both halves.
 """
 _ID_CHARACTERS = 23
-"""Of a topic id, with the dash before it."""
+"""Length of a topic id with the dash before it."""
 _TOPIC_FOLDER = re.compile(
     r"(?:(?P<head>[A-Za-z0-9._-]{100})/)?(?P<topic>[A-Za-z0-9._-]{1,249})"
     r"-(?P<topic_id>[A-Za-z0-9_-]{22})"
@@ -64,34 +63,30 @@ _SUFFIXES = {suffix.value: suffix for suffix in ObjectSuffix}
 
 @dataclass(frozen=True, slots=True)
 class SegmentKeys:
-    """The keys of a segment's three objects. The manifest is written last."""
+    """The keys of a segment's three objects. `stem` is what they share, with the dot at its end."""
 
     stem: str
-    """What stands before the suffix, with the dot."""
 
     @property
     def log(self) -> str:
-        """Of the segment's records."""
         return self.stem + ObjectSuffix.LOG
 
     @property
     def indexes(self) -> str:
-        """Of its indexes."""
         return self.stem + ObjectSuffix.INDEXES
 
     @property
     def manifest(self) -> str:
-        """Of its manifest."""
         return self.stem + ObjectSuffix.MANIFEST
 
     def all(self) -> tuple[str, str, str]:
-        """In the order of deletion: without its manifest a segment counts as absent."""
+        """All keys in the order of deletion: without its manifest a segment counts as absent."""
         return self.manifest, self.indexes, self.log
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSegmentKey:
-    """What a segment's key says."""
+    """The parts of a segment's key."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -101,22 +96,26 @@ class ParsedSegmentKey:
 def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int) -> SegmentKeys:
     """The keys of one segment. InvalidRequest for a topic name Kafka would not take."""
     if not 0 <= start_offset <= _INT64_MAX:
-        raise InvalidRequest(f"{start_offset} is no offset", field="start_offset")
+        raise InvalidRequest(
+            f"{start_offset} is not an offset: give 0 to 2^63 - 1", field="start_offset"
+        )
     stem = f"{partition_prefix(prefix, segment_id.partition)}{start_offset:020}-{segment_id.id}."
     return SegmentKeys(stem)
 
 
 @lru_cache(maxsize=_FOLDERS_KEPT)
 def partition_prefix(prefix: str, partition: TopicIdPartition) -> str:
-    """What the keys of all segments of a partition start with."""
+    """The start of the keys of all segments of a partition."""
     check_topic_name(partition.topic)
     if not 0 <= partition.partition <= _INT32_MAX:
-        raise InvalidRequest(f"{partition.partition} is no partition", field="partition")
+        raise InvalidRequest(
+            f"{partition.partition} is not a partition: give 0 to 2^31 - 1", field="partition"
+        )
     return f"{topic_start(prefix, partition.topic)}{partition.topic_id}/{partition.partition}/"
 
 
 def topic_start(prefix: str, topic: str) -> str:
-    """What the folders of all topics of this name start with: all but the topic id."""
+    """The start of the folders of all topics of this name, without the topic id."""
     check_prefix(prefix)
     path = topic
     if _is_split(prefix, topic):
@@ -125,7 +124,7 @@ def topic_start(prefix: str, topic: str) -> str:
 
 
 def may_have_long_topics(name: str) -> bool:
-    """Whether a folder right below the prefix may be the first part of topics' folders."""
+    """True if a folder directly below the prefix may be the first part of split topic folders."""
     return _HEAD.fullmatch(name) is not None
 
 
@@ -142,13 +141,13 @@ def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
 
 
 def segment_stem(key: str) -> tuple[str, ObjectSuffix | None]:
-    """A key without its suffix, and that; None: it is no segment's."""
+    """Split a key into stem and suffix; the suffix is None if the key is not a segment's."""
     stem, _, end = key.rpartition(".")
     return stem, _SUFFIXES.get(end) if stem else None
 
 
 def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int] | None:
-    """Segment and start offset, as all keys with this stem name them; None: they name none."""
+    """The segment and start offset in a stem; None for anything but a segment's stem."""
     if not stem.startswith(prefix):
         return None
     folder, _, name = stem[len(prefix) :].rpartition("/")
@@ -157,7 +156,7 @@ def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int]
     if match is None or partition is None:
         return None
     if ("/" in folder[: -len(str(partition.partition)) - 1]) != _is_split(prefix, partition.topic):
-        return None  # a name of the other form: nobody wrote it here
+        return None  # the wrong one of the two forms: not ours
     start_offset = int(match[1])
     try:
         id_ = Uuid.parse(match[2])
@@ -166,15 +165,13 @@ def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int]
     return None if start_offset > _INT64_MAX else (RemoteLogSegmentId(partition, id_), start_offset)
 
 
-# A listing has the segments of a partition, and of a segment the three objects, as neighbours.
+# A listing has a segment's three objects, and a partition's segments, as neighbours.
 _same_segment = lru_cache(maxsize=_SEGMENTS_KEPT)(parse_segment_stem)
 
 
 @lru_cache(maxsize=_FOLDERS_KEPT)
 def parse_partition_folder(folder: str) -> TopicIdPartition | None:
-    """Read what stands between a store's prefix and a segment's name, no slash at its end; None for
-    another folder.
-    """
+    """Read a folder between a store's prefix and a segment's name; None for any other."""
     name, _, number = folder.rpartition("/")
     topic = parse_topic_folder(name)
     if topic is None or _PARTITION.fullmatch(number) is None:
@@ -185,9 +182,7 @@ def parse_partition_folder(folder: str) -> TopicIdPartition | None:
 
 
 def parse_topic_folder(name: str) -> tuple[str, Uuid] | None:
-    """Topic and topic id of a folder between a store's prefix and a partition's; None for another
-    folder.
-    """
+    """Read the folder between a store's prefix and a partition's; None for another folder."""
     match = _TOPIC_FOLDER.fullmatch(name)
     if match is None:
         return None
@@ -200,22 +195,22 @@ def parse_topic_folder(name: str) -> tuple[str, Uuid] | None:
 
 
 def own_prefix(prefix: str) -> str:
-    """What the keys of everything that is no segment of ours start with."""
+    """The start of the keys of our own objects that belong to no segment."""
     return f"{check_prefix(prefix)}_strandline/"
 
 
 def cluster_marker_key(prefix: str) -> str:
-    """The object that says which cluster writes under the prefix."""
+    """The key of the object that names the cluster writing under the prefix."""
     return f"{own_prefix(prefix)}cluster.json"
 
 
 def snapshots_prefix(prefix: str) -> str:
-    """What the keys of uploaded metadata snapshots start with."""
+    """The start of the keys of uploaded metadata snapshots."""
     return f"{own_prefix(prefix)}snapshots/"
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, or InvalidRequest: keys made with it must be plain on every store."""
+    """Return the prefix, or raise InvalidRequest if some store would not take keys made with it."""
     parts = prefix.split("/")
     plain = all(part not in (".", "..") for part in parts) and "" not in parts[:-1]
     if not plain or not prefix.isprintable() or len(prefix.encode()) > PREFIX_BYTES_MAX:

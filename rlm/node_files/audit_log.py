@@ -1,9 +1,9 @@
-"""The audit on disk: JSON lines in files of bounded size, the oldest of which go.
+"""The audit on disk: JSON lines in files of bounded size; the oldest files are deleted.
 
     <data>/audit/<number, 20 digits>.jsonl
 
-Lines are appended in order, many at once, and synced; a crash may tear the last one, which is
-skipped and counted by whoever reads. Files are written and read in threads.
+Lines are appended in order, in batches, and synced. A crash may tear the last one, which readers
+skip and count. Threads do the file work.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ from rlmm.log.synced_path import sync_path
 logger = logging.getLogger(__name__)
 
 DIRECTORY_NAME = "audit"
-"""Within a node's data directory."""
 WORK = "writing the audit"
 SUFFIX = ".jsonl"
 NUMBER_DIGITS = 20
 WINDOW_BYTES = 256 * 1024
 SCAN_BYTES_MAX = 2 * 1024 * 1024
-"""Looked at for one page, however few lines fit its filters."""
+"""Bytes searched for one page, however few lines pass its filters."""
 PARTITION_MAX = 2**31 - 1
 _ACTION_CHARACTERS_MAX = 100
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
@@ -44,9 +43,9 @@ _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True)
 class AuditLimits:
-    """`files_max` files of about `file_bytes_max` are kept. `pending_max` lines wait for the disk;
-    a line that must be kept waits `keep_deadline_s`. After a failure the disk is tried again every
-    `retry_s`. `close_deadline_s` is for what still waits at the end.
+    """`files_max` files of about `file_bytes_max` are kept. At most `pending_max` lines wait for
+    the disk; `keep` waits up to `keep_deadline_s`. A failed write is repeated every `retry_s`.
+    `close_deadline_s` bounds the last writes at the end.
     """
 
     file_bytes_max: int = 8 * 2**20
@@ -60,7 +59,7 @@ class AuditLimits:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AuditPosition:
-    """Lines that begin before `offset` of a file, and all of earlier files."""
+    """A place in the audit: lines that begin before `offset` of `file`, and all earlier files."""
 
     file: int
     offset: int
@@ -68,7 +67,7 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Newest first. `before` None: nothing is older. `unreadable` lines were met and left out."""
+    """Lines, newest first. `before` None: nothing is older. `unreadable` lines were left out."""
 
     lines: tuple[AuditLine, ...]
     before: AuditPosition | None
@@ -76,7 +75,7 @@ class AuditPage:
 
 
 class NotAppendedError(OSError):
-    """The disk failed; `left` is where the lines that it did not take would begin."""
+    """The disk failed; `left` is where the lines it did not take would begin."""
 
     def __init__(self, left: AuditPosition, error: OSError) -> None:
         super().__init__(error.errno, error.strerror)
@@ -93,7 +92,7 @@ class _Pending:
 
 
 class AuditLog:
-    """All methods belong to one event loop; nothing is written before the first line."""
+    """All methods belong to one event loop; no file exists before the first line."""
 
     def __init__(
         self,
@@ -109,15 +108,15 @@ class AuditLog:
         self._writer: asyncio.Task[None] | None = None
         self._trouble: str | None = None
         self._left: AuditPosition | None = None
-        """What a failed append may have left behind, though it was told as not written."""
+        """The place where a failed append, told as not written, may have left something."""
         self._dropped = 0
         self._log = ProblemLog(logger)
 
     def note(self, line: AuditLine) -> None:
-        """An `Audit`: the line is written soon, and again and again while the disk refuses."""
+        """An `Audit`: queue the line; it is written soon, and again while the disk refuses."""
         if len(self._pending) >= self._limits.pending_max:
             self._dropped += 1
-            logger.error("audit line lost, the disk takes none: %s", encode_audit_line(line))
+            logger.error("audit line lost, the disk does not take it: %s", encode_audit_line(line))
             return
         self._add(_Pending(encode_audit_line(line), None))
 
@@ -135,11 +134,11 @@ class AuditLog:
             raise self._not_kept(f"the disk did not take it within {deadline_s:g} s") from None
 
     async def newest(self, before: AuditPosition | None, limit: int, matches: Matches) -> AuditPage:
-        """At most `limit` lines, newest first; a page may be short, or empty, before the last."""
+        """At most `limit` lines, newest first; a page may be short or empty before the last."""
         return await asyncio.to_thread(read_newest, self._directory, before, limit, matches)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Why lines are not written; empty while all is well."""
+        """Why lines are not written; empty if they are."""
         if self._trouble is None and not self._dropped:
             return ()
         text = self._trouble or "the audit is written again"
@@ -147,7 +146,7 @@ class AuditLog:
         return (NodeProblem(ProblemArea.AUDIT, None, f"{text}{lost}"),)
 
     async def close(self) -> None:
-        """Write what waits, as far as the deadline allows. Idempotent."""
+        """Write the waiting lines, as far as the deadline allows. Idempotent."""
         writer = self._writer
         if writer is None:
             return
@@ -184,7 +183,7 @@ class AuditLog:
                     each.kept.set_result(None)
 
     def _failed(self, batch: list[_Pending], error: OSError) -> None:
-        """Who waits is told, and does not act; what was done already is written later."""
+        """Fail the callers of `keep`, who then do not act; the lines of others stay queued."""
         why = f"{self._directory}: {error.strerror or error}"
         self._trouble = f"the audit can't be written, so that nothing is deleted: {why}"
         self._log.failed(WORK, RetryLater(why))
@@ -200,7 +199,6 @@ class AuditLog:
 
 
 def encode_audit_line(line: AuditLine) -> bytes:
-    """One line of JSON with its end."""
     tip = line.partition
     fields: dict[str, object] = {"at_ms": line.at_ms, "action": str(line.action)}
     if tip is not None:
@@ -217,7 +215,7 @@ def encode_audit_line(line: AuditLine) -> bytes:
 
 
 def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
-    """CorruptData for anything that `encode_audit_line` does not write: a torn line, another's."""
+    """CorruptData for anything that `encode_audit_line` does not write: a torn or foreign line."""
     try:
         fields = Fields(json.loads(data), source, "")
     except (ValueError, RecursionError):
@@ -235,7 +233,7 @@ def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
         if "segment_id" in names:
             segment_id = Uuid.parse(fields.text("segment_id"))
     except (ValueError, InvalidRequest) as error:
-        raise CorruptData(f"no audit line: {error}", source=source, position=0) from None
+        raise CorruptData(f"not an audit line: {error}", source=source, position=0) from None
     return AuditLine(
         at_ms=fields.integer("at_ms"),
         action=action,
@@ -254,7 +252,7 @@ def append_lines(
 ) -> None:
     """Append whole lines, durably; begin another file when the last is full. Blocks.
 
-    `left`: from there on a failed append may have left something, which goes first. OSError, a
+    `left`: where a failed append may have left something, which is cut off first. OSError;
     `NotAppendedError` once a file is open.
     """
     directory.mkdir(exist_ok=True)
@@ -270,7 +268,7 @@ def append_lines(
             data = b"\n" + data  # a crash tore the last line: it must not take this one along
         try:
             if end == 0:
-                # Before its first line, whoever made it: a line is not kept in a file without name.
+                # Also for a file that was there: a line is not kept in a file without a name.
                 for old in numbers[: max(0, len({*numbers, number}) - limits.files_max)]:
                     file_path(directory, old).unlink(missing_ok=True)
                 sync_path(directory)
@@ -287,7 +285,7 @@ def append_lines(
 def read_newest(
     directory: Path, before: AuditPosition | None, limit: int, matches: Matches
 ) -> AuditPage:
-    """See `AuditLog.newest`. Blocks. RetryLater when the disk does not give them."""
+    """See `AuditLog.newest`. Blocks. RetryLater if the disk fails."""
     lines: list[AuditLine] = []
     unreadable, left = 0, SCAN_BYTES_MAX
     try:
@@ -321,7 +319,7 @@ def read_newest(
 
 
 def file_numbers(directory: Path) -> list[int]:
-    """Numbers of the files there, ascending; none where there is no directory yet."""
+    """Numbers of the audit's files, ascending; empty if the directory does not exist."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -331,13 +329,12 @@ def file_numbers(directory: Path) -> list[int]:
 
 
 def file_path(directory: Path, number: int) -> Path:
-    """Where the file with this number is."""
     return directory / f"{number:0{NUMBER_DIGITS}}{SUFFIX}"
 
 
 def _lines_before(path: Path, end: int) -> tuple[list[tuple[int, bytes]], int]:
-    """Whole lines of a window that ends at `end`, last first, each with where it begins; and where
-    the first of them does. What has no end of line in a whole window is one broken line.
+    """Whole lines of a window that ends at `end`, last first, each with its position; and the
+    position of the first. A window without an end of line counts as one broken line.
     """
     start = max(0, end - WINDOW_BYTES)
     try:

@@ -1,9 +1,9 @@
-"""The node's two kill switches: no more copies, no more deletes, until somebody resumes them.
+"""The node's two kill switches: they stop new copies or deletes until somebody resumes them.
 
     <data>/kill-switches.json   {"copying": null, "deleting": {"since_ms", "by", "why"}}
 
-A pause holds from the call on and survives a restart; a resume holds once it is on the disk. Where
-the file can't be read both are on: whoever paused the node may have had a reason.
+A pause holds from the call on and survives a restart; a resume holds once it is on disk. An
+unreadable file turns both on: the node may have been paused for a reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHY_CHARACTERS_MAX = 500
 
 
 class Switch(StrEnum):
-    """What can be paused. Values are stable: they stand in the file and in the HTTP interface."""
+    """The work that can be paused. Values are stable: the file and the HTTP interface have them."""
 
     COPYING = "copying"
     DELETING = "deleting"
@@ -38,7 +38,7 @@ class Switch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A switch that is on: since when (ms since the epoch), by whom, and why."""
+    """A switch that is on: since `since_ms` (since the epoch), by whom, and why."""
 
     since_ms: int
     by: str
@@ -49,12 +49,12 @@ Pauses = dict[Switch, Pause]
 
 
 class KillSwitches:
-    """One per node. `path` None: they do not outlive the process."""
+    """One per node. `path` None: pauses end with the process."""
 
     def __init__(
         self, path: Path | None, *, now_ms: Callable[[], int], audit: Audit = no_audit
     ) -> None:
-        """Reads the file, if there is one. Both are on if it can't be read."""
+        """Reads the file if there is one; if it cannot be read, both switches are on."""
         self._path = path
         self._now_ms = now_ms
         self._audit = audit
@@ -62,22 +62,21 @@ class KillSwitches:
         self._pauses: Pauses = {} if path is None else _load(path, now_ms())
 
     def pause_of(self, switch: Switch) -> Pause | None:
-        """The pause that stands, None where that work goes on."""
         return self._pauses.get(switch)
 
     def text(self, switch: Switch) -> str | None:
-        """Why this work waits and what ends that; None when it does not wait."""
+        """Why this work waits and what ends the pause; None if it does not wait."""
         pause = self._pauses.get(switch)
         if pause is None:
             return None
         why = f" ({pause.why})" if pause.why else ""
         return (
             f"{switch} is paused on this node by {pause.by}{why}; `strandline resume {switch}` "
-            "ends that"
+            "ends the pause"
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The switches that are on: a pause must not be forgotten."""
+        """The switches that are on, so that no pause is forgotten."""
         return tuple(
             NodeProblem(ProblemArea.PAUSED, switch.value, text)
             for switch in Switch
@@ -85,13 +84,14 @@ class KillSwitches:
         )
 
     async def pause(self, switch: Switch, *, by: str, why: str = "") -> None:
-        """From here on nothing of it begins; copies under way finish. Again: keeps the first.
+        """Begin no more of this work; copies under way finish. A second pause keeps the first one's
+        words.
 
-        RetryLater: it is paused, but could not be written down, and ends with the process.
+        RetryLater: paused, but only until the process ends, since the file could not be written.
         """
         known = self._pauses.get(switch)
         pause = known or Pause(self._now_ms(), by, why[:WHY_CHARACTERS_MAX])
-        # An object of its own even if it is the same: a resume under way ends only what it found.
+        # A new object even if equal: a resume under way ends only the pause it found.
         self._pauses = {**self._pauses, switch: replace(pause)}
         if known is None:
             self._tell(AuditAction.PAUSED, switch, by, why)
@@ -105,8 +105,8 @@ class KillSwitches:
                 ) from error
 
     async def resume(self, switch: Switch, *, by: str) -> None:
-        """It goes on. No effect when it was not paused. RetryLater: it stays paused, as it does
-        where somebody pauses it meanwhile.
+        """Go on; no effect if not paused. RetryLater: the work stays paused, because the file could
+        not be written, or because somebody paused it again meanwhile.
         """
         async with self._one_at_a_time:
             ended = self._pauses.get(switch)
@@ -117,11 +117,12 @@ class KillSwitches:
                 await self._store(rest)
             except OSError as error:
                 raise RetryLater(
-                    f"{switch} stays paused: {self._path} can't be written ({error.strerror})"
+                    f"{switch} stays paused: {self._path} can't be written ({error.strerror}): "
+                    "mend that and resume it again"
                 ) from error
             if self._pauses[switch] is not ended:
                 raise RetryLater(f"{switch} stays paused: it was paused again meanwhile")
-            # Somebody may have paused the other one meanwhile.
+            # The other switch may have been turned on meanwhile.
             self._pauses = {
                 each: pause for each, pause in self._pauses.items() if each is not switch
             }
@@ -138,7 +139,6 @@ class KillSwitches:
 
 
 def encode_switches(pauses: Pauses) -> bytes:
-    """The file's bytes."""
     plain = {
         switch.value: None if (pause := pauses.get(switch)) is None else asdict(pause)
         for switch in Switch
@@ -155,7 +155,7 @@ def parse_switches(data: bytes, *, source: str) -> Pauses:
     fields = Fields(value, source, "")
     unknown = sorted(set(fields.names()) - {switch.value for switch in Switch})
     if unknown:
-        raise fields.wrong(unknown[0], "is no switch that this program knows")
+        raise fields.wrong(unknown[0], "is not a switch of this program")
     found: Pauses = {}
     for switch in Switch:
         pause = fields.optional_object(switch.value)

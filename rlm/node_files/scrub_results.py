@@ -1,9 +1,9 @@
-"""What scrubs of the tier found, as they were told to this node: partition by partition.
+"""The results of scrubs of the tier that were told to this node, by partition.
 
     <data>/scrub-results.jsonl   one partition a line, the last one of a partition counts
 
-A scrub reads every byte, somewhere on Spark, and posts its result. Damage stands until a later
-scrub has read the same segment and found it right, or it is not in the tier any more.
+A scrub on Spark reads every byte and posts its result. Damage stands until a later scrub reads the
+segment and finds it right, or the segment leaves the tier.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "scrub-results.jsonl"
 PARTITIONS_MAX = 20_000
-"""The ones that were scrubbed longest ago are forgotten first."""
+"""Partitions remembered; the one scrubbed longest ago is forgotten first."""
 
 DAMAGE_MAX = 100
-"""Damaged segments that are described of one partition; the rest is counted."""
+"""Damaged segments described per partition; the rest is counted."""
 
 SLACK_BYTES = 1024 * 1024
-"""The file is written anew when it is this much over twice what it holds."""
+"""The file is rewritten when it exceeds twice its content by this much."""
 
 
 Key = tuple[str, int, str]
@@ -43,7 +43,7 @@ Key = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class ScrubFinding:
-    """What is wrong with an object, and what to do. `position` in it; None where it has none."""
+    """One fault of an object, and what to do. `position`: in the object, if known."""
 
     object: str
     position: int | None
@@ -54,7 +54,7 @@ class ScrubFinding:
 
 @dataclass(frozen=True, slots=True)
 class DamagedSegment:
-    """Offsets are inclusive."""
+    """A segment with faults; offsets are inclusive."""
 
     segment_id: Uuid
     start_offset: int
@@ -66,9 +66,8 @@ class DamagedSegment:
 class PartitionScrub:
     """The last scrub of a partition, of the segments with `first_offset` to `last_offset`.
 
-    `unread` segments the store did not give: nothing is known of them; `deleted` ones went while
-    it ran. `damaged` counts what is
-    known to be damaged, `damage` describes the first of it.
+    `unread` segments could not be read, so nothing is known of them; `deleted` ones went while it
+    ran. `damaged` counts the damaged segments, `damage` describes the first of them.
     """
 
     partition: TopicIdPartition
@@ -83,20 +82,18 @@ class PartitionScrub:
     damage: tuple[DamagedSegment, ...] = ()
 
     def damage_of(self, segment_id: Uuid) -> DamagedSegment | None:
-        """What is known of one segment's damage."""
         return next((each for each in self.damage if each.segment_id == segment_id), None)
 
     @property
     def key(self) -> Key:
-        """Place in a list."""
         return _key(self.partition)
 
 
 class ScrubResults:
-    """One per node. `path` None: they do not outlive the process."""
+    """One per node. `path` None: results end with the process."""
 
     def __init__(self, path: Path | None) -> None:
-        """Reads the file, if there is one. What can't be read of it is left out, and logged."""
+        """Reads the file if there is one; unreadable lines are left out and logged."""
         self._path = path
         self._one_at_a_time = asyncio.Lock()
         self._known: dict[Key, PartitionScrub] = {}  # the one scrubbed last stands last
@@ -106,7 +103,7 @@ class ScrubResults:
             self._load(path)
 
     async def add(self, results: Iterable[PartitionScrub]) -> None:
-        """Keep results; they are on the disk when it returns. RetryLater: it takes none."""
+        """Keep results; they are on disk on return. RetryLater: the disk does not take them."""
         async with self._one_at_a_time:
             merged: dict[Key, PartitionScrub] = {}
             for result in results:
@@ -118,7 +115,8 @@ class ScrubResults:
                     await asyncio.to_thread(_append, self._path, lines)
                 except OSError as error:
                     raise RetryLater(
-                        f"results of a scrub can't be kept: {self._path}: {error.strerror}"
+                        f"results of a scrub can't be kept: {self._path}: {error.strerror}: "
+                        "mend that and post them again"
                     ) from error
                 self._due_bytes += sum(map(len, lines))
             for result in merged.values():
@@ -126,7 +124,7 @@ class ScrubResults:
             await self._compact()
 
     async def forget_damage(self, partition: TopicIdPartition, segment_id: Uuid) -> None:
-        """Another segment is in the place of a damaged one."""
+        """Forget a damaged segment that another one replaced."""
         async with self._one_at_a_time:
             known = self._known.get(_key(partition))
             if known is None or known.damage_of(segment_id) is None:
@@ -143,13 +141,12 @@ class ScrubResults:
             self._keep(now)
 
     def of(self, partition: TopicIdPartition) -> PartitionScrub | None:
-        """The last scrub of a partition."""
         return self._known.get(_key(partition))
 
     def listed(
         self, topic: str | None, *, damaged: bool, after: Key | None, limit: int
     ) -> list[PartitionScrub]:
-        """By topic and partition, behind `after`; only one topic's, or only those with damage."""
+        """Results behind the key `after`, by topic and partition, filtered by topic and damage."""
         begin = (topic or "", -1, "") if after is None else after
         found: list[PartitionScrub] = []
         for key in islice(self._order, bisect_right(self._order, begin), None):
@@ -161,16 +158,16 @@ class ScrubResults:
         return found
 
     def damaged_segments(self) -> int:
-        """Of all partitions."""
+        """Number of damaged segments in all partitions."""
         return sum(result.damaged for result in self._known.values())
 
     def damage(self) -> Iterator[DamagedSegment]:
-        """Of all partitions, as far as it is told."""
+        """All described damage."""
         for result in self._known.values():
             yield from result.damage
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Damage that stands: somebody has to look at it."""
+        """Standing damage, which somebody has to look at."""
         damaged = [result for result in self._known.values() if result.damaged]
         if not damaged:
             return ()
@@ -229,7 +226,7 @@ def _key(partition: TopicIdPartition) -> Key:
 
 
 def _merged(before: PartitionScrub | None, now: PartitionScrub) -> PartitionScrub:
-    """Damage found earlier goes where the segment was read again: not where it was not reached."""
+    """Keep earlier damage, except in segments that were read again."""
     if before is None:
         return now
     told = {each.segment_id for each in now.damage}
@@ -252,7 +249,7 @@ def _append(path: Path, lines: Sequence[bytes]) -> None:
 
 
 def _rewrite(path: Path, results: Sequence[PartitionScrub]) -> int:
-    """Write the file anew; so many bytes may be appended before it is due again, negative."""
+    """Rewrite the file; returns, negative, the bytes it may grow before the next rewrite."""
     data = b"".join(map(_encoded, results))
     replace_file(OsDisk(), path, data)
     return -len(data)
@@ -268,7 +265,7 @@ def _encoded(result: PartitionScrub) -> bytes:
 
 
 def _decoded(line: bytes) -> PartitionScrub:
-    """KeyError, TypeError, ValueError, InvalidRequest for what `_encoded` does not write."""
+    """KeyError, TypeError, ValueError, InvalidRequest for anything `_encoded` does not write."""
     plain = json.loads(line)
     topic, topic_id, number = plain.pop("partition")
     damage = tuple(

@@ -1,1 +1,1 @@
-"""Rates of bytes, and turns of copies and reads."""
+"""Rate limits, and turns of copies and reads."""

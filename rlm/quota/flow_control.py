@@ -1,9 +1,9 @@
-"""The node's limits at work. The supervisor alone holds the buckets, and its workers ask it for
-each quantum of bytes they are about to move: so the sum over all workers is what was set, at any
-moment, and a change holds at once. Without a limit nobody asks.
+"""The node's limits at work. Only the supervisor holds the buckets; its workers ask it for each
+quantum of bytes before they move it. So the sum over all workers keeps to the limits at any moment,
+and a change holds at once. Without a limit nobody asks.
 
-First come, first served, in small quanta: streams side by side share a limit evenly. Bytes of a
-topic pass the topic's limit before the node's, so that a slow topic holds nobody up.
+First come, first served, in small quanta: parallel streams share a limit evenly. Bytes pass their
+topic's limit before the node's, so that a slow topic delays no other.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ class FlowControl:
     """One per node; belongs to its event loop."""
 
     def __init__(
-        self,
-        limits: FlowLimits,
-        *,
-        part_bytes: int,
-        workers: int,
-        monotonic: Callable[[], float],
+        self, limits: FlowLimits, *, part_bytes: int, workers: int, monotonic: Callable[[], float]
     ) -> None:
         """InvalidRequest for limits that cannot be held."""
         self._part_bytes = part_bytes
@@ -42,11 +37,10 @@ class FlowControl:
 
     @property
     def limits(self) -> FlowLimits:
-        """Those that hold now."""
         return self._limits
 
     def change(self, limits: FlowLimits) -> None:
-        """Others from now on, for who waits already too. InvalidRequest: nothing changes."""
+        """Change the limits, also for callers already waiting. InvalidRequest: nothing changes."""
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
         self._limits = limits
         for flow, valve in self._node.items():
@@ -64,15 +58,14 @@ class FlowControl:
             tell(self.paces())
 
     def paces(self) -> Paces:
-        """What a worker has to know."""
         return paces(self._limits, part_bytes=self._part_bytes, workers=self._workers)
 
     def tell(self, listener: OnPaces) -> None:
-        """`listener` hears of every change."""
+        """Call `listener` at every change."""
         self._listeners.append(listener)
 
     async def take(self, flow: Flow, topic: str | None, size: int) -> None:
-        """Return when `size` bytes may move. Its caller's deadline bounds it."""
+        """Return when `size` bytes may move. The caller's deadline bounds the wait."""
         began_s = self._monotonic()
         self._waiting[flow] += 1
         try:
@@ -84,15 +77,15 @@ class FlowControl:
             self._waited_s[flow] += self._monotonic() - began_s
 
     def waited_s(self, flow: Flow) -> float:
-        """How long takers have waited so far, added up: Kafka's throttle time."""
+        """Seconds that callers have waited so far, in total: Kafka's throttle time."""
         return self._waited_s[flow]
 
     def waiting(self, flow: Flow) -> int:
-        """Takers that wait now."""
+        """Number of callers waiting now."""
         return self._waiting[flow]
 
     def slack_s(self, flow: Flow, topic: str, size_bytes: int) -> float:
-        """How much longer moving so many bytes may take for the sake of the limits; 0 without."""
+        """Extra seconds that the limits may add to moving so many bytes; 0 without a limit."""
         rate = least_rate(self._limits, flow, topic)
         return 0.0 if rate is None else size_bytes / rate
 

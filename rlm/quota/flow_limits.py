@@ -1,8 +1,7 @@
-"""How fast bytes may move to and from the stores, and what that means for those who move them.
+"""Limits on the bytes moved to and from the stores, and what a worker has to know of them.
 
-Pure. A worker that moves limited bytes asks for them `quantum_bytes` at a time, and has no more
-than `sends_max` request bodies on their way: a body that is fed in drops beside many others would
-take longer than one request may.
+Pure. A worker asks for limited bytes `quantum_bytes` at a time and keeps at most `sends_max`
+request bodies on their way: trickled in beside many others, a body would exceed its deadline.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ from kafka_formats.log_names import check_topic_name
 
 MIB = 2**20
 LIMIT_BYTES_PER_S_MIN = MIB
-"""Below that one part of an upload would take longer than a request may."""
+"""Below this rate one part of an upload would exceed a request's deadline."""
 
 LIMITED_TOPICS_MAX = 1_000
 GRANTS_PER_S = 10
 QUANTUM_BYTES_MAX = MIB
 BODY_S = 30.0
-"""How long one request body should take to be sent at a limited rate; a request's deadline is four
-times as long.
-"""
+"""Seconds that a request body should take at a limited rate; its deadline is four times as long."""
 
 
 class Flow(StrEnum):
@@ -42,7 +39,6 @@ class Rates:
     read_bytes_per_s: int | None = None
 
     def of(self, flow: Flow) -> int | None:
-        """That of one direction."""
         return self.copy_bytes_per_s if flow is Flow.COPY else self.read_bytes_per_s
 
 
@@ -57,7 +53,7 @@ class FlowLimits:
     topics: Mapping[str, Rates] = field(default_factory=dict)
 
     def check(self, *, part_bytes: int, workers: int) -> None:
-        """InvalidRequest naming what cannot be held."""
+        """InvalidRequest for a limit that cannot be kept."""
         if len(self.topics) > LIMITED_TOPICS_MAX:
             raise InvalidRequest(
                 f"at most {LIMITED_TOPICS_MAX} topics can have limits of their own", field="topics"
@@ -80,7 +76,7 @@ class FlowLimits:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a worker has to know of one limit."""
+    """A limit as a worker sees it."""
 
     quantum_bytes: int
     sends_max: int
@@ -88,14 +84,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """All limits as a worker sees them; what is not named is not limited."""
+    """All limits as a worker sees them; topics without an entry are not limited."""
 
     node: Mapping[Flow, Pace] = field(default_factory=dict)
     topics: Mapping[tuple[Flow, str], Pace] = field(default_factory=dict)
 
 
 def paces(limits: FlowLimits, *, part_bytes: int, workers: int) -> Paces:
-    """`part_bytes`: the largest body; `workers` share each limit."""
+    """Derive them; `part_bytes` is the largest body, and `workers` share each limit."""
 
     def pace(rate: int) -> Pace:
         sends = int(rate * BODY_S / (part_bytes * workers))
@@ -112,6 +108,6 @@ def paces(limits: FlowLimits, *, part_bytes: int, workers: int) -> Paces:
 
 
 def least_rate(limits: FlowLimits, flow: Flow, topic: str) -> int | None:
-    """The tightest limit that bytes of the topic pass; None: there is none."""
+    """The tightest limit on a topic's bytes; None without one."""
     rates = (limits.node.of(flow), limits.topics.get(topic, NO_LIMIT).of(flow))
     return min((rate for rate in rates if rate is not None), default=None)

@@ -1,8 +1,8 @@
-"""A store whose segment bytes move no faster than the node's limits let them.
+"""A store whose segment bytes move no faster than the node's limits allow.
 
-Uploads are held back inside a request's body where the store sends it over a connection, and are
-paid for afterwards where it does not (a file system). Reads are held back by taking the next piece
-later: the connection fills up and the store waits.
+Uploads over a connection are delayed inside the request's body; those to a file system are paid for
+afterwards. Reads are delayed by taking the next piece later: the connection fills up and the store
+waits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ _Answer = TypeVar("_Answer")
 
 
 class PacedStore(StoreWrapper):
-    """Around a store of a worker. Requests without a body or a stream pass."""
+    """Wraps a store of a worker. Requests without a body or a stream pass."""
 
     def __init__(
         self, store: ObjectStore, prefix: str, pace: WorkerPace, turns: CopyTurns | None = None
     ) -> None:
-        """`prefix` stands before every key of the store; the topic is read from what follows.
-
-        `turns` hold uploads back while reads queue; None: nothing does.
-        """
+        """`prefix` starts every key, before the topic. `turns` delay uploads; None: never."""
         super().__init__(store)
         self._turns = turns
         self._prefix = prefix

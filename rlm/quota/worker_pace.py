@@ -1,4 +1,4 @@
-"""A worker's side of the node's limits: it asks the supervisor before limited bytes move."""
+"""A worker's side of the node's limits: asks the supervisor before limited bytes move."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from rlm.quota.flow_limits import Flow, Pace, Paces
 
 AskForBytes = Callable[[Flow, str | None, int], Awaitable[None]]
-"""Direction, topic (None: of no topic) and size; returns when so many bytes may move."""
+"""Takes direction, topic (None: no topic) and size; returns when so many bytes may move."""
 
 
 class WorkerPace:
-    """Costs nothing where nothing is limited."""
+    """Costs nothing if nothing is limited."""
 
     def __init__(self, paces: Paces, ask: AskForBytes) -> None:
         self._paces = paces
@@ -21,7 +21,7 @@ class WorkerPace:
         self._lanes: dict[str | None, _Lane] = {}
 
     def change(self, paces: Paces) -> None:
-        """What holds from now on, for who waits for a lane too."""
+        """Change the limits, also for callers that wait for a lane."""
         self._paces = paces
         for topic, lane in tuple(self._lanes.items()):
             pace = paces.node.get(Flow.COPY) if topic is None else paces.topics.get(
@@ -32,7 +32,7 @@ class WorkerPace:
                 del self._lanes[topic]
 
     def piece_bytes(self, flow: Flow, topic: str | None) -> int | None:
-        """How much is asked for at once; None where nothing is limited."""
+        """Bytes to ask for at once; None if nothing is limited."""
         return min((pace.quantum_bytes for _, pace in self._of(flow, topic)), default=None)
 
     async def take(self, flow: Flow, topic: str | None, size: int) -> None:
@@ -48,7 +48,7 @@ class WorkerPace:
 
     @asynccontextmanager
     async def sending(self, topic: str | None) -> AsyncIterator[None]:
-        """Around a request with a body: no more at once than can be fed in time."""
+        """Wrap a request with a body: no more run at once than can be fed in time."""
         async with AsyncExitStack() as lanes:
             for name, pace in self._of(Flow.COPY, topic):
                 lane = self._lanes.setdefault(name, _Lane(pace.sends_max))
@@ -57,7 +57,7 @@ class WorkerPace:
             yield
 
     def _of(self, flow: Flow, topic: str | None) -> list[tuple[str | None, Pace]]:
-        """The limits that bytes of a topic pass: its own, then the node's."""
+        """The limits on a topic's bytes: its own, then the node's."""
         found: list[tuple[str | None, Pace]] = []
         if topic is not None and (pace := self._paces.topics.get((flow, topic))) is not None:
             found.append((topic, pace))
@@ -67,7 +67,7 @@ class WorkerPace:
 
 
 class _Lane:
-    """A semaphore whose width may change; None: as wide as can be. First come, first served."""
+    """A semaphore whose width may change; None: unlimited. First come, first served."""
 
     def __init__(self, width: int | None) -> None:
         self._width = width
@@ -101,7 +101,7 @@ class GrantBook:
         self._open: dict[int, asyncio.Future[None]] = {}
 
     async def ask(self, flow: Flow, topic: str | None, size: int) -> None:
-        """Put one, and wait for its answer; a caller that is cancelled wants none."""
+        """Ask, and wait for the answer. A cancelled caller drops its question."""
         self._last += 1
         number = self._last
         self._open[number] = asyncio.get_running_loop().create_future()
@@ -112,7 +112,7 @@ class GrantBook:
             del self._open[number]
 
     def answered(self, number: int) -> None:
-        """The supervisor's answer; nobody may be waiting any more."""
+        """Take the supervisor's answer; the caller may have gone."""
         waiting = self._open.get(number)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from rlm.reconcile.adoption_plan import (
     whole_segment,
 )
 from rlm.stores.cluster_marker import check_settled
-from rlm.stores.tier_store import TierStore, TierStores
+from rlm.stores.tier_store import TierStore, TierStores, listed_pages
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import LogStart, LostRange, PartitionAdopted
 from rlmm.segment import (
@@ -163,22 +164,20 @@ class Adoption:
     ) -> dict[RemoteLogSegmentId, StoredSegment]:
         """Complete segments whose row is not finished or being deleted."""
         found: dict[RemoteLogSegmentId, StoredSegment] = {}
-        cursor: str | None = None
-        for _ in range(PAGES_MAX):
-            page = await self._in_time(
-                tier,
-                tier.store.list_page(
-                    partition_prefix(tier.prefix, partition), cursor=cursor, limit=LISTED_AT_ONCE
-                ),
-            )
-            for info in page.objects:
-                key = parse_segment_key(tier.prefix, info.key)
-                if key is not None and self._may_be_adopted(key.segment_id):
-                    add_listed(found, key, info.size, tier.name)
-            cursor = page.next_cursor
-            if cursor is None:
-                return {id_: each for id_, each in found.items() if each.is_complete}
-        raise RetryLater(f"the store {tier.name!r} lists {partition} without an end")
+        pages = listed_pages(
+            tier,
+            partition_prefix(tier.prefix, partition),
+            limit=LISTED_AT_ONCE,
+            pages_max=PAGES_MAX,
+            deadline_s=self.limits.store_deadline_s,
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for info in page:
+                    key = parse_segment_key(tier.prefix, info.key)
+                    if key is not None and self._may_be_adopted(key.segment_id):
+                        add_listed(found, key, info.size, tier.name)
+        return {id_: each for id_, each in found.items() if each.is_complete}
 
     def _may_be_adopted(self, segment_id: RemoteLogSegmentId) -> bool:
         row = self.metadata.find_segment(segment_id.id)

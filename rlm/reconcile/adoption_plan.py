@@ -8,7 +8,7 @@ names it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
@@ -92,6 +92,26 @@ def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmen
         found[key.segment_id] = segment
     if segment.start_offset == key.start_offset:
         segment.sizes[key.suffix] = size
+
+
+def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
+    """What a listing must say of a finished segment, lengths in bytes."""
+    return {
+        ObjectSuffix.LOG: custom.log_bytes,
+        ObjectSuffix.INDEXES: custom.indexes_bytes,
+        ObjectSuffix.MANIFEST: custom.manifest_bytes,
+    }
+
+
+def why_missing(expected: Mapping[ObjectSuffix, int], found: Mapping[ObjectSuffix, int]) -> str:
+    """A sentence; empty when the objects are as they must be."""
+    wrong = [
+        f".{suffix} is gone" if suffix not in found
+        else f".{suffix} has {found[suffix]} bytes, not {size}"
+        for suffix, size in expected.items()
+        if found.get(suffix) != size
+    ]  # fmt: skip
+    return ", ".join(wrong)
 
 
 def whole_segment(

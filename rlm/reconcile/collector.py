@@ -35,8 +35,7 @@ from rlm.reconcile.collection_plan import (
     objects_allowed,
 )
 from rlm.stores.object_deletion import delete_objects
-from rlm.stores.tier_listing import listed_pages
-from rlm.stores.tier_store import TierStore, TierStores
+from rlm.stores.tier_store import TierStore, TierStores, listed_pages
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from rsm_backends.store import ObjectInfo
 

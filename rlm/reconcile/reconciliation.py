@@ -6,41 +6,21 @@ and an object without a row was unknown after it was there. Memory is bounded by
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
 
-from kafka_formats.errors import CorruptData, NotFound
-from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.errors import NotFound
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.custom_metadata import CustomMetadata, custom_of
 from rlm.format.object_keys import ObjectSuffix, parse_segment_key, segment_keys
-from rlm.reconcile.adoption_plan import StoredSegment, add_listed
-from rlm.stores.tier_listing import listed_pages
-from rlm.stores.tier_store import TierStore, TierStores
+from rlm.reconcile.adoption_plan import StoredSegment, add_listed, expected_sizes, why_missing
+from rlm.stores.tier_store import TierStore, TierStores, listed_pages
+from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 UNKNOWN_SHOWN_MAX = 1_000
 ROWS_AT_ONCE = 100
-
-
-class RowsPort(Protocol):
-    """The part used here of `rlmm.manager.manager.RemoteLogMetadataManager`."""
-
-    def partitions(self) -> Iterator[TopicIdPartition]:
-        """Every partition that has a row."""
-        ...
-
-    def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None
-    ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All rows of a partition."""
-        ...
-
-    def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
-        """A segment's row by its id alone."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +50,7 @@ Sizes = Mapping[RemoteLogSegmentId, StoredSegment]
 Breathe = Callable[[], Awaitable[None]]
 
 
-def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
-    """What a listing must say of a finished segment, lengths in bytes."""
-    return {
-        ObjectSuffix.LOG: custom.log_bytes,
-        ObjectSuffix.INDEXES: custom.indexes_bytes,
-        ObjectSuffix.MANIFEST: custom.manifest_bytes,
-    }
-
-
-def why_missing(expected: Mapping[ObjectSuffix, int], found: Mapping[ObjectSuffix, int]) -> str:
-    """A sentence; empty when the objects are as they must be."""
-    wrong = [
-        f".{suffix} is gone" if suffix not in found
-        else f".{suffix} has {found[suffix]} bytes, not {size}"
-        for suffix, size in expected.items()
-        if found.get(suffix) != size
-    ]  # fmt: skip
-    return ", ".join(wrong)
-
-
-async def compare(rows: RowsPort, stores: TierStores, *, breathe: Breathe) -> Comparison:
+async def compare(rows: MetadataReads, stores: TierStores, *, breathe: Breathe) -> Comparison:
     """List every store to its end and compare. `breathe` is awaited between slices of work."""
     result = Comparison()
     for tier in stores.by_name.values():
@@ -131,7 +91,7 @@ async def _by_partition(
 
 
 async def _compare_partition(
-    rows: RowsPort,
+    rows: MetadataReads,
     tier: TierStore,
     partition: TopicIdPartition,
     segments: Sizes,
@@ -169,7 +129,9 @@ async def _asked(tier: TierStore, row: RemoteLogSegmentMetadata) -> dict[ObjectS
     return found
 
 
-def _note_unknown(rows: RowsPort, segments: Iterable[StoredSegment], result: Comparison) -> None:
+def _note_unknown(
+    rows: MetadataReads, segments: Iterable[StoredSegment], result: Comparison
+) -> None:
     for stored in segments:
         row = rows.find_segment(stored.segment_id.id)
         if row is None:
@@ -180,7 +142,7 @@ def _note_unknown(rows: RowsPort, segments: Iterable[StoredSegment], result: Com
             result.unfinished += 1
 
 
-async def _uncompared(rows: RowsPort, partition: TopicIdPartition, breathe: Breathe) -> int:
+async def _uncompared(rows: MetadataReads, partition: TopicIdPartition, breathe: Breathe) -> int:
     found = 0
     async for row in _rows(rows, partition, breathe):
         found += row.state is SegmentState.COPY_SEGMENT_FINISHED and _custom_of(row) is None
@@ -188,7 +150,7 @@ async def _uncompared(rows: RowsPort, partition: TopicIdPartition, breathe: Brea
 
 
 async def _rows(
-    rows: RowsPort, partition: TopicIdPartition, breathe: Breathe
+    rows: MetadataReads, partition: TopicIdPartition, breathe: Breathe
 ) -> AsyncIterator[RemoteLogSegmentMetadata]:
     listed = rows.list_remote_log_segments(partition)
     while part := list(islice(listed, ROWS_AT_ONCE)):
@@ -198,10 +160,6 @@ async def _rows(
 
 
 def _custom_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | None:
-    """Of a finished row of ours, else None."""
-    if row.state is not SegmentState.COPY_SEGMENT_FINISHED or row.custom_metadata is None:
-        return None
-    try:
-        return CustomMetadata.decode(row.custom_metadata)
-    except CorruptData:
-        return None
+    """A finished row's, if it is ours."""
+    finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
+    return custom_of(row.custom_metadata) if finished else None

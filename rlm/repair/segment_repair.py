@@ -39,7 +39,7 @@ from rlm.data_plane.repair_jobs import (
     LocalSource,
     expected_objects,
 )
-from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.custom_metadata import custom_of
 from rlm.local_log.log_dir import LocalSegment
 from rlm.repair.repair_plan import (
     RepairAction,
@@ -84,7 +84,7 @@ class SegmentRepairs:
         """What is wrong with a finished segment; None: another RemoteStorageManager's. Raises what
         the store raises.
         """
-        custom = _custom_of(row)
+        custom = custom_of(row.custom_metadata)
         if custom is None:
             return None
         tier = self.driver.stores.named(custom.store)
@@ -186,7 +186,7 @@ class SegmentRepairs:
     def _gather_job(
         self, row: RemoteLogSegmentMetadata, wrong: CheckResult, directory: Path | None
     ) -> GatherJob:
-        custom = _custom_of(row)
+        custom = custom_of(row.custom_metadata)
         state = self.driver.metadata.partition_state(row.segment_id.partition)
         assert custom is not None, "it was checked"
         assert state is not None, "it was decided on"
@@ -312,7 +312,7 @@ class SegmentRepairs:
         """What a new copy must pass before it counts: the log is what it was, and all is there."""
 
         async def read_back(new: RemoteLogSegmentMetadata, result: CopyResult) -> None:
-            old, custom = _custom_of(row), result.custom_metadata
+            old, custom = custom_of(row.custom_metadata), result.custom_metadata
             assert old is not None, "it was checked"
             same = (custom.log_bytes, custom.log_crc32c) == (old.log_bytes, old.log_crc32c)
             if not same or result.txn_index_empty != row.txn_index_empty:
@@ -405,16 +405,6 @@ class SegmentRepairs:
             why=f"{told.wrong}; copied anew from {told.source} as {told.new_segment}",
             by=by,
         )
-
-
-def _custom_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | None:
-    """None: it was not written by Strandline."""
-    if row.custom_metadata is None:
-        return None
-    try:
-        return CustomMetadata.decode(row.custom_metadata)
-    except CorruptData:
-        return None
 
 
 def _logs(segments: tuple[LocalSegment, ...]) -> tuple[LocalLog, ...]:

@@ -1,8 +1,8 @@
-"""How far this node's clock is from the store's: the time of a probe object, written and removed.
+"""The difference between this node's clock and a store's: the time of a probe object.
 
-A log start recorded, or later a deletion made, with a wrong clock cannot be taken back, so both
-wait while the clocks differ by more than a bound. Unknown counts as differing (design 6.3). In
-between two comparisons a clock that was set is noticed by the monotonic one, which never is.
+A log start recorded or a deletion made by a wrong clock cannot be taken back, so both wait while
+the clocks differ by more than a bound, or while the difference is unknown. Between comparisons the
+monotonic clock shows if the wall clock was set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlm.control.surroundings import Ambient, CopyLimits
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.tier_store import TierStore
 
-NOT_CHECKED = "the clocks of this node and the store were not compared yet"
+NOT_CHECKED = "the clocks of this node and the store have not been compared yet"
 
 STORE_RESOLUTION_MS = 1_000
 """S3 keeps whole seconds."""
@@ -25,7 +25,7 @@ _PROBE = b"strandline clock probe\n"
 
 
 class ClockCheck:
-    """This node's clock, compared with the store's now and then, and watched in between."""
+    """Compares this node's clock with the store's now and then, and watches it in between."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ClockCheck:
         limits: CopyLimits,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
     ) -> None:
-        """`confirm_prefix` raises unless the store is ours: into no other one a probe is put."""
+        """`confirm_prefix` raises unless the store is ours: no probe goes into another one."""
         self._confirm_prefix = confirm_prefix
         self._tier = tier
         self._node_id = node_id
@@ -47,7 +47,7 @@ class ClockCheck:
         self._apart_ms = 0
 
     def trouble(self) -> str | None:
-        """Why nothing may be decided by this clock now; None when it may."""
+        """Why nothing may be decided by this clock now; None if it may."""
         if self._found is not None:
             return self._found
         set_ms = self._wall_apart_ms() - self._apart_ms
@@ -55,15 +55,15 @@ class ClockCheck:
             return None
         return (
             f"this node's clock was set by {set_ms / 1000:.0f} s since it was compared with that "
-            f"of the store {self._tier.name!r}: it is compared anew"
+            f"of the store {self._tier.name!r}: it is compared again"
         )
 
     def is_unknown(self, why: str) -> None:
-        """It could not be compared."""
+        """Record why the clocks could not be compared."""
         self._found = why
 
     async def compare_if_due(self) -> bool:
-        """Whether it was time to, and not the first one."""
+        """Compare if it is time to. True if it was, except at the first comparison."""
         now, last = self._ambient.monotonic(), self._compared_at
         interval_s = self._limits.clock_check_interval_s
         if self.trouble() is None and last is not None and now - last < interval_s:
@@ -71,7 +71,7 @@ class ClockCheck:
         self._compared_at = now
         apart_ms = self._wall_apart_ms()
         self._found = await self._compare()
-        # As it was before: what was set during the comparison counts as set since.
+        # The time before the comparison: a clock set during it counts as set since.
         self._apart_ms = apart_ms
         return last is not None
 
@@ -101,7 +101,7 @@ async def clock_trouble(
     *,
     deadline_s: float,
 ) -> str | None:
-    """A sentence when the clocks differ by more than the bound or that is not known, else None."""
+    """A sentence if the clocks differ by more than the bound or cannot be compared, else None."""
     key = f"{cluster_marker_key(tier.prefix).rpartition('/')[0]}/clock-probe-{node_id}"
     try:
         async with asyncio.timeout(deadline_s):
@@ -120,7 +120,7 @@ async def clock_trouble(
 def compare_clocks(
     name: str, before_ms: int, after_ms: int, store_ms: int | None, difference_max_ms: int
 ) -> str | None:
-    """The store's time must lie within [before, after], give or take the bound."""
+    """Require the store's time to lie within [before, after], give or take the bound."""
     if store_ms is None:
         return f"the store {name!r} does not tell when an object was written"
     early_ms = before_ms - (store_ms + STORE_RESOLUTION_MS)

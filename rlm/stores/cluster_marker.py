@@ -1,9 +1,9 @@
-"""`<prefix>_strandline/cluster.json`: whose prefix this is. Written once, create-only.
+"""`<prefix>_strandline/cluster.json` names the cluster that owns a prefix. Created once.
 
-Two clusters that write under one prefix would each take the other's objects for garbage, so a node
-refuses to start when the marker names another cluster, and looks at it again before it writes or
-deletes. Only a cluster that was started anew from a snapshot takes a prefix over: it replaces the
-marker by compare-and-set and names its predecessors in it, which shuts their nodes out.
+Two clusters under one prefix would each take the other's objects for garbage. So a node refuses to
+start if the marker names another cluster, and reads it again before it writes or deletes. Only a
+cluster started anew from a snapshot takes a prefix over: it replaces the marker by compare-and-set
+and names its predecessors in it, which shuts their nodes out.
 """
 
 from __future__ import annotations
@@ -14,14 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import (
-    AlreadyExists,
-    Conflict,
-    CorruptData,
-    NotFound,
-    Refused,
-    RetryLater,
-)
+from kafka_formats.errors import AlreadyExists, Conflict, CorruptData, NotFound, Refused, RetryLater
 from rlm.control.surroundings import Identity
 from rlm.format.json_fields import Fields
 from rlm.format.object_keys import cluster_marker_key
@@ -31,16 +24,15 @@ VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
 ID_CHARACTERS_MAX = 200
 PREDECESSORS_MAX = 100
-"""Disasters remembered; the oldest are forgotten first."""
+"""Takeovers remembered; the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMarker:
-    """What the marker says. `kafka_cluster_id` None when the first writer did not know it.
+    """The content of a marker. `kafka_cluster_id` None: the first writer did not know it.
 
-    `predecessors` are the clusters that had the prefix before, the latest first. `store` is the
-    store's name, which segments go by wherever it moves to: of two stores that were exchanged each
-    has a marker of the same cluster. None: any.
+    `predecessors` are the clusters that owned the prefix before, latest first. `store` is the
+    store's name, which tells two exchanged stores of one cluster apart; None: any.
     """
 
     cluster_id: str
@@ -49,7 +41,6 @@ class ClusterMarker:
     store: str | None = None
 
     def encode(self) -> bytes:
-        """The object's bytes."""
         fields: dict[str, object] = {
             "version": VERSION,
             "clusterId": self.cluster_id,
@@ -80,22 +71,22 @@ class ClusterMarker:
         )
         ids = (found.cluster_id, found.kafka_cluster_id, found.store, *before)
         if not all(_is_id(each) for each in ids if each is not None):
-            raise CorruptData("it names what can't be an id", source=source, position=0)
+            raise CorruptData("an id in it is too long or not printable", source=source, position=0)
         return found
 
     def successor(self, cluster_id: str, kafka_cluster_id: str | None) -> ClusterMarker:
-        """The marker of the cluster that takes over after this one."""
+        """The marker of the cluster that takes over from this one."""
         before = (self.cluster_id, *self.predecessors)[:PREDECESSORS_MAX]
         return ClusterMarker(cluster_id, kafka_cluster_id, before, self.store)
 
 
 def _is_id(text: str) -> bool:
-    """Whether it can be shown: ids stand in messages and logs."""
+    """True if messages and logs can show it."""
     return len(text) <= ID_CHARACTERS_MAX and text.isprintable()
 
 
 async def may_be_new() -> None:
-    """For whoever knows of no history."""
+    """Allows every store to be new, for callers that know of no history."""
 
 
 async def claim_prefix(
@@ -105,12 +96,12 @@ async def claim_prefix(
     deadline_s: float,
     check_may_be_new: Callable[[], Awaitable[None]] = may_be_new,
 ) -> None:
-    """Write the marker, or check the one that is there. `check_may_be_new` raises where there is
-    none and should be one.
+    """Write the marker, or check the existing one. `check_may_be_new` raises if a missing marker is
+    a fault.
 
-    Refused when it is another cluster's, RetryLater when it is another store's of this one;
-    InvalidRequest for a missing bucket, Refused for one that takes no writes, RetryLater as the
-    store raises them, or when it does not answer in time.
+    Refused: another cluster's, or the store takes no writes. RetryLater: the marker of another
+    store of this cluster, no answer in time, or as the store raises. InvalidRequest: the bucket is
+    missing.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -122,12 +113,12 @@ async def claim_prefix(
 def _no_answer(tier: TierStore, deadline_s: float) -> RetryLater:
     return RetryLater(
         f"the store {tier.name!r} did not answer within {deadline_s:g} s while its cluster "
-        "marker was looked at: check its endpoint and the network"
+        "marker was read: check its endpoint and the network"
     )
 
 
 def ignore_shut_out(_why: str) -> None:
-    """For whoever ends by the error alone."""
+    """Ignores the news, for callers that end by the error alone."""
 
 
 async def confirm_prefix(
@@ -137,9 +128,9 @@ async def confirm_prefix(
     deadline_s: float,
     on_shut_out: Callable[[str], None] = ignore_shut_out,
 ) -> None:
-    """Before writing or deleting: the marker is read again and must still be this cluster's.
+    """Read the marker again before writing or deleting; it must still be this cluster's.
 
-    Refused: it is another one's now (`on_shut_out` is told: this node has to stop), or gone.
+    Refused: it is another cluster's (`on_shut_out` is told: this node has to stop), or gone.
     RetryLater and Refused as `claim_prefix`.
     """
     try:
@@ -150,8 +141,8 @@ async def confirm_prefix(
     where = _where(tier)
     if found is None:
         raise Refused(
-            f"{where} is gone, so that nobody knows whose prefix this is: nothing is written or "
-            "deleted there. Look whether the store is the right one; if it is and has its "
+            f"{where} is gone, so the owner of the prefix is unknown: nothing is written or "
+            "deleted there. Check that this is the right store; if it is and has its "
             "segments, a node writes the marker again at its start"
         )
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
@@ -166,13 +157,13 @@ async def confirm_prefix(
 async def take_over(
     tier: TierStore, before: ClusterMarker, after: ClusterMarker, *, deadline_s: float
 ) -> None:
-    """Replace the marker `before` by `after`. Conflict: it is another one by now."""
+    """Replace the marker `before` by `after`. Conflict: the marker is another one by now."""
     key = cluster_marker_key(tier.prefix)
     data = after.encode()
     try:
         async with asyncio.timeout(deadline_s):
-            # Described first: should it be replaced in between, what is read is the newer one, and
-            # the tag is that of the older, which the store then refuses.
+            # Head first: if the marker is replaced in between, the content read is the newer one
+            # and the tag the older one's, which the store then refuses.
             info = await tier.store.head(key)
             if await read_marker(tier) != before:
                 raise Conflict(
@@ -190,8 +181,8 @@ async def check_settled(
 ) -> None:
     """RetryLater until the marker is `settle_s` old.
 
-    A predecessor's node looks at the marker, then deletes, within its deadline for both. What it
-    deletes at last must not be counted as there.
+    A predecessor's node may read the marker and then delete, until its deadline for both. Its last
+    deletes must not be counted as present.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -204,7 +195,7 @@ async def check_settled(
     if left_s > 0:
         raise RetryLater(
             f"the prefix in the store {tier.name!r} was taken over a moment ago: requests of the "
-            f"predecessor's nodes may still be under way, repeat in {left_s:.0f} s",
+            f"predecessor's nodes may still be under way, try again in {left_s:.0f} s",
             retry_after_ms=round(left_s * 1000),
         )
 
@@ -221,13 +212,13 @@ async def _claim(
         try:
             await tier.store.put(key, data, crc32c=crc32c(data), create_only=True)
         except AlreadyExists:
-            # Another node was faster, or an earlier try of this put was: what it says decides.
+            # Another node was faster, or an earlier try of this put succeeded: the content decides.
             found = await read_marker(tier)
         else:
             return
     where = _where(tier)
     if found is None:
-        raise RetryLater(f"{where} is said to be there and cannot be found: start the node again")
+        raise RetryLater(f"{where} is reported to exist but cannot be found: start the node again")
     check_marker(found, ours, where=where)
     _check_store(found, tier)
 
@@ -237,11 +228,11 @@ def _where(tier: TierStore) -> str:
 
 
 def _check_store(found: ClusterMarker, tier: TierStore) -> None:
-    """RetryLater: two stores of the cluster changed places, and may change back."""
+    """RetryLater: two stores of the cluster were exchanged, and may be changed back."""
     if found.store not in (None, tier.name):
         raise RetryLater(
             f"{_where(tier)} is that of this cluster's store {found.store!r}: nothing is written "
-            "or deleted there. Look whether the mounts, or bucket, prefix and endpoint of "
+            "or deleted there. Check whether the mounts, or bucket, prefix and endpoint of "
             f"[stores.{tier.name}] and [stores.{found.store}] were exchanged"
         )
 
@@ -268,7 +259,7 @@ def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> No
 
 
 async def read_marker(tier: TierStore) -> ClusterMarker | None:
-    """What the marker says; None if there is none. CorruptData for anything else."""
+    """The marker; None if there is none. CorruptData for anything else."""
     key = cluster_marker_key(tier.prefix)
     data = bytearray()
     try:

@@ -1,4 +1,4 @@
-"""Tells of calls that hang in the file system of a store, in this process and in the workers."""
+"""Tells of calls that hang in a store's file system, in this process and in the workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rsm_backends.store_threads import hanging_calls
 
 
 class HungCalls:
-    """One per node. `workers` returns the workers' calls that hang, by the store's folder."""
+    """One per node. `workers` returns the hanging calls of the workers, by the store's folder."""
 
     def __init__(
         self, configs: Mapping[str, StoreConfig], workers: Callable[[], Mapping[str, int]]
@@ -21,7 +21,7 @@ class HungCalls:
         self._workers = workers
 
     def texts(self) -> dict[str, str]:
-        """How many hang now, by the store's name; other calls may work all the same."""
+        """Hanging calls as text, by the store's name; other calls may still work."""
         own, workers = hanging_calls(), self._workers()
         found = {}
         for name, folder in self._folders.items():

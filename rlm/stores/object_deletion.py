@@ -1,4 +1,4 @@
-"""How objects of segments leave a store: the one place, whoever decided that they may."""
+"""The one place where objects of segments are deleted from a store, whoever decided on it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ async def delete_objects(
 ) -> None:
     """Abort the uploads of these keys and delete the objects; absent ones count as deleted.
 
-    Uploads first: one that completed in between would leave an object behind the delete. Refused
-    (of `confirm_prefix`): the prefix is another cluster's, nothing was touched. RetryLater: not
-    within the deadline, or `held_back` says why nothing may be deleted now (asked last of all: the
-    steps before it take time); it may be repeated. `what` names the objects in that message.
+    Uploads first: one that completed in between would leave an object behind. Refused (by
+    `confirm_prefix`): the prefix is another cluster's, nothing was touched. RetryLater: the
+    deadline passed, or `held_back`, asked last because the other steps take time, forbids it; the
+    call may be repeated. `what` names the objects in messages.
     """
     try:
-        # One deadline for both: nothing is deleted long after the marker was looked at.
+        # One deadline for all: nothing is deleted long after the marker was read.
         async with asyncio.timeout(deadline_s):
             await confirm_prefix(tier)
             for key in keys:

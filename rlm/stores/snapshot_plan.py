@@ -1,8 +1,7 @@
-"""Which metadata snapshots go to the store, and which go from it. Pure.
+"""Decides which metadata snapshots are uploaded to the store, and which deleted there. Pure.
 
-Keys are `<prefix>_strandline/snapshots/<cluster id>/<end offset>-<epoch>.checkpoint`: a snapshot's
-offset and epoch say which state it is, but only within one cluster, and a cluster that was started
-anew from a snapshot repeats the numbers of the one before it.
+Keys are `<prefix>_strandline/snapshots/<cluster id>/<end offset>-<epoch>.checkpoint`. Offset and
+epoch identify a state only within one cluster: one started anew from a snapshot repeats them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rlmm.metadata_log import SnapshotId
 
 @dataclass(frozen=True, slots=True)
 class UploadedSnapshot:
-    """A snapshot in the store; `uploaded_ms` by the store's clock, None where it does not say."""
+    """A snapshot in the store; `uploaded_ms` by the store's clock, None if unknown."""
 
     snapshot: SnapshotId
     uploaded_ms: int | None
@@ -25,11 +24,11 @@ class UploadedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What a pass decides on.
+    """The facts a pass decides by.
 
-    `leads`: this node leads the metadata quorum. `newest` is the newest snapshot on its disk,
-    `uploaded` what the store has of this cluster. `last_taken_ms` is when this process last had a
-    snapshot taken for the store. `has_segments`: the tier holds a finished segment.
+    `leads`: this node leads the metadata quorum. `newest`: the newest snapshot on its disk;
+    `uploaded`: those of this cluster in the store. `last_taken_ms`: when this process last took a
+    snapshot for the store. `has_segments`: the tier holds a finished segment.
     """
 
     leads: bool
@@ -41,7 +40,7 @@ class SnapshotFacts:
 
 
 def take_is_due(facts: SnapshotFacts, *, interval_ms: int) -> bool:
-    """Whether a new snapshot is to be taken, so that the store's is never much older."""
+    """True if a new snapshot is needed, so that the store's newest never gets much older."""
     if not facts.leads:
         return False
     times = [each.uploaded_ms for each in facts.uploaded if each.uploaded_ms is not None]
@@ -49,7 +48,7 @@ def take_is_due(facts: SnapshotFacts, *, interval_ms: int) -> bool:
         times.append(facts.last_taken_ms)
     if not times:
         return facts.has_segments
-    # A clock that was set back must not put it off for as long as it was wrong.
+    # A clock that was set back must not postpone the next snapshot by as much.
     return not 0 <= facts.now_ms - max(times) < interval_ms
 
 
@@ -72,12 +71,11 @@ def to_delete(facts: SnapshotFacts, *, kept: int) -> tuple[SnapshotId, ...]:
 
 
 def cluster_snapshots_prefix(prefix: str, cluster_id: str) -> str:
-    """What the keys of one cluster's snapshots start with."""
+    """The start of the keys of one cluster's snapshots."""
     return f"{snapshots_prefix(prefix)}{cluster_id}/"
 
 
 def snapshot_key(prefix: str, cluster_id: str, snapshot: SnapshotId) -> str:
-    """Where a snapshot stands in the store."""
     return cluster_snapshots_prefix(prefix, cluster_id) + snapshot_file_name(snapshot)
 
 
@@ -88,14 +86,14 @@ def parse_snapshot_key(prefix: str, cluster_id: str, key: str) -> SnapshotId | N
 
 
 def is_snapshot_key(prefix: str, key: str) -> bool:
-    """Whether a snapshot of whichever cluster stands there."""
+    """True for the key of any cluster's snapshot."""
     start = snapshots_prefix(prefix)
     _, _, name = key[len(start) :].partition("/")
     return key.startswith(start) and parse_snapshot_file_name(name) is not None
 
 
 def newest_of(snapshots: Iterable[SnapshotId]) -> SnapshotId | None:
-    """The newest; the bootstrap snapshot of a formatted directory holds nothing and is none."""
+    """The newest snapshot; None if there is only the empty one of a formatted directory."""
     return max((each for each in snapshots if each.end_offset > 0), key=_order, default=None)
 
 

@@ -1,8 +1,9 @@
-"""The quorum leader's snapshots in the store: what a new quorum starts from after a disaster.
+"""Keeps the quorum leader's snapshots in the store, from which a new quorum starts after a
+disaster.
 
-One pass: take a snapshot if the last one is old, upload the newest, remove the oldest. A failed
-pass is reported and repeated; it never stops the node. The file is read in parts in a thread, and
-sent create-only, so that a snapshot in the store is whole and never changes.
+One pass takes a snapshot if the last is old, uploads the newest, and removes the oldest. A failed
+pass is reported and repeated; it never stops the node. Create-only uploads make a snapshot in the
+store whole and immutable.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import AlreadyExists, RetryLater
@@ -31,11 +31,11 @@ from rlm.stores.snapshot_plan import (
     to_delete,
     to_upload,
 )
-from rlm.stores.tier_store import TierStore
+from rlm.stores.tier_store import TierStore, listed_pages
 from rlmm.log.disk import OsDisk
 from rlmm.log.snapshot_files import list_snapshots, snapshot_file_name
-from rlmm.metadata_log import LogDescription, SnapshotId
-from rlmm.partition_state import Totals
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.metadata_log import SnapshotId
 from rsm_backends.multipart import Part, upload_whole_parts
 from rsm_backends.store import PART_BYTES_MIN
 
@@ -43,15 +43,14 @@ logger = logging.getLogger(__name__)
 
 WORK = "uploading the newest snapshot of the metadata"
 LISTED_PAGES_MAX = 100
-"""Pages of 1000 snapshots; more is no listing of ours."""
+"""Pages of 1000 snapshots; no cluster has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotUploadLimits:
     """A new snapshot is uploaded at least every `interval_s`; the newest `kept` stay.
 
-    `check_interval_s` is the pause between two passes, which without news ask the disk only.
-    `deadline_s` bounds a pass.
+    `check_interval_s` is the pause between two passes, `deadline_s` bounds one.
     """
 
     interval_s: float = 3_600.0
@@ -60,28 +59,12 @@ class SnapshotUploadLimits:
     deadline_s: float = 900.0
 
 
-class SnapshotTaker(Protocol):
-    """The part used here of `rlmm.manager.manager.RemoteLogMetadataManager`."""
-
-    def describe(self) -> LogDescription:
-        """Who leads the metadata log."""
-        ...
-
-    def totals(self) -> Totals:
-        """Counts over everything."""
-        ...
-
-    async def take_snapshot(self) -> SnapshotId:
-        """Write a snapshot of the present state; the newest, if nothing changed since."""
-        ...
-
-
 class SnapshotUploader:
     """One per node. `confirm_prefix` raises Refused once the prefix is another cluster's."""
 
     def __init__(
         self,
-        metadata: SnapshotTaker,
+        metadata: RemoteLogMetadataManager,
         directory: Path,
         tier: TierStore,
         *,
@@ -105,11 +88,11 @@ class SnapshotUploader:
         self._trouble: str | None = None
 
     def start(self) -> None:
-        """Begin to look and upload, until `close`."""
+        """Run a pass now and then until `close`."""
         self._task = asyncio.create_task(self._loop(), name="upload metadata snapshots")
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Why the last pass failed; empty while all is well."""
+        """Why the last pass failed; empty if it did not."""
         if self._trouble is None:
             return ()
         text = (
@@ -119,7 +102,7 @@ class SnapshotUploader:
         return (NodeProblem(ProblemArea.SNAPSHOTS, None, text),)
 
     async def close(self) -> None:
-        """Stop; an upload under way is given up. Idempotent."""
+        """Stop, and give up an upload under way. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -135,7 +118,7 @@ class SnapshotUploader:
             await self._ambient.sleep(self._limits.check_interval_s)
 
     async def run_once(self) -> None:
-        """One pass. Raises the store's errors, RetryLater past the deadline."""
+        """One pass. Raises the store's errors, and RetryLater past the deadline."""
         try:
             async with asyncio.timeout(self._limits.deadline_s):
                 await self._pass()
@@ -146,7 +129,7 @@ class SnapshotUploader:
                 f"{self._limits.deadline_s:g} s"
             ) from None
         except BaseException:
-            self._uploaded = None  # what the store has is looked up anew
+            self._uploaded = None  # the store is listed again
             raise
         self._trouble = None
         self._log.works(WORK)
@@ -167,7 +150,7 @@ class SnapshotUploader:
             return
         await self._confirm_prefix(self._tier)
         await self._upload(snapshot)
-        # Only now: what is removed is older than what was just made.
+        # Only now, when a newer snapshot is in the store.
         self._uploaded = await self._list()
         gone = to_delete(await self._facts(), kept=self._limits.kept)
         if gone:
@@ -211,21 +194,15 @@ class SnapshotUploader:
 
 
 async def uploaded_snapshots(tier: TierStore, cluster_id: str) -> tuple[UploadedSnapshot, ...]:
-    """What the store has of a cluster's snapshots, in key order."""
-    found: list[UploadedSnapshot] = []
-    cursor: str | None = None
-    for _ in range(LISTED_PAGES_MAX):
-        page = await tier.store.list_page(
-            cluster_snapshots_prefix(tier.prefix, cluster_id), cursor=cursor
-        )
-        for info in page.objects:
-            snapshot = parse_snapshot_key(tier.prefix, cluster_id, info.key)
-            if snapshot is not None:
-                found.append(UploadedSnapshot(snapshot, info.last_modified_ms))
-        cursor = page.next_cursor
-        if cursor is None:
-            return tuple(found)
-    raise RetryLater(f"the store {tier.name!r} lists its snapshots without an end")
+    """A cluster's snapshots in the store, in key order."""
+    prefix = cluster_snapshots_prefix(tier.prefix, cluster_id)
+    async with aclosing(listed_pages(tier, prefix, pages_max=LISTED_PAGES_MAX)) as pages:
+        listed = [info async for page in pages for info in page]
+    return tuple(
+        UploadedSnapshot(snapshot, info.last_modified_ms)
+        for info in listed
+        if (snapshot := parse_snapshot_key(tier.prefix, cluster_id, info.key)) is not None
+    )
 
 
 async def _parts(path: Path) -> AsyncGenerator[Part]:

@@ -1,11 +1,9 @@
-"""The cluster markers of this node's stores: the default one before anything else, others in time.
+"""Claims the cluster markers of this node's stores: the default store first, the others in time.
 
-Copies go to the default store, so a node that may not use it does not start. One that only cannot
-be reached now is waited for beside the rest: a node that is started again while the store is down
-still votes, and answers from the metadata. Another store is needed only by what lies in it: while
-it cannot be reached, or is another cluster's, the node runs, says so, and removes nothing there.
-Nothing is written to a store before its marker was seen. Reading needs no marker, since whatever is
-read passes its checksum.
+Copies go to the default store, so a node that may not use it does not start; but if it only cannot
+be reached, the node runs: it still votes, and answers from the metadata. While another store is
+unreachable or another cluster's, the node runs, reports it, and removes nothing there. Nothing is
+written to a store before its marker was read. Reads need no marker: every byte passes its checksum.
 """
 
 from __future__ import annotations
@@ -17,17 +15,18 @@ from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Ambient, CopyLimits, Identity
 from rlm.stores.cluster_marker import claim_prefix
-from rlm.stores.store_history import HistoryPort, check_may_be_new
+from rlm.stores.store_history import check_may_be_new
 from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
 
 OTHERS_WAIT_S = 5.0
-"""How long the start waits for stores that it could do without."""
+"""Seconds the start waits for the stores it can do without."""
 
-NOT_CHECKED = "its cluster marker was not looked at yet"
+NOT_CHECKED = "its cluster marker has not been read yet"
 
 
 class StoreClaims:
-    """Which stores are known to be this cluster's."""
+    """Knows which stores are this cluster's."""
 
     def __init__(
         self,
@@ -36,9 +35,9 @@ class StoreClaims:
         limits: CopyLimits,
         ambient: Ambient,
         problem_log: ProblemLog,
-        metadata: HistoryPort | None = None,
+        metadata: RemoteLogMetadataManager | None = None,
     ) -> None:
-        """`metadata` None: nothing is known of what should lie in the stores."""
+        """`metadata` None: nothing is known of what should be in the stores."""
         self._metadata = metadata
         self._stores = stores
         self._identity = identity
@@ -52,9 +51,9 @@ class StoreClaims:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, *, may_be_away: bool = False) -> None:
-        """Claim the default store, or raise as `claim_prefix`; then see to the others.
+        """Claim the default store, or raise as `claim_prefix`; then claim the others.
 
-        `may_be_away`: the default store is claimed later if it cannot be reached now.
+        `may_be_away`: an unreachable default store is claimed later.
         """
         try:
             await self._claim(self._stores.default)
@@ -72,16 +71,16 @@ class StoreClaims:
             pass  # a problem until they answer; the node goes on without them
 
     def _is_away(self, error: RetryLater | InvalidRequest) -> bool:
-        """A bucket that is not there is a wrong setting at a first start. Once segments are
-        recorded it has gone, and the metadata, perhaps its quorum, has no need of it.
+        """True if the store is unreachable, or its bucket is gone although segments are recorded.
+        At a first start a missing bucket is a wrong setting.
         """
         if isinstance(error, RetryLater):
             return True
         return self._metadata is not None and next(self._metadata.partitions(), None) is not None
 
     async def look_again(self, confirm: Callable[[TierStore], Awaitable[None]]) -> None:
-        """Confirm all that were claimed. Raises for the default store; another one is missing from
-        now on, until it can be claimed anew.
+        """Confirm all claimed stores. Raises for the default one; another one counts as missing
+        from now on, until it is claimed again.
         """
         if self._stores.default_name not in self._missing:
             await confirm(self._stores.default)
@@ -94,19 +93,18 @@ class StoreClaims:
                 self._is_missing(name, error)
 
     async def close(self) -> None:
-        """Claim no more. Idempotent."""
+        """Stop claiming. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def check(self, name: str) -> None:
-        """RetryLater when nothing may be written to or removed from the store."""
+        """RetryLater if nothing may be written to or removed from the store."""
         text = self._missing.get(name)
         if text is not None:
             raise RetryLater(f"the store {name!r} cannot be used now: {text}")
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The stores that are missing, by name."""
         return tuple(
             NodeProblem(ProblemArea.STORE, name, text)
             for name, text in sorted(self._missing.items())
@@ -119,10 +117,7 @@ class StoreClaims:
                 await check_may_be_new(self._metadata, tier, self._ambient, is_default=is_default)
 
         await claim_prefix(
-            tier,
-            self._identity,
-            deadline_s=self._limits.store_deadline_s,
-            check_may_be_new=check,
+            tier, self._identity, deadline_s=self._limits.store_deadline_s, check_may_be_new=check
         )
 
     async def _claim_others(self) -> None:

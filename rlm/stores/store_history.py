@@ -1,63 +1,40 @@
-"""Whether a store without a cluster marker may be a new one, by what the metadata says lies in it.
+"""Decides by the metadata whether a store without a cluster marker may be a new one.
 
-A store that comes up empty (a disk that is not mounted, another bucket of that name) has no marker
-either. Taken for new it would be written to, while what the metadata names is somewhere else.
+A store that comes up empty (an unmounted disk, another bucket of that name) has no marker either.
+Taken for new, it would be written to while the recorded segments are somewhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
-
-from kafka_formats.errors import CorruptData, NotFound, RetryLater
-from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_formats.errors import NotFound, RetryLater
 from rlm.control.surroundings import Ambient
-from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import cluster_marker_key, segment_keys
 from rlm.stores.tier_store import TierStore
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 CAUGHT_UP_WAIT_S = 5.0
 LOOK_AGAIN_S = 0.05
 ROWS_PER_BREATH = 64
 TRIED_MAX = 3
-"""Segments of which one whose manifest is there proves that the store is the right one."""
-
-
-class HistoryPort(Protocol):
-    """The part used here of `rlmm.manager.manager.RemoteLogMetadataManager`."""
-
-    def is_caught_up(self) -> bool:
-        """Whether everything completed before this start is applied here."""
-        ...
-
-    def partitions(self) -> Iterator[TopicIdPartition]:
-        """Every partition that has a row."""
-        ...
-
-    def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None
-    ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All rows of a partition."""
-        ...
+"""Segments tried; one manifest found proves that the store is the right one."""
 
 
 async def check_may_be_new(
-    metadata: HistoryPort, tier: TierStore, ambient: Ambient, *, is_default: bool
+    metadata: RemoteLogMetadataManager, tier: TierStore, ambient: Ambient, *, is_default: bool
 ) -> None:
-    """RetryLater unless no row names the store, or what one names is there. Waits a little until
-    the metadata is known here at all.
-    """
+    """RetryLater if the metadata is unknown here for long, or names segments that are not there."""
     give_up_s = ambient.monotonic() + CAUGHT_UP_WAIT_S
     while not metadata.is_caught_up():
         if ambient.monotonic() >= give_up_s:
             raise RetryLater(
                 f"the store {tier.name!r} has no cluster marker, and whether it should have one is "
-                "not known before the metadata is: no quorum leader was heard yet"
+                "unknown without the metadata: no quorum leader was heard yet. It is tried again"
             )
         await ambient.sleep(LOOK_AGAIN_S)
     tried: list[RemoteLogSegmentMetadata] = []
-    # What waits for its deletion lies there as well: for days, if the store was away.
+    # Segments that wait for deletion are in the store too, for days if it was away.
     going: list[RemoteLogSegmentMetadata] = []
     seen = 0
     for partition in list(metadata.partitions()):
@@ -81,22 +58,19 @@ async def check_may_be_new(
     raise RetryLater(
         f"the store {tier.name!r} has neither its cluster marker "
         f"{cluster_marker_key(tier.prefix)} nor the segments that the metadata names there: it is "
-        "empty or another one, and nothing is written to it. Look whether the disk is mounted and "
-        "whether bucket, prefix and endpoint are right"
+        "empty or another one, and nothing is written to it. Check that the disk is mounted and "
+        "that bucket, prefix and endpoint are right"
     )
 
 
 def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> bool:
-    """A finished row that names no store of ours counts for the default one; what waits for its
-    deletion, which may have lain in any, for none.
+    """True if the row names this store. A row without a store of ours counts for the default store,
+    unless it waits for deletion and may be in any.
     """
-    unnamed = is_default and row.state is SegmentState.COPY_SEGMENT_FINISHED
-    if row.custom_metadata is None:
-        return unnamed
-    try:
-        return CustomMetadata.decode(row.custom_metadata).store == tier.name
-    except CorruptData:
-        return unnamed
+    custom = custom_of(row.custom_metadata)
+    if custom is None:
+        return is_default and row.state is SegmentState.COPY_SEGMENT_FINISHED
+    return custom.store == tier.name
 
 
 async def _is_there(tier: TierStore, row: RemoteLogSegmentMetadata) -> bool:

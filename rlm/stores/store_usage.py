@@ -1,32 +1,15 @@
-"""Which stores the segments are in, by the metadata alone: whether one can be taken away."""
+"""Segments per store, by the metadata alone: tells whether a store can be taken away."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from kafka_formats.errors import CorruptData
-from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.format.custom_metadata import CustomMetadata
-from rlmm.segment import RemoteLogSegmentMetadata
+from rlm.format.custom_metadata import custom_of
+from rlmm.manager.metadata_reads import MetadataReads
 
 ROWS_PER_BREATH = 64
 NOT_OURS = "(written by another RemoteStorageManager)"
-
-
-class RowsPort(Protocol):
-    """The part used here of `rlmm.manager.manager.RemoteLogMetadataManager`."""
-
-    def partitions(self) -> Iterator[TopicIdPartition]:
-        """Every partition that has a row."""
-        ...
-
-    def list_remote_log_segments(
-        self, tip: TopicIdPartition, /
-    ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All rows of a partition."""
-        ...
 
 
 @dataclass(slots=True)
@@ -38,9 +21,9 @@ class StoreUsage:
 
 
 async def store_usage(
-    rows: RowsPort, breathe: Callable[[], Awaitable[None]]
+    rows: MetadataReads, breathe: Callable[[], Awaitable[None]]
 ) -> dict[str, StoreUsage]:
-    """By store name. Copies under way are not in it: they name a store when they are finished."""
+    """Usage by store name, without copies under way: a row names its store once finished."""
     found: dict[str, StoreUsage] = {}
     seen = 0
     for tip in list(rows.partitions()):
@@ -50,14 +33,9 @@ async def store_usage(
                 await breathe()
             if row.custom_metadata is None:
                 continue
-            usage = found.setdefault(_store_of(row.custom_metadata), StoreUsage())
+            custom = custom_of(row.custom_metadata)
+            name = NOT_OURS if custom is None else custom.store
+            usage = found.setdefault(name, StoreUsage())
             usage.segments += 1
             usage.size_bytes += row.size_bytes
     return found
-
-
-def _store_of(custom_metadata: bytes) -> str:
-    try:
-        return CustomMetadata.decode(custom_metadata).store
-    except CorruptData:
-        return NOT_OURS

@@ -1,5 +1,5 @@
-"""Whether each store answers, asked in a few bytes now and then: a node that moves nothing tells of
-a store that is down all the same, and one that hangs is told before what waits for it ends.
+"""Asks each store for a few bytes now and then, so that a node that moves nothing reports a store
+that is down, and a hanging store is reported before the calls to it time out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StoreWatch:
         problem_log: ProblemLog,
         hung: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`hung` says of which stores calls hang, and in words how many (`HungCalls.texts`)."""
+        """`hung` returns `HungCalls.texts`."""
         self._hung = hung
         self._stores = stores
         self._ambient = ambient
@@ -37,13 +37,13 @@ class StoreWatch:
         self._since_ms: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Ask all, for as long as the node runs."""
+        """Ask all stores, for as long as the node runs."""
         while True:
             await asyncio.gather(*map(self._ask, self._stores.by_name.values()))
             await self._ambient.sleep(INTERVAL_S)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The stores that did not answer last time, or refused to, and those where calls hang."""
+        """The stores that did not answer last time, and those with hanging calls."""
         texts = dict(self._silent)
         for name, text in self._hung().items():
             texts[name] = f"{texts[name]}; {text}" if name in texts else text
@@ -57,7 +57,7 @@ class StoreWatch:
             async with asyncio.timeout(DEADLINE_S):
                 await tier.store.head(cluster_marker_key(tier.prefix))
         except NotFound:
-            pass  # an answer: what else it means is seen where the marker is looked at
+            pass  # an answer; whoever reads the marker judges it
         except TimeoutError:
             self._is_silent(tier, f"no answer in {DEADLINE_S:g} s")
             return

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
-from kafka_formats.errors import InvalidRequest, Refused
-from rsm_backends.store import ObjectStore
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from rsm_backends.store import ObjectInfo, ObjectStore
+
+LISTED_AT_ONCE = 1_000
+PAGES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TierStore:
-    """One entry of `[stores.NAME]`, opened. `prefix` is put in front of every key."""
+    """One entry of `[stores.NAME]`, opened. `prefix` starts every key."""
 
     name: str
     store: ObjectStore
@@ -26,7 +30,6 @@ class TierStores:
     default_name: str
 
     def __post_init__(self) -> None:
-        """Refuse a default that is not there."""
         if self.default_name not in self.by_name:
             raise InvalidRequest(
                 f"{self.default_name!r} is not among [stores]: {sorted(self.by_name)}",
@@ -35,7 +38,6 @@ class TierStores:
 
     @property
     def default(self) -> TierStore:
-        """Where new segments go."""
         return self.by_name[self.default_name]
 
     def named(self, name: str) -> TierStore:
@@ -47,3 +49,36 @@ class TierStores:
                 f"[stores.{name}] to its settings (configured: {', '.join(sorted(self.by_name))})"
             )
         return store
+
+
+async def listed_pages(
+    tier: TierStore,
+    prefix: str | None = None,
+    *,
+    limit: int = LISTED_AT_ONCE,
+    pages_max: int = PAGES_MAX,
+    deadline_s: float | None = None,
+) -> AsyncGenerator[tuple[ObjectInfo, ...], None]:
+    """All objects below `prefix` (None: the store's own), in pages of `limit`, in key order.
+
+    RetryLater: more than `pages_max` pages, or one took longer than `deadline_s` (None: unbounded).
+    """
+    cursor: str | None = None
+    for _ in range(pages_max):
+        try:
+            async with asyncio.timeout(deadline_s):
+                page = await tier.store.list_page(
+                    tier.prefix if prefix is None else prefix, cursor=cursor, limit=limit
+                )
+        except TimeoutError:
+            raise RetryLater(
+                f"the store {tier.name!r} did not answer within {deadline_s:g} s: what it holds is "
+                "not known yet"
+            ) from None
+        yield page.objects
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+    raise RetryLater(
+        f"the store {tier.name!r} lists {prefix or 'its objects'} without an end: look at it"
+    )

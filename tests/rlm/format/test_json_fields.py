@@ -25,11 +25,11 @@ def test_fields_of_the_right_type_are_given() -> None:
 
 
 def test_a_wrong_type_names_the_field_with_its_path() -> None:
-    with pytest.raises(CorruptData, match=r"doc at byte 0: inner\.y is missing or no integer"):
+    with pytest.raises(CorruptData, match=r"doc at byte 0: inner\.y is missing or not an integer"):
         FIELDS.object("inner").integer("y")
-    with pytest.raises(CorruptData, match="number is missing or no text"):
+    with pytest.raises(CorruptData, match="number is missing or not a string"):
         FIELDS.text("number")
-    with pytest.raises(CorruptData, match="truth is missing or no integer"):
+    with pytest.raises(CorruptData, match="truth is missing or not an integer"):
         FIELDS.integer("truth")
     with pytest.raises(CorruptData, match="text is missing or neither"):
         FIELDS.boolean("text")

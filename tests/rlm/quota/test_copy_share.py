@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm.quota.copy_share import (
+from rlm.quota.copy_turns import (
     COPIED_PER_READ,
     COPY_BYTES_PER_S_MIN,
     DEBT_BYTES_MAX,

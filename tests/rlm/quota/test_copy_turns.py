@@ -8,8 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from rlm.quota import copy_turns
-from rlm.quota.copy_share import COPIED_PER_READ
-from rlm.quota.copy_turns import CopyTurns
+from rlm.quota.copy_turns import COPIED_PER_READ, CopyTurns
 
 PART = 12 * 1024 * 1024
 

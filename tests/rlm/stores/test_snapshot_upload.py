@@ -16,6 +16,7 @@ from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.stores.tier_store import TierStore
 from rlmm.log.snapshot_files import snapshot_file_name
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import LogDescription, SnapshotId
 from rlmm.partition_state import Totals
 from rsm_backends.memory import MemoryStore
@@ -29,7 +30,7 @@ HOUR_S = 3_600.0
 
 
 @dataclass
-class Metadata:
+class Metadata(RemoteLogMetadataManager):
     """A leader whose snapshots are files of a few bytes."""
 
     directory: Path

@@ -17,8 +17,8 @@ from rlm.control.surroundings import CopyLimits, Identity
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.cluster_marker import confirm_prefix
 from rlm.stores.store_claims import NOT_CHECKED, StoreClaims
-from rlm.stores.store_history import HistoryPort
 from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
 from tests.rlm.planner_facts import DIRECTORY
@@ -49,7 +49,7 @@ class Away(MemoryStore):
 
 
 def claims_of(
-    main: Away, old: Away, identity: Identity = IDENTITY, history: HistoryPort | None = None
+    main: Away, old: Away, identity: Identity = IDENTITY, history: History | None = None
 ) -> StoreClaims:
     stores = TierStores(
         {"old": TierStore("old", old, "a/"), "main": TierStore("main", main, "b/")}, "main"
@@ -116,7 +116,7 @@ def test_a_node_that_is_started_again_while_the_default_store_is_down_waits_for_
 
 
 @dataclass
-class History:
+class History(RemoteLogMetadataManager):
     """Of a metadata log that knows these partitions, and no row of theirs."""
 
     known: tuple[TopicIdPartition, ...] = ()
@@ -128,7 +128,11 @@ class History:
         return iter(self.known)
 
     def list_remote_log_segments(
-        self, tip: TopicIdPartition, leader_epoch: int | None = None
+        self,
+        tip: TopicIdPartition,
+        leader_epoch: int | None = None,
+        *,
+        after: object = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
         assert (tip in self.known, leader_epoch) == (True, None)
         return iter(())
@@ -160,7 +164,7 @@ def test_a_silent_store_delays_the_start_by_little_and_is_told_as_unknown() -> N
         async with asyncio.timeout(LIMITS.store_deadline_s / 2):
             await claims.start()
         assert [each.text for each in claims.problems()] == [NOT_CHECKED]
-        with pytest.raises(RetryLater, match="not looked at"):
+        with pytest.raises(RetryLater, match="has not been read"):
             claims.check("old")
         await claims.close()
 
