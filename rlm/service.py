@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from kafka_formats.errors import NotFound
@@ -20,7 +21,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import CopyEvent, OnEvent, SegmentDeleted, SegmentProgress, ignore_event
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Ambient, Surroundings
 from rlm.control.task_watch import TaskWatch
 from rlm.control.trouble_report import TroubleReport
 from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
@@ -84,9 +85,7 @@ class RemoteLogManager:
         log_dirs: Sequence[Path],
         broker: BrokerPort | None,
         topics: TopicFilter,
-        identity: Identity,
-        ambient: Ambient,
-        limits: CopyLimits | None = None,
+        around: Surroundings,
         on_event: OnEvent = ignore_event,
         on_shut_out: Callable[[str], None] = ignore_shut_out,
         audit: Audit = no_audit,
@@ -103,29 +102,28 @@ class RemoteLogManager:
         `on_shut_out` is told once a store's prefix or this node's id is another's: it has to stop.
         """
         self._metadata, self._stores = manager, stores
-        self._identity, self._task_watch = identity, TaskWatch(ambient.monotonic)
-        self._ambient = ambient = self._task_watch.around(ambient)
-        self._limits = limits or CopyLimits()
+        self._task_watch = TaskWatch(around.ambient.monotonic)
+        self._ambient = ambient = self._task_watch.around(around.ambient)
+        self._around = around = replace(around, ambient=ambient)
+        self._identity, self._limits = around.identity, around.limits
         self._on_event, self._on_shut_out = on_event, on_shut_out
-        self._audit, self._keep_audit = audit, keep_audit
-        self._slack_of = slack_of
+        self._audit, self._keep_audit, self._slack_of = audit, keep_audit, slack_of
         self._switches = switches or KillSwitches(None, now_ms=ambient.now_ms, audit=audit)
-        node_id, confirm = identity.incarnation.node_id, self.confirm_prefix
-        self._clock = ClockCheck(stores.default, node_id, ambient, self._limits, confirm)
+        self._clock = ClockCheck(stores.default, around, self.confirm_prefix)
         self._held_back = HeldBack(manager, self._switches, self._clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._scan_error: str | None = None
         self._loops_beside: list[tuple[Callable[[], Coroutine[None, None, None]], str]] = []
         self._problem_log = log = ProblemLog(logger)
         self._look_began_s: float | None = None
-        self._claims = StoreClaims(stores, identity, self._limits, ambient, log, manager)
-        proposals = Proposals(manager, self._limits, ambient)
+        self._claims = StoreClaims(stores, around, log, manager)
+        proposals = Proposals(manager, around)
         self._clean_ups = self._new_clean_ups(proposals)
-        self._registrar = NodeRegistrar(manager, identity, self._limits, ambient, on_shut_out)
+        self._registrar = NodeRegistrar(manager, around, on_shut_out)
         self._mender = mender or Mender(pool)
         self._driver = self._new_driver(manager, pool, proposals, broker)
         self._topic_deletion = TopicDeletion(
-            manager, self._clean_ups, identity, self._limits, ambient, self.delete_held_back, audit
+            manager, self._clean_ups, around, self.delete_held_back, audit
         )
         self._hold, self._closed = hold, False
         scanner = self._new_scanner(log_dirs, broker, topics)
@@ -134,7 +132,9 @@ class RemoteLogManager:
         self._expirer = self._new_expirer(broker if topic_retention else None)
         self._reader = ResolvedReads(manager, pool, stores)
         self._report = self._new_report()
-        self._answers = Answers(manager, self._reader, self._table, broker, self._breathe, identity)
+        self._answers = Answers(
+            manager, self._reader, self._table, broker, self._breathe, self._identity
+        )
 
     def _new_report(self) -> TroubleReport:
         stuck = StuckPartitions(self._ambient.monotonic, self._table)
@@ -162,7 +162,7 @@ class RemoteLogManager:
 
     def _new_clean_ups(self, proposals: Proposals) -> CleanUpTasks:
         clean_up = CleanUp(
-            proposals, self._stores, self._identity, self._limits, self._ambient,
+            proposals, self._stores, self._around,
             self._clean_up_event, asyncio.Semaphore(self._limits.clean_ups_parallel_max),
             self.delete_held_back, self.confirm_prefix, self._audit, self._keep_audit,
         )  # fmt: skip
@@ -178,9 +178,6 @@ class RemoteLogManager:
         copier = Copier(
             proposals,
             pool,
-            identity=self._identity,
-            limits=self._limits,
-            ambient=self._ambient,
             on_event=self._copy_event,
             confirm_prefix=self.confirm_prefix,
             record_cleaned=recorder(manager, self._limits.propose_deadline_s),
@@ -190,8 +187,7 @@ class RemoteLogManager:
             metadata=manager,
             copier=copier,
             adoption=Adoption(
-                manager, self._stores, self._identity, self._limits, self._ambient,
-                self.confirm_prefix,
+                manager, self._stores, self._around, self.confirm_prefix,
             ),
             clean_ups=self._clean_ups,
             stores=self._stores,
@@ -200,9 +196,7 @@ class RemoteLogManager:
                 self._ambient.monotonic,
                 per_disk_max=self._limits.copies_per_log_dir_max,
             ),
-            identity=self._identity,
-            limits=self._limits,
-            ambient=self._ambient,
+            around=self._around,
             on_event=self._on_event,
             pause_text=self._held_back.copying,
             clock_trouble=self._clock.trouble,
@@ -222,9 +216,7 @@ class RemoteLogManager:
             metadata=self._metadata,
             clean_ups=self._clean_ups,
             works=self._table.works,
-            identity=self._identity,
-            limits=self._limits,
-            ambient=self._ambient,
+            around=self._around,
             held_back=self.delete_held_back,
             lose_claim=self._driver.lose_claim,
             audit=self._audit,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from rlm.control.backoff import BackOffPolicy, jittered_s
-from rlm.control.surroundings import Ambient, CopyLimits
+from rlm.control.surroundings import CopyLimits, Surroundings
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
@@ -25,8 +25,7 @@ class Proposals:
     """The protocol's writes, for `copier` and `clean_up`."""
 
     rows: RemoteLogMetadataManager
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
 
     async def start_copy(self, row: RemoteLogSegmentMetadata) -> None:
         """COPY_SEGMENT_STARTED is applied on return.
@@ -35,10 +34,10 @@ class Proposals:
         then it is a left-over of this incarnation without a byte uploaded.
         """
         unknown: OutcomeUnknown | None = None
-        for attempt in range(1, self.limits.propose_attempts_max + 1):
+        for attempt in range(1, self.around.limits.propose_attempts_max + 1):
             try:
                 await self.rows.add_remote_log_segment_metadata(
-                    row, deadline_s=self.limits.propose_deadline_s
+                    row, deadline_s=self.around.limits.propose_deadline_s
                 )
             except OutcomeUnknown as error:
                 unknown = error
@@ -58,7 +57,7 @@ class Proposals:
 
         Waits for a quorum leader up to `finish_deadline_s`: the upload is whole and worth it.
         """
-        await self._update(update, deadline_s=self.limits.finish_deadline_s)
+        await self._update(update, deadline_s=self.around.limits.finish_deadline_s)
 
     async def mark_deleted(
         self, update: RemoteLogSegmentMetadataUpdate, held_back: Callable[[], str | None]
@@ -70,7 +69,7 @@ class Proposals:
         False is the answer to the race that matters: a COPY_SEGMENT_FINISHED whose response was
         lost was applied first, the row is not in the expected state, and nothing may be deleted.
         """
-        deadline_s = self.limits.propose_deadline_s * self.limits.propose_attempts_max
+        deadline_s = self.around.limits.propose_deadline_s * self.around.limits.propose_attempts_max
         try:
             await self._update(update, deadline_s=deadline_s, held_back=held_back)
         except Conflict:
@@ -80,7 +79,7 @@ class Proposals:
 
     async def finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """DELETE_SEGMENT_FINISHED: the row is gone on return, whoever finished it."""
-        deadline_s = self.limits.propose_deadline_s * self.limits.propose_attempts_max
+        deadline_s = self.around.limits.propose_deadline_s * self.around.limits.propose_attempts_max
         try:
             await self._update(update, deadline_s=deadline_s)
         except Conflict:
@@ -94,7 +93,7 @@ class Proposals:
         deadline_s: float,
         held_back: Callable[[], str | None] = lambda: None,
     ) -> None:
-        give_up_at = self.ambient.monotonic() + deadline_s
+        give_up_at = self.around.ambient.monotonic() + deadline_s
         attempt = 0
         while True:
             attempt += 1
@@ -103,12 +102,12 @@ class Proposals:
                 raise RetryLater(f"nothing is deleted now: {why_not}")
             try:
                 await self.rows.update_remote_log_segment_metadata(
-                    update, deadline_s=self.limits.propose_deadline_s
+                    update, deadline_s=self.around.limits.propose_deadline_s
                 )
             except (RetryLater, OutcomeUnknown):
                 if self._reached(update):
                     return
-                if self.ambient.monotonic() >= give_up_at:
+                if self.around.ambient.monotonic() >= give_up_at:
                     raise
                 await self._pause(attempt)
             else:
@@ -126,9 +125,9 @@ class Proposals:
 
     async def _pause(self, attempt: int) -> None:
         """Back off, but not for long: an upload that waits for a quorum leader is all but done."""
-        policy = back_off_policy(self.limits)
-        pause_s = jittered_s(policy, attempt, self.ambient.random_fraction())
-        await self.ambient.sleep(min(pause_s, self.limits.propose_deadline_s))
+        policy = back_off_policy(self.around.limits)
+        pause_s = jittered_s(policy, attempt, self.around.ambient.random_fraction())
+        await self.around.ambient.sleep(min(pause_s, self.around.limits.propose_deadline_s))
 
 
 def back_off_policy(limits: CopyLimits) -> BackOffPolicy:

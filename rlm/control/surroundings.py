@@ -92,3 +92,12 @@ class Identity:
     cluster_id: str
     kafka_cluster_id: str | None
     incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything that is the same for all parts of a node's control plane."""
+
+    identity: Identity
+    limits: CopyLimits
+    ambient: Ambient

@@ -22,7 +22,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Ambient
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, SourceRuns, UploadLimits
 from rlm.data_plane.segment_source import CHANGED
 from rlm.local_log.damage import Damage, Stretch
@@ -136,9 +136,6 @@ class Copier:
         proposals: Proposals,
         pool: PoolPort,
         *,
-        identity: Identity,
-        limits: CopyLimits,
-        ambient: Ambient,
         on_event: OnEvent,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
         record_cleaned: RecordCleaned,
@@ -151,9 +148,7 @@ class Copier:
         """
         self._proposals = proposals
         self._pool = pool
-        self._identity = identity
-        self._limits = limits
-        self._ambient = ambient
+        self._around = proposals.around
         self._on_event = on_event
         self._confirm_prefix = confirm_prefix
         self._record_cleaned = record_cleaned
@@ -191,7 +186,7 @@ class Copier:
     async def _describe(self, order: CopyOrder) -> RemoteLogSegmentMetadata:
         segment = order.segment
         assert segment.next_base_offset is not None, "the active segment is never copied"
-        deadline_s = self._limits.stall_deadline_s
+        deadline_s = self._around.limits.stall_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
                 facts = await asyncio.to_thread(
@@ -213,12 +208,12 @@ class Copier:
         if order.stretch is not None:
             facts = _facts_of_stretch(order, facts)
         first, last = order.offsets
-        now_ms = self._ambient.now_ms()
+        now_ms = self._around.ambient.now_ms()
         return RemoteLogSegmentMetadata(
-            segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
+            segment_id=RemoteLogSegmentId(order.partition, self._around.ambient.new_uuid()),
             start_offset=first,
             end_offset=last,
-            broker_id=self._identity.incarnation.node_id,
+            broker_id=self._around.identity.incarnation.node_id,
             max_timestamp_ms=facts.max_timestamp_ms,
             event_timestamp_ms=now_ms,
             leader_epochs=facts.leader_epochs,
@@ -227,19 +222,19 @@ class Copier:
             state=SegmentState.COPY_SEGMENT_STARTED,
             txn_index_empty=facts.txn_index_empty,
             token=order.token,
-            writer=self._identity.incarnation,
+            writer=self._around.identity.incarnation,
             upload_deadline_ms=now_ms + round(self._deadline_s(order, facts.size_bytes) * 1000),
         )
 
     def _deadline_s(self, order: CopyOrder, size_bytes: int) -> float:
         """A limited rate is shared by as many copies as there may be, and retries take some."""
-        shared_bytes = size_bytes * self._limits.copies_parallel_max
+        shared_bytes = size_bytes * self._around.limits.copies_parallel_max
         slack_s = SLACK_FACTOR * self._slack_of(order.partition.topic, shared_bytes)
-        return self._limits.upload_deadline_s + slack_s
+        return self._around.limits.upload_deadline_s + slack_s
 
     def _stall_s(self, topic: str) -> float:
         """Progress is told part by part, and under a limit all parts under way share the rate."""
-        limits = self._limits
+        limits = self._around.limits
         parts_bytes = limits.part_bytes * (limits.parts_parallel + 1) * limits.copies_parallel_max
         return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
 
@@ -249,12 +244,12 @@ class Copier:
         assert segment.next_base_offset is not None, "the active segment is never copied"
         first = max(segment.base_offset, order.first_known_offset)
         row = RemoteLogSegmentMetadata(
-            segment_id=RemoteLogSegmentId(order.partition, self._ambient.new_uuid()),
+            segment_id=RemoteLogSegmentId(order.partition, self._around.ambient.new_uuid()),
             start_offset=segment.base_offset,
             end_offset=segment.next_base_offset - 1,
-            broker_id=self._identity.incarnation.node_id,
+            broker_id=self._around.identity.incarnation.node_id,
             max_timestamp_ms=-1,
-            event_timestamp_ms=self._ambient.now_ms(),
+            event_timestamp_ms=self._around.ambient.now_ms(),
             leader_epochs=segment_epochs(order.lineage, first, segment.next_base_offset),
             size_bytes=segment.size_bytes,
             custom_metadata=None,
@@ -269,7 +264,7 @@ class Copier:
         row: RemoteLogSegmentMetadata,
         before_finish: BeforeFinish,
     ) -> Copied | AttemptFailed:
-        began = self._ambient.monotonic()
+        began = self._around.ambient.monotonic()
         try:
             await self._proposals.start_copy(row)
         except OutcomeUnknown as error:
@@ -288,7 +283,7 @@ class Copier:
             await self._proposals.finish_copy(self._finished(row, result))
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, row)
-        took_ms = round((self._ambient.monotonic() - began) * 1000)
+        took_ms = round((self._around.ambient.monotonic() - began) * 1000)
         self._on_event(
             SegmentCopied(
                 row.segment_id, row.start_offset, row.end_offset, result.log_bytes, took_ms
@@ -318,9 +313,9 @@ class Copier:
             upload_deadline_ms=row.upload_deadline_ms,
             log_start_offset=max(order.log_start_offset, order.first_known_offset),
             limits=UploadLimits(
-                self._limits.part_bytes,
-                self._limits.parts_parallel,
-                batch_bytes_max=self._limits.batch_bytes_max,
+                self._around.limits.part_bytes,
+                self._around.limits.parts_parallel,
+                batch_bytes_max=self._around.limits.batch_bytes_max,
             ),
             gaps_allowed=order.gaps_allowed,
             removed_logs=order.removed_logs,
@@ -334,7 +329,7 @@ class Copier:
         return RemoteLogSegmentMetadataUpdate(
             segment_id=row.segment_id,
             broker_id=row.broker_id,
-            event_timestamp_ms=self._ambient.now_ms(),
+            event_timestamp_ms=self._around.ambient.now_ms(),
             custom_metadata=result.custom_metadata.encode(),
             max_timestamp_ms=-1 if found_ms == row.max_timestamp_ms else found_ms,
             state=SegmentState.COPY_SEGMENT_FINISHED,
@@ -347,7 +342,7 @@ class Copier:
         deadline, an upload that trickles is cancelled at it.
         """
         topic = job.segment_id.partition.topic
-        watch = _Watch(lambda: self._stall_s(topic), self._ambient, job.upload_deadline_ms)
+        watch = _Watch(lambda: self._stall_s(topic), self._around.ambient, job.upload_deadline_ms)
 
         def on_progress(progress: CopyProgress) -> None:
             watch.moved()

@@ -29,7 +29,7 @@ from rlm.control.run_events import (
     SegmentFailed,
 )
 from rlm.control.segment_proposals import back_off_policy
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy.copy_plan import (
@@ -100,9 +100,7 @@ class PartitionDriver:
     clean_ups: CleanUpTasks
     stores: TierStores
     slots: CopySlots
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     on_event: OnEvent
     pause_text: Callable[[str], str | None]
     clock_trouble: Callable[[], str | None]
@@ -119,7 +117,7 @@ class PartitionDriver:
 
         Raises CancelledError only. Whatever goes wrong is in the partition's status.
         """
-        if work.trouble.waits_at(self.ambient.now_ms()):
+        if work.trouble.waits_at(self.around.ambient.now_ms()):
             work.wait = Wait(WhyNot.BACK_OFF, work.trouble.text, work.trouble.until_ms)
             return
         back_offs = 0
@@ -133,7 +131,9 @@ class PartitionDriver:
                     if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
                         return
                     back_offs += 1
-                    await self.ambient.sleep(work.back_off.left_s(self.ambient.now_ms()))
+                    await self.around.ambient.sleep(
+                        work.back_off.left_s(self.around.ambient.now_ms())
+                    )
                 elif isinstance(step, CopySegment):
                     await self._copy_in_turn(work, step)
                 elif step == last_record:
@@ -145,7 +145,7 @@ class PartitionDriver:
             return
         except (RetryLater, OutcomeUnknown) as error:
             work.wait = Wait(WhyNot.METADATA_UNAVAILABLE, str(error))
-            work.failed(error.kind, str(error), self.ambient.now_ms())
+            work.failed(error.kind, str(error), self.around.ambient.now_ms())
         except Fenced as error:
             self.lose_claim(work, str(error))
             work.wait = Wait(WhyNot.CLAIMED_ELSEWHERE, str(error))
@@ -156,15 +156,15 @@ class PartitionDriver:
 
     def _after_trouble(self, work: PartitionWork, error: Exception) -> None:
         """What fails in a way nobody foresaw is not repeated at every scan: it may fill the log."""
-        work.failed(error_kind(error), str(error), self.ambient.now_ms())
+        work.failed(error_kind(error), str(error), self.around.ambient.now_ms())
         work.trouble = self._backed_off(work.trouble, error, str(error))
         work.wait = Wait(WhyNot.BACK_OFF, str(error), work.trouble.until_ms)
 
     def _backed_off(self, before: BackOff, error: Exception, text: str) -> BackOff:
         return after_failure(
             before, failure_kind(error), text,
-            policy=back_off_policy(self.limits), now_ms=self.ambient.now_ms(),
-            fraction=self.ambient.random_fraction(),
+            policy=back_off_policy(self.around.limits), now_ms=self.around.ambient.now_ms(),
+            fraction=self.around.ambient.random_fraction(),
         )  # fmt: skip
 
     def lose_claim(self, work: PartitionWork, why: str) -> None:
@@ -219,8 +219,8 @@ class PartitionDriver:
                 word=work.word,
                 checkpoint=work.local.leader_epochs if work.local is not None else (),
                 state=state,
-                incarnation=self.identity.incarnation,
-                now_ms=self.ambient.now_ms(),
+                incarnation=self.around.identity.incarnation,
+                now_ms=self.around.ambient.now_ms(),
                 held=work.held,
                 refused=work.refused,
             )
@@ -234,9 +234,9 @@ class PartitionDriver:
             local_log_start_offset=work.local.local_log_start_offset if work.local else 0,
             last_stable_offset=lso,
             state=state,
-            now_ms=self.ambient.now_ms(),
+            now_ms=self.around.ambient.now_ms(),
             back_off=work.back_off,
-            fills_tried=work.fills_not_now(self.ambient.now_ms()),
+            fills_tried=work.fills_not_now(self.around.ambient.now_ms()),
             paused=self.pause_text(work.partition.topic),
             clock_trouble=self.clock_trouble(),
             log_start_said=work.log_start_said,
@@ -252,7 +252,7 @@ class PartitionDriver:
             partition=work.partition,
             mode=Mode.SIDECAR,
             leader_epoch=leader_epoch,
-            incarnation=self.identity.incarnation,
+            incarnation=self.around.identity.incarnation,
             claim_number=self.claim_number,
             leader_epochs=work.claimed_checkpoint,
             local_log_start_offset=local.local_log_start_offset,
@@ -260,14 +260,14 @@ class PartitionDriver:
         try:
             async with self.claim_slots:
                 answer = await self.metadata.claim_partition(
-                    claim, deadline_s=self.limits.propose_deadline_s
+                    claim, deadline_s=self.around.limits.propose_deadline_s
                 )
         except (Fenced, Conflict, InvalidRequest) as error:
             # Asked again only at another epoch, or after the long pause: an admin may have acted.
-            now_ms = self.ambient.now_ms()
+            now_ms = self.around.ambient.now_ms()
             work.refused = RefusedClaim.now(
                 leader_epoch, self.metadata.partition_state(work.partition), str(error),
-                since_ms=now_ms, until_ms=now_ms + round(self.limits.corrupt_retry_s * 1000),
+                since_ms=now_ms, until_ms=now_ms + round(self.around.limits.corrupt_retry_s * 1000),
             )  # fmt: skip
             work.failed(error.kind, str(error), now_ms)
             self.lose_claim(work, str(error))
@@ -329,7 +329,7 @@ class PartitionDriver:
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
         assert work.held is not None, "planned under a claim"
-        deadline_s = self.limits.propose_deadline_s
+        deadline_s = self.around.limits.propose_deadline_s
         token = work.held.token
         if isinstance(step, RecordLogStart):
             start = LogStart(work.partition, token, step.leader_epoch, step.offset)
@@ -349,7 +349,7 @@ class PartitionDriver:
         state = self.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         lso = work.word.last_stable_offset if isinstance(work.word, Leads) else 0
-        oldest_s = lag(work.segments, state.next_offset, self.ambient.now_ms()).age_ms / 1000
+        oldest_s = lag(work.segments, state.next_offset, self.around.ambient.now_ms()).age_ms / 1000
         backlog = Backlog(eligible_bytes(self._plan_facts(work, state, lso)), oldest_s)
         async with self.slots.slot(backlog, work.log_dir), work.one_copy:
             # Time has passed in the queue: plan again, and copy only what still stands.
@@ -417,7 +417,7 @@ class PartitionDriver:
         held = tuple(unit.segment for unit in work.units)
         damage = await self.mender.mend(work.partition, order.segment, job, held)
         if damage.missing and not step.fills_lost_range:
-            work.failed(CorruptData.kind, damage.text, self.ambient.now_ms())
+            work.failed(CorruptData.kind, damage.text, self.around.ambient.now_ms())
             corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
             work.back_off = self._backed_off(work.back_off, corrupt, damage.text)
         return damage
@@ -475,7 +475,7 @@ class PartitionDriver:
         """Remember it and back off; the row, if there is one, is a left-over from now on."""
         error = failed.error
         text = f"segment {step.base_offset} to {step.end_offset}: {error}"
-        work.failed(error_kind(error), text, self.ambient.now_ms())
+        work.failed(error_kind(error), text, self.around.ambient.now_ms())
         if step.fills_lost_range:
             # What fills a lost range backs off by itself and keeps no later segment waiting.
             before = work.fills_failed.get(step.offsets, NO_BACK_OFF)

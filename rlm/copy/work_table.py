@@ -47,7 +47,7 @@ class WorkTable:
         self._hold = hold
         self._scanner = scanner
         self._looking = asyncio.Lock()
-        self._compaction_seen = CompactionSeen(metadata, driver.limits.propose_deadline_s)
+        self._compaction_seen = CompactionSeen(metadata, driver.around.limits.propose_deadline_s)
         self._driver = driver
         self._metadata = metadata
         self._works: dict[TopicIdPartition, PartitionWork] = {}
@@ -222,7 +222,7 @@ class WorkTable:
                 await self._driver.clean_left_overs(work)
             except StrandlineError as error:
                 # The next leader, here or elsewhere, finds the row at its claim.
-                work.failed(error.kind, str(error), self._driver.ambient.now_ms())
+                work.failed(error.kind, str(error), self._driver.around.ambient.now_ms())
 
     def progressed(self, event: SegmentProgress) -> None:
         """Keep the progress for the status page."""
@@ -251,7 +251,7 @@ class WorkTable:
             problem = self._unread.get((partition.topic, partition.partition))
             if problem is not None:
                 self._unusable(work, problem)
-        node_id = self._driver.identity.incarnation.node_id
+        node_id = self._driver.around.identity.incarnation.node_id
         return work.status(state, now_ms, self._metadata.applied_offset, node_id)
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:

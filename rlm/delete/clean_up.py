@@ -21,7 +21,7 @@ from kafka_formats.errors import RetryLater
 from rlm.control.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, no_audit
 from rlm.control.run_events import OnEvent, SegmentDeleted
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.delete.delete_due import delete_due_ms, objects_due_ms
 from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import segment_keys
@@ -46,9 +46,7 @@ class CleanUp:
 
     proposals: Proposals
     stores: TierStores
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     on_event: OnEvent
     slots: asyncio.Semaphore
     held_back: Callable[[str], str | None]
@@ -75,12 +73,12 @@ class CleanUp:
         marked = await self.proposals.mark_deleted(
             RemoteLogSegmentMetadataUpdate(
                 segment_id=row.segment_id,
-                broker_id=self.identity.incarnation.node_id,
-                event_timestamp_ms=self.ambient.now_ms(),
+                broker_id=self.around.identity.incarnation.node_id,
+                event_timestamp_ms=self.around.ambient.now_ms(),
                 custom_metadata=None,
                 state=SegmentState.DELETE_SEGMENT_STARTED,
                 token=token,
-                writer=self.identity.incarnation,
+                writer=self.around.identity.incarnation,
                 expected_state=expected,
                 policy_offset=policy_offset,
             ),
@@ -97,7 +95,7 @@ class CleanUp:
 
     def _line(self, action: AuditAction, row: RemoteLogSegmentMetadata, why: str) -> AuditLine:
         return AuditLine(
-            at_ms=self.ambient.now_ms(),
+            at_ms=self.around.ambient.now_ms(),
             action=action,
             partition=row.segment_id.partition,
             segment_id=row.segment_id.id,
@@ -105,7 +103,7 @@ class CleanUp:
             end_offset=row.end_offset,
             size_bytes=row.size_bytes,
             why=why,
-            by=f"node {self.identity.incarnation.node_id}",
+            by=f"node {self.around.identity.incarnation.node_id}",
         )
 
     def due_ms(self, row: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
@@ -119,11 +117,13 @@ class CleanUp:
         own delay. A process that lives on waits for the deadline all the same, it costs nothing;
         one that is about to end (`uploader_stopped`) takes a short margin.
         """
-        due_ms = delete_due_ms(row, self.limits)
+        due_ms = delete_due_ms(row, self.around.limits)
         if not uploader_stopped:
             return due_ms
-        settled_ms = self.ambient.now_ms() + round(self.limits.stopped_margin_s * 1000)
-        return min(due_ms, max(objects_due_ms(row, self.limits), settled_ms))
+        settled_ms = self.around.ambient.now_ms() + round(
+            self.around.limits.stopped_margin_s * 1000
+        )
+        return min(due_ms, max(objects_due_ms(row, self.around.limits), settled_ms))
 
     async def remove(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
         """From DELETE_SEGMENT_STARTED to the end; safe to repeat. Sleeps until `due_ms` by what the
@@ -131,8 +131,8 @@ class CleanUp:
 
         Raises RetryLater or Refused of the store; the row stays as it is and is found again.
         """
-        now_s, now_ms = self.ambient.monotonic(), self.ambient.now_ms()
-        await self._sleep_until(now_s + (objects_due_ms(row, self.limits) - now_ms) / 1000)
+        now_s, now_ms = self.around.ambient.monotonic(), self.around.ambient.now_ms()
+        await self._sleep_until(now_s + (objects_due_ms(row, self.around.limits) - now_ms) / 1000)
         self._check_allowed(row)
         await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
@@ -143,20 +143,20 @@ class CleanUp:
         await self.proposals.finish_delete(
             RemoteLogSegmentMetadataUpdate(
                 segment_id=row.segment_id,
-                broker_id=self.identity.incarnation.node_id,
-                event_timestamp_ms=self.ambient.now_ms(),
+                broker_id=self.around.identity.incarnation.node_id,
+                event_timestamp_ms=self.around.ambient.now_ms(),
                 custom_metadata=None,
                 state=SegmentState.DELETE_SEGMENT_FINISHED,
-                writer=self.identity.incarnation,
+                writer=self.around.identity.incarnation,
             )
         )
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
 
     async def _sleep_until(self, at_s: float) -> bool:
         """Whether there was anything to wait for; monotonic seconds."""
-        wait_s = at_s - self.ambient.monotonic()
+        wait_s = at_s - self.around.ambient.monotonic()
         if wait_s > 0:
-            await self.ambient.sleep(wait_s)
+            await self.around.ambient.sleep(wait_s)
         return wait_s > 0
 
     def _check_allowed(self, row: RemoteLogSegmentMetadata) -> None:
@@ -176,7 +176,7 @@ class CleanUp:
                     segment_keys(tier.prefix, row.segment_id, row.start_offset).all(),
                     confirm_prefix=self.confirm_prefix,
                     held_back=lambda: self._why_not(row),
-                    deadline_s=self.limits.store_deadline_s,
+                    deadline_s=self.around.limits.store_deadline_s,
                     what=f"the objects of {row.segment_id}",
                 )
 

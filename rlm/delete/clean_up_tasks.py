@@ -99,10 +99,10 @@ class CleanUpTasks:
         if id_ in self._running or len(self._running) >= PENDING_MAX:
             return
         failed = self._failed.get(id_, NO_BACK_OFF)
-        if failed.waits_at(self._clean_up.ambient.now_ms()):
+        if failed.waits_at(self._clean_up.around.ambient.now_ms()):
             return
         row = self._timed(row)
-        stopped = self._hurried and row.writer == self._clean_up.identity.incarnation
+        stopped = self._hurried and row.writer == self._clean_up.around.identity.incarnation
         due_ms = self._clean_up.due_ms(row, uploader_stopped=stopped)
         task = asyncio.get_running_loop().create_task(
             self._run(row, due_ms, why), name=f"clean up {id_}"
@@ -115,13 +115,13 @@ class CleanUpTasks:
         no time to measure, and goes by those that stand in it as far as they are not ahead.
         """
         clean_up, id_ = self._clean_up, row.segment_id.id
-        now_s, now_ms = clean_up.ambient.monotonic(), clean_up.ambient.now_ms()
+        now_s, now_ms = clean_up.around.ambient.monotonic(), clean_up.around.ambient.now_ms()
         if self._hurried:
-            return not_ahead(row, clean_up.limits, now_ms)
+            return not_ahead(row, clean_up.around.limits, now_ms)
         if len(self._seen_s) >= 2 * PENDING_MAX and id_ not in self._seen_s:
             del self._seen_s[next(iter(self._seen_s))]
         passed_s = now_s - self._seen_s.setdefault(id_, now_s)
-        return measured(row, clean_up.limits, now_ms - round(passed_s * 1000))
+        return measured(row, clean_up.around.limits, now_ms - round(passed_s * 1000))
 
     async def _run(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
         try:
@@ -148,7 +148,7 @@ class CleanUpTasks:
             self._on_trouble(row, error_kind(error), str(error))
 
     def _back_off(self, row: RemoteLogSegmentMetadata, error: Exception) -> None:
-        id_, ambient = row.segment_id.id, self._clean_up.ambient
+        id_, ambient = row.segment_id.id, self._clean_up.around.ambient
         before = self._failed.pop(id_, NO_BACK_OFF)
         if len(self._failed) >= PENDING_MAX:
             oldest = next(iter(self._failed))
@@ -156,7 +156,7 @@ class CleanUpTasks:
             self._trouble.pop(oldest, None)
         self._failed[id_] = after_failure(
             before, FailureKind.TRANSIENT, str(error),
-            policy=back_off_policy(self._clean_up.limits), now_ms=ambient.now_ms(),
+            policy=back_off_policy(self._clean_up.around.limits), now_ms=ambient.now_ms(),
             fraction=ambient.random_fraction(),
         )  # fmt: skip
 

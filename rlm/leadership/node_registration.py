@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kafka_formats.errors import Fenced, StrandlineError
 from rlm.control.node_problem import ProblemLog
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import NodeContested, NodeRegistration
 from rlmm.rows.nodes import RegisteredNode
@@ -27,9 +27,7 @@ class NodeRegistrar:
     """One per node. `on_shut_out` is told once that this process has to stop, and why."""
 
     metadata: RemoteLogMetadataManager
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     on_shut_out: Callable[[str], None]
     _registered: bool = False
     _shut_out: bool = False
@@ -45,8 +43,8 @@ class NodeRegistrar:
                 return
             try:
                 await self.metadata.register_node(
-                    NodeRegistration(self.identity.incarnation),
-                    deadline_s=self.limits.propose_deadline_s,
+                    NodeRegistration(self.around.identity.incarnation),
+                    deadline_s=self.around.limits.propose_deadline_s,
                 )
             except Fenced as error:
                 self._stop(str(error))
@@ -62,11 +60,11 @@ class NodeRegistrar:
                 self._problem_log.works(REGISTERING)
             except StrandlineError as error:
                 self._problem_log.failed(REGISTERING, error)
-            await self.ambient.sleep(self.limits.scan_interval_s)
+            await self.around.ambient.sleep(self.around.limits.scan_interval_s)
 
     async def look(self) -> None:
         """Whether the node id is still this process's, as of what is applied here."""
-        mine = self.identity.incarnation
+        mine = self.around.identity.incarnation
         node = self.metadata.registered_node(mine.node_id)
         if node is None:
             return
@@ -74,7 +72,7 @@ class NodeRegistrar:
             try:
                 await self.metadata.contest_node(
                     NodeContested(mine, node.boot_offset),
-                    deadline_s=self.limits.propose_deadline_s,
+                    deadline_s=self.around.limits.propose_deadline_s,
                 )
             except StrandlineError as error:
                 logger.warning("the other process may not hear of this one: %s", error)

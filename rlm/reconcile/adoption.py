@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from kafka_formats.errors import Conflict, CorruptData, NotFound, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.format.manifest import MANIFEST_BYTES_MAX
 from rlm.format.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
 from rlm.reconcile.adoption_plan import (
@@ -61,9 +61,7 @@ class Adoption:
 
     metadata: RemoteLogMetadataManager
     stores: TierStores
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     confirm_prefix: Callable[[TierStore], Awaitable[None]]
 
     async def run(
@@ -80,7 +78,7 @@ class Adoption:
             state = self.metadata.partition_state(partition)
             assert state is not None, "claimed right before"
             step = next_step(state, whole, local_start_offset=local_start_offset)
-            deadline_s = self.limits.propose_deadline_s
+            deadline_s = self.around.limits.propose_deadline_s
             match step:
                 case Done():
                     break
@@ -104,15 +102,15 @@ class Adoption:
         for left in whole:
             logger.warning("%s stays unknown: not in the lineage, or above a gap", left.row)
         await self.metadata.record_partition_adopted(
-            PartitionAdopted(partition, token), deadline_s=self.limits.propose_deadline_s
+            PartitionAdopted(partition, token), deadline_s=self.around.limits.propose_deadline_s
         )
         logger.info("adopted %d segments of %s from the store", len(adopted), partition)
         return tuple(adopted)
 
     async def _adopt(self, segment: WholeSegment, token: int) -> bool:
         """False: apply has an objection (a tombstone, another lineage); the objects stay."""
-        deadline_s = self.limits.propose_deadline_s
-        row = replace(segment.row, token=token, writer=self.identity.incarnation)
+        deadline_s = self.around.limits.propose_deadline_s
+        row = replace(segment.row, token=token, writer=self.around.identity.incarnation)
         known = self.metadata.find_segment(row.segment_id.id)
         try:
             if known is None:
@@ -121,12 +119,12 @@ class Adoption:
                 RemoteLogSegmentMetadataUpdate(
                     segment_id=row.segment_id,
                     broker_id=row.broker_id,
-                    event_timestamp_ms=self.ambient.now_ms(),
+                    event_timestamp_ms=self.around.ambient.now_ms(),
                     custom_metadata=segment.custom_metadata.encode(),
                     max_timestamp_ms=row.max_timestamp_ms,
                     state=SegmentState.COPY_SEGMENT_FINISHED,
                     token=token,
-                    writer=self.identity.incarnation,
+                    writer=self.around.identity.incarnation,
                 ),
                 deadline_s=deadline_s,
             )
@@ -141,9 +139,9 @@ class Adoption:
             await self.confirm_prefix(tier)
             await check_settled(
                 tier,
-                settle_s=self.limits.takeover_settle_s,
-                now_ms=self.ambient.now_ms,
-                deadline_s=self.limits.store_deadline_s,
+                settle_s=self.around.limits.takeover_settle_s,
+                now_ms=self.around.ambient.now_ms,
+                deadline_s=self.around.limits.store_deadline_s,
             )
             for stored in (await self._candidates(tier, partition)).values():
                 found = await self._read(tier, stored)
@@ -206,10 +204,10 @@ class Adoption:
 
     async def _in_time(self, tier: TierStore, call: Coroutine[Any, Any, _Answer]) -> _Answer:
         try:
-            async with asyncio.timeout(self.limits.store_deadline_s):
+            async with asyncio.timeout(self.around.limits.store_deadline_s):
                 return await call
         except TimeoutError:
             raise RetryLater(
                 f"the store {tier.name!r} did not answer within "
-                f"{self.limits.store_deadline_s:g} s: what it holds is not known yet"
+                f"{self.around.limits.store_deadline_s:g} s: what it holds is not known yet"
             ) from None

@@ -23,7 +23,7 @@ from typing import Protocol
 from kafka_formats.errors import Conflict, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction, AuditLine, KeepAudit
-from rlm.control.surroundings import Ambient, CopyLimits
+from rlm.control.surroundings import Surroundings
 from rlm.delete.delete_due import delete_due_ms
 from rlm.format.object_keys import ParsedSegmentKey, parse_segment_key
 from rlm.reconcile.collection_plan import (
@@ -155,12 +155,11 @@ class Collector:
         self,
         look: LookPort,
         stores: TierStores,
+        around: Surroundings,
         *,
         held_back: Callable[[str], str | None],
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
         keep_audit: KeepAudit,
-        ambient: Ambient,
-        copy_limits: CopyLimits,
         limits: CollectorLimits | None = None,
     ) -> None:
         """`held_back` says why nothing of a topic may be deleted now, as for clean-ups."""
@@ -169,8 +168,7 @@ class Collector:
         self._held_back = held_back
         self._confirm_prefix = confirm_prefix
         self._keep_audit = keep_audit
-        self._ambient = ambient
-        self._copy_limits = copy_limits
+        self._around = around
         self._limits = limits or CollectorLimits()
         self._last: Collection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -184,7 +182,9 @@ class Collector:
         why = self._held_back("") if request.apply else None
         if why is not None:
             raise Refused(f"nothing is deleted now: {why}")
-        job = Collection(self._ambient.new_uuid(), request, by, self._ambient.now_ms())
+        job = Collection(
+            self._around.ambient.new_uuid(), request, by, self._around.ambient.now_ms()
+        )
         self._last = job
         self._task = asyncio.create_task(self._run(job), name="collect garbage")
         return job
@@ -201,7 +201,7 @@ class Collector:
         found = []
         for number, id_ in enumerate(ids, start=1):
             if number % LOOKS_PER_SLICE == 0:
-                await self._ambient.sleep(0)
+                await self._around.ambient.sleep(0)
             found.append(self._known(id_))
         return found
 
@@ -262,14 +262,14 @@ class Collector:
         found = []
         for number, info in enumerate(page, start=1):
             if number % LOOKS_PER_SLICE == 0:
-                await self._ambient.sleep(0)
+                await self._around.ambient.sleep(0)
             key = parse_segment_key(tier.prefix, info.key)
             class_ = classify(
                 info.key,
                 key,
                 NEVER_KNOWN if key is None else self._known(key.segment_id),
                 prefix=tier.prefix,
-                now_ms=self._ambient.now_ms(),
+                now_ms=self._around.ambient.now_ms(),
             )
             found.append((class_, info, key))
         return found
@@ -278,7 +278,7 @@ class Collector:
         row = self._look.find_segment(segment_id.id)
         if row is None:
             return Known(deleted=self._look.is_deleted(segment_id))
-        return Known(row, delete_due_ms(row, self._copy_limits))
+        return Known(row, delete_due_ms(row, self._around.limits))
 
     async def _delete(self, tier: TierStore, job: Collection, allowed: int) -> bool:
         """False: there would be more than `allowed`."""
@@ -314,7 +314,7 @@ class Collector:
             group = list(of_segment)
             await self._keep_audit(
                 AuditLine(
-                    at_ms=self._ambient.now_ms(),
+                    at_ms=self._around.ambient.now_ms(),
                     action=AuditAction.ORPHAN_DELETED,
                     partition=segment_id.partition,
                     segment_id=segment_id.id,
@@ -330,7 +330,7 @@ class Collector:
             [each.info.key for each in orphans],
             confirm_prefix=self._confirm_prefix,
             held_back=lambda: next(filter(None, map(self._why_held, orphans)), None),
-            deadline_s=self._copy_limits.store_deadline_s,
+            deadline_s=self._around.limits.store_deadline_s,
             what=f"{len(orphans)} orphans",
         )
         for each in orphans:
@@ -348,12 +348,12 @@ class Collector:
 
     def _line(self, job: Collection, why: str) -> AuditLine:
         return AuditLine(
-            self._ambient.now_ms(), AuditAction.COLLECTION, None, None,
+            self._around.ambient.now_ms(), AuditAction.COLLECTION, None, None,
             -1, -1, job.deleted.size_bytes, why, job.by,
         )  # fmt: skip
 
     def _end(self, job: Collection, state: CollectionState, text: str) -> None:
-        job.state, job.text, job.ended_at_ms = state, text, self._ambient.now_ms()
+        job.state, job.text, job.ended_at_ms = state, text, self._around.ambient.now_ms()
 
 
 def _batches(orphans: Iterator[Orphan]) -> Iterator[list[Orphan]]:

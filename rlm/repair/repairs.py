@@ -156,7 +156,7 @@ class Repairs:
                 self._ended(run, "the node stops")  # before its first step
 
     def _new_run(self, request: RepairRequest, by: str) -> RepairRun:
-        ambient = self._parts.driver.ambient
+        ambient = self._parts.driver.around.ambient
         run = RepairRun(ambient.new_uuid(), request, by, ambient.now_ms())
         if len(self._runs) >= RUNS_MAX:
             del self._runs[next(iter(self._runs))]
@@ -195,7 +195,7 @@ class Repairs:
     def _ended(self, run: RepairRun, failed: str = "") -> None:
         run.state = RepairState.FAILED if failed else RepairState.FINISHED
         run.text = run.text or failed
-        run.ended_at_ms = self._parts.driver.ambient.now_ms()
+        run.ended_at_ms = self._parts.driver.around.ambient.now_ms()
 
     async def _look_at_all(self, run: RepairRun, tip: TopicIdPartition) -> None:
         rows = [row async for row in self._rows(tip)]
@@ -230,7 +230,7 @@ class Repairs:
         rows = self._parts.driver.metadata.list_remote_log_segments(tip)
         for number, row in enumerate(rows, 1):
             if number % ROWS_PER_BREATH == 0:
-                await self._parts.driver.ambient.sleep(0)
+                await self._parts.driver.around.ambient.sleep(0)
             if row.state is SegmentState.COPY_SEGMENT_FINISHED:
                 yield row
 
@@ -301,7 +301,7 @@ class Repairs:
     async def run(self) -> None:
         """Look now and then at what was met, for as long as the node runs."""
         while True:
-            await self._parts.driver.ambient.sleep(self.limits.interval_s)
+            await self._parts.driver.around.ambient.sleep(self.limits.interval_s)
             try:
                 self._forget_what_went()
                 if self.limits.automatic:
@@ -322,7 +322,7 @@ class Repairs:
         return run
 
     async def _automatic(self, run: RepairRun, due: list[Uuid]) -> None:
-        monotonic = self._parts.driver.ambient.monotonic
+        monotonic = self._parts.driver.around.ambient.monotonic
         try:
             await self._sweep()
             for id_ in due:
@@ -350,7 +350,7 @@ class Repairs:
 
     def _due(self) -> list[Uuid]:
         """What was met and may be mended now, in the order in which it is looked at."""
-        now_s, seen = self._parts.driver.ambient.monotonic(), self._parts.reader.seen.seen
+        now_s, seen = self._parts.driver.around.ambient.monotonic(), self._parts.reader.seen.seen
         if not self._budget.may_begin(now_s, self.limits.per_hour_max):
             return []
         due: list[Uuid] = []
@@ -417,7 +417,7 @@ class Repairs:
         return tuple(found)
 
     def _line(self, why: str, by: str) -> AuditLine:
-        now_ms = self._parts.driver.ambient.now_ms()
+        now_ms = self._parts.driver.around.ambient.now_ms()
         return AuditLine(now_ms, AuditAction.REPAIR, None, None, -1, -1, 0, why, by)
 
 

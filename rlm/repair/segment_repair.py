@@ -395,7 +395,7 @@ class SegmentRepairs:
         self, row: RemoteLogSegmentMetadata, told: DamagedSegmentRepair, by: str
     ) -> AuditLine:
         return AuditLine(
-            at_ms=self.driver.ambient.now_ms(),
+            at_ms=self.driver.around.ambient.now_ms(),
             action=AuditAction.SEGMENT_REPAIRED,
             partition=row.segment_id.partition,
             segment_id=row.segment_id.id,

@@ -71,7 +71,7 @@ class DeleteRecordsFollower:
             except Exception as error:  # noqa: BLE001 - told, and repeated
                 self.failing[None] = str(error) or type(error).__name__
                 self.log.failed(LOOKING, error)
-            await self.ambient.sleep(self.expirer.limits.retention_interval_s)
+            await self.ambient.sleep(self.expirer.around.limits.retention_interval_s)
 
     async def run_pass(self) -> None:
         """One look at each partition whose topic's policy asks for it, and what follows; what keeps

@@ -18,7 +18,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import Audit, AuditAction, AuditLine
 from rlm.control.backoff import error_kind
 from rlm.control.node_problem import NodeProblem, ProblemArea
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_work import PartitionWork
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
@@ -94,9 +94,7 @@ class Expirer:
     metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks
     works: Callable[[], Iterable[PartitionWork]]
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     held_back: Callable[[str], str | None]
     lose_claim: Callable[[PartitionWork, str], None]
     audit: Audit
@@ -110,7 +108,7 @@ class Expirer:
     async def run(self) -> None:
         """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
         while True:
-            await self.ambient.sleep(self.limits.retention_interval_s)
+            await self.around.ambient.sleep(self.around.limits.retention_interval_s)
             try:
                 await self.run_pass()
             except Exception:
@@ -129,7 +127,7 @@ class Expirer:
         orders: list[_Order] = []
         node_bytes = 0
         for work in works:
-            await self.ambient.sleep(0)
+            await self.around.ambient.sleep(0)
             try:
                 order, size_bytes = await self._ordered(work)
             except Exception as error:  # noqa: BLE001 - told in the partition's status
@@ -162,7 +160,7 @@ class Expirer:
         for row in self.metadata.list_remote_log_segments(tip):
             rows.append(row)
             if len(rows) % ROWS_PER_BREATH == 0:
-                await self.ambient.sleep(0)
+                await self.around.ambient.sleep(0)
         await self.rules.learn(tip.topic)
         by = (
             self.rules.in_force(tip.topic, tip.topic_id)
@@ -173,8 +171,10 @@ class Expirer:
             state=state,
             segments=rows,
             policy=by.policy,
-            now_ms=self.ambient.now_ms(),
-            percent_max=(self.limits.retention_max_percent if percent_max is None else percent_max),
+            now_ms=self.around.ambient.now_ms(),
+            percent_max=(
+                self.around.limits.retention_max_percent if percent_max is None else percent_max
+            ),
             held_back=self.held_back(tip.topic) or by.held_back,
             whose=WHOSE[by.source],
         )
@@ -245,7 +245,7 @@ class Expirer:
         by = self._rule(work)
         seen = _Seen.of(state, held.token, by.policy)
         quiet, due_ms = self.quiet.get(tip, (None, None))
-        if quiet == seen and (due_ms is None or self.ambient.now_ms() < due_ms):
+        if quiet == seen and (due_ms is None or self.around.ambient.now_ms() < due_ms):
             return None, state.size_bytes
         if (self.held_back(tip.topic) or by.held_back) is not None:
             return None, state.size_bytes
@@ -273,7 +273,7 @@ class Expirer:
         taking = [order for order in orders if not order.accepted and order.plan.brake is None]
         segments = sum(len(order.plan.delete_now) for order in taking)
         taken = sum(order.plan.expiring_bytes for order in taking)
-        percent = self.limits.retention_max_percent
+        percent = self.around.limits.retention_max_percent
         # Once it stopped, what is left after an acceptance or two must not slip below the number.
         few = segments < NODE_BRAKE_SEGMENTS_MIN and None not in self.stopped
         if few or taken * 100 <= percent * node_bytes:
@@ -345,7 +345,7 @@ class Expirer:
         policy_offset, why = by
         await self.metadata.record_log_start(
             LogStart(tip, token, move.leader_epoch, move.offset, policy_offset=policy_offset),
-            deadline_s=self.limits.propose_deadline_s,
+            deadline_s=self.around.limits.propose_deadline_s,
         )
         self._note(AuditAction.LOG_START_MOVED, tip, move.offset, why)
 
@@ -353,7 +353,7 @@ class Expirer:
         if isinstance(error, Fenced):
             self.lose_claim(work, str(error))
             return
-        work.failed(error_kind(error), f"retention: {error}", self.ambient.now_ms())
+        work.failed(error_kind(error), f"retention: {error}", self.around.ambient.now_ms())
         expected = isinstance(error, StrandlineError)
         if work.partition not in self.failing:  # what stands is told with the node's problems
             logger.warning(
@@ -369,7 +369,7 @@ class Expirer:
     ) -> None:
         self.audit(
             AuditLine(
-                at_ms=self.ambient.now_ms(),
+                at_ms=self.around.ambient.now_ms(),
                 action=action,
                 partition=tip,
                 segment_id=None,
@@ -377,6 +377,6 @@ class Expirer:
                 end_offset=-1,
                 size_bytes=0,
                 why=why,
-                by=f"node {self.identity.incarnation.node_id}",
+                by=f"node {self.around.identity.incarnation.node_id}",
             )
         )

@@ -14,7 +14,7 @@ from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.leadership.leadership import NoAnswer
 from rlm.retention.topic_absence_plan import Absence, plan_absence
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -44,9 +44,7 @@ class TopicAbsence:
 
     metadata: RemoteLogMetadataManager
     brokers: TopicIdPort
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     held_back: Callable[[str], str | None]
     audit: Audit = no_audit
     absent: Mapping[Uuid, Absence] = field(default_factory=dict)
@@ -56,7 +54,7 @@ class TopicAbsence:
     async def run(self) -> None:
         """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
         while True:
-            await self.ambient.sleep(LOOK_INTERVAL_S)
+            await self.around.ambient.sleep(LOOK_INTERVAL_S)
             try:
                 await self.run_pass()
                 self.log.works(LOOKING)
@@ -73,7 +71,7 @@ class TopicAbsence:
         if isinstance(answers, NoAnswer):
             logger.info("deleted topics are not looked for: %s", answers.reason)
             return
-        plan = plan_absence(by_id.keys(), answers, self.absent, self.ambient.monotonic())
+        plan = plan_absence(by_id.keys(), answers, self.absent, self.around.ambient.monotonic())
         self.absent, self.stopped = plan.absent, plan.stopped
         brokers = ", ".join(map(str, sorted(answers)))
         for topic_id in sorted(plan.gone):
@@ -91,7 +89,7 @@ class TopicAbsence:
         by_id: dict[Uuid, list[PartitionState]] = {}
         for number, tip in enumerate(list(self.metadata.partitions()), 1):
             if number % BREATH_PARTITIONS == 0:
-                await self.ambient.sleep(0)
+                await self.around.ambient.sleep(0)
             state = self.metadata.partition_state(tip)
             if state is not None and state.delete_offset < 0:
                 by_id.setdefault(tip.topic_id, []).append(state)
@@ -105,22 +103,22 @@ class TopicAbsence:
             await self.metadata.put_remote_partition_delete_metadata(
                 RemotePartitionDeleteMetadata(
                     tip,
-                    self.identity.incarnation.node_id,
-                    self.ambient.now_ms(),
+                    self.around.identity.incarnation.node_id,
+                    self.around.ambient.now_ms(),
                     PartitionDeleteState.DELETE_PARTITION_MARKED,
                     replaces_offset=state.delete_offset,
                     grace_ms=DELETE_GRACE_DEFAULT_MS,
                 ),
-                deadline_s=self.limits.propose_deadline_s,
+                deadline_s=self.around.limits.propose_deadline_s,
             )
         except StrandlineError as error:
             logger.warning("%s could not be marked as deleted, to be repeated: %s", tip, error)
             return
         logger.warning("%s is marked for deletion: %s", tip, why)
-        by = f"node {self.identity.incarnation.node_id}"
+        by = f"node {self.around.identity.incarnation.node_id}"
         self.audit(
             AuditLine(
-                self.ambient.now_ms(), AuditAction.PARTITION_MARKED, tip, None,
+                self.around.ambient.now_ms(), AuditAction.PARTITION_MARKED, tip, None,
                 -1, -1, state.size_bytes, why, by,
             )
         )  # fmt: skip

@@ -21,7 +21,7 @@ from rlm.control.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.control.backoff import NO_BACK_OFF, BackOff, FailureKind, after_failure
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.segment_proposals import back_off_policy
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.retention.topic_deletion_plan import Finish, RemoveSegments, Start, plan_deletion
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -51,9 +51,7 @@ class TopicDeletion:
 
     metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks
-    identity: Identity
-    limits: CopyLimits
-    ambient: Ambient
+    around: Surroundings
     held_back: Callable[[str], str | None]
     audit: Audit = no_audit
     failed: dict[TopicIdPartition, BackOff] = field(default_factory=dict)
@@ -67,7 +65,7 @@ class TopicDeletion:
                 await self.run_pass()
             except Exception:
                 logger.exception("looking for partitions to delete failed, to be repeated")
-            await self.ambient.sleep(self.limits.scan_interval_s)
+            await self.around.ambient.sleep(self.around.limits.scan_interval_s)
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """Partitions whose deletion fails, by name."""
@@ -91,19 +89,19 @@ class TopicDeletion:
         going = []
         for number, tip in enumerate(list(self.metadata.partitions()), 1):
             if number % BREATH_PARTITIONS == 0:
-                await self.ambient.sleep(0)
+                await self.around.ambient.sleep(0)
             state = self.metadata.partition_state(tip)
             if state is not None and state.delete_state is not None:
                 going.append(tip)
                 known = self.seen.get(tip)
                 marked = state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED
                 if known is None or (marked and known[0] != state.delete_offset):
-                    self.seen[tip] = state.delete_offset, self.ambient.monotonic()
+                    self.seen[tip] = state.delete_offset, self.around.ambient.monotonic()
         return going
 
     async def _advance(self, tip: TopicIdPartition) -> None:
         failed = self.failed.get(tip, NO_BACK_OFF)
-        if failed.waits_at(self.ambient.now_ms()):
+        if failed.waits_at(self.around.ambient.now_ms()):
             return
         try:
             await self._step(tip)
@@ -122,8 +120,8 @@ class TopicDeletion:
             # A conflict is no trouble: another node was faster, or an admin changed his mind.
             self.failed[tip] = after_failure(
                 NO_BACK_OFF if conflict else failed, FailureKind.TRANSIENT, str(error),
-                policy=back_off_policy(self.limits), now_ms=self.ambient.now_ms(),
-                fraction=self.ambient.random_fraction(),
+                policy=back_off_policy(self.around.limits), now_ms=self.around.ambient.now_ms(),
+                fraction=self.around.ambient.random_fraction(),
             )  # fmt: skip
 
     async def _step(self, tip: TopicIdPartition) -> None:
@@ -135,9 +133,9 @@ class TopicDeletion:
         step = plan_deletion(
             state,
             has_segments=next(iter(self.metadata.list_remote_log_segments(tip)), None) is not None,
-            node_id=self.identity.incarnation.node_id,
+            node_id=self.around.identity.incarnation.node_id,
             passed_ms=max(seen_ms, self._measured_ms(state)),
-            settle_ms=round(self.limits.deletion_settle_s * 1000),
+            settle_ms=round(self.around.limits.deletion_settle_s * 1000),
             held_back=self.held_back(tip.topic),
         )
         match step:
@@ -158,7 +156,7 @@ class TopicDeletion:
         marked = state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED
         if since_s == math.inf or (marked and offset != state.delete_offset):
             return 0
-        return int((self.ambient.monotonic() - since_s) * 1000)
+        return int((self.around.ambient.monotonic() - since_s) * 1000)
 
     def _measured_ms(self, state: PartitionState) -> int:
         """How long all nodes together have: what is left where processes are short."""
@@ -177,13 +175,13 @@ class TopicDeletion:
         await self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(
                 state.partition,
-                self.identity.incarnation.node_id,
-                self.ambient.now_ms(),
+                self.around.identity.incarnation.node_id,
+                self.around.ambient.now_ms(),
                 to,
                 replaces_offset=-1 if start is None else start.replaces_offset,
                 seen_ms=seen_ms,
             ),
-            deadline_s=self.limits.propose_deadline_s,
+            deadline_s=self.around.limits.propose_deadline_s,
         )
 
     async def _remove_segments(self, tip: TopicIdPartition) -> None:
@@ -215,5 +213,5 @@ class TopicDeletion:
                     raise outcome
 
     def _tell(self, action: AuditAction, tip: TopicIdPartition, why: str) -> None:
-        now_ms, by = self.ambient.now_ms(), str(self.identity.incarnation.node_id)
+        now_ms, by = self.around.ambient.now_ms(), str(self.around.identity.incarnation.node_id)
         self.audit(AuditLine(now_ms, action, tip, None, -1, -1, 0, why, by))

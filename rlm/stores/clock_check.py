@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import StrandlineError
-from rlm.control.surroundings import Ambient, CopyLimits
+from rlm.control.surroundings import Surroundings
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.tier_store import TierStore
 
@@ -30,18 +30,14 @@ class ClockCheck:
     def __init__(
         self,
         tier: TierStore,
-        node_id: int,
-        ambient: Ambient,
-        limits: CopyLimits,
+        around: Surroundings,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
     ) -> None:
         """`confirm_prefix` raises unless the store is ours: no probe goes into another one."""
         self._confirm_prefix = confirm_prefix
         self._tier = tier
-        self._node_id = node_id
-        self._ambient = ambient
-        self._limits = limits
-        self._difference_max_ms = round(limits.clock_difference_max_s * 1000)
+        self._around = around
+        self._difference_max_ms = round(around.limits.clock_difference_max_s * 1000)
         self._found: str | None = NOT_CHECKED
         self._compared_at: float | None = None
         self._apart_ms = 0
@@ -64,8 +60,8 @@ class ClockCheck:
 
     async def compare_if_due(self) -> bool:
         """Compare if it is time to. True if it was, except at the first comparison."""
-        now, last = self._ambient.monotonic(), self._compared_at
-        interval_s = self._limits.clock_check_interval_s
+        now, last = self._around.ambient.monotonic(), self._compared_at
+        interval_s = self._around.limits.clock_check_interval_s
         if self.trouble() is None and last is not None and now - last < interval_s:
             return False
         self._compared_at = now
@@ -82,15 +78,15 @@ class ClockCheck:
             return f"the clock of the store {self._tier.name!r} is not known: {error}"
         return await clock_trouble(
             self._tier,
-            self._node_id,
-            self._ambient.now_ms,
+            self._around.identity.incarnation.node_id,
+            self._around.ambient.now_ms,
             self._difference_max_ms,
-            deadline_s=self._limits.store_deadline_s,
+            deadline_s=self._around.limits.store_deadline_s,
         )
 
     def _wall_apart_ms(self) -> int:
         """Wall clock minus monotonic clock: it changes only when the wall clock is set."""
-        return self._ambient.now_ms() - round(self._ambient.monotonic() * 1000)
+        return self._around.ambient.now_ms() - round(self._around.ambient.monotonic() * 1000)
 
 
 async def clock_trouble(

@@ -19,7 +19,7 @@ from pathlib import Path
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import AlreadyExists, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.control.surroundings import Ambient, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.stores.snapshot_plan import (
     SnapshotFacts,
     UploadedSnapshot,
@@ -68,18 +68,16 @@ class SnapshotUploader:
         directory: Path,
         tier: TierStore,
         *,
-        identity: Identity,
+        around: Surroundings,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
-        ambient: Ambient,
         limits: SnapshotUploadLimits | None = None,
     ) -> None:
         """`directory` is where the metadata log keeps its snapshots."""
         self._metadata = metadata
         self._directory = directory
         self._tier = tier
-        self._identity = identity
+        self._around = around
         self._confirm_prefix = confirm_prefix
-        self._ambient = ambient
         self._limits = limits or SnapshotUploadLimits()
         self._last_taken_ms: int | None = None
         self._uploaded: tuple[UploadedSnapshot, ...] | None = None
@@ -115,7 +113,7 @@ class SnapshotUploader:
             except Exception as error:  # noqa: BLE001 - told, logged, repeated
                 self._trouble = str(error) or type(error).__name__
                 self._log.failed(WORK, error)
-            await self._ambient.sleep(self._limits.check_interval_s)
+            await self._around.ambient.sleep(self._limits.check_interval_s)
 
     async def run_once(self) -> None:
         """One pass. Raises the store's errors, and RetryLater past the deadline."""
@@ -143,7 +141,7 @@ class SnapshotUploader:
         facts = await self._facts()
         if take_is_due(facts, interval_ms=round(self._limits.interval_s * 1000)):
             await self._metadata.take_snapshot()
-            self._last_taken_ms = self._ambient.now_ms()
+            self._last_taken_ms = self._around.ambient.now_ms()
             facts = await self._facts()
         snapshot = to_upload(facts)
         if snapshot is None:
@@ -158,7 +156,7 @@ class SnapshotUploader:
             self._uploaded = tuple(each for each in self._uploaded if each.snapshot not in gone)
 
     def _leads(self) -> bool:
-        return self._metadata.describe().leader_id == self._identity.incarnation.node_id
+        return self._metadata.describe().leader_id == self._around.identity.incarnation.node_id
 
     async def _facts(self) -> SnapshotFacts:
         snapshots = await asyncio.to_thread(list_snapshots, OsDisk(), self._directory)
@@ -168,11 +166,11 @@ class SnapshotUploader:
             uploaded=self._uploaded or (),
             last_taken_ms=self._last_taken_ms,
             has_segments=self._metadata.totals().copy_finished > 0,
-            now_ms=self._ambient.now_ms(),
+            now_ms=self._around.ambient.now_ms(),
         )
 
     async def _list(self) -> tuple[UploadedSnapshot, ...]:
-        return await uploaded_snapshots(self._tier, self._identity.cluster_id)
+        return await uploaded_snapshots(self._tier, self._around.identity.cluster_id)
 
     async def _upload(self, snapshot: SnapshotId) -> None:
         path = self._directory / snapshot_file_name(snapshot)
@@ -190,7 +188,7 @@ class SnapshotUploader:
         logger.info("uploaded %s, %d bytes", self._key(snapshot), result.size)
 
     def _key(self, snapshot: SnapshotId) -> str:
-        return snapshot_key(self._tier.prefix, self._identity.cluster_id, snapshot)
+        return snapshot_key(self._tier.prefix, self._around.identity.cluster_id, snapshot)
 
 
 async def uploaded_snapshots(tier: TierStore, cluster_id: str) -> tuple[UploadedSnapshot, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.stores.cluster_marker import claim_prefix
 from rlm.stores.store_history import check_may_be_new
 from rlm.stores.tier_store import TierStore, TierStores
@@ -31,18 +31,14 @@ class StoreClaims:
     def __init__(
         self,
         stores: TierStores,
-        identity: Identity,
-        limits: CopyLimits,
-        ambient: Ambient,
+        around: Surroundings,
         problem_log: ProblemLog,
         metadata: RemoteLogMetadataManager | None = None,
     ) -> None:
         """`metadata` None: nothing is known of what should be in the stores."""
         self._metadata = metadata
         self._stores = stores
-        self._identity = identity
-        self._limits = limits
-        self._ambient = ambient
+        self._around = around
         self._log = problem_log
         self._missing = {
             name: NOT_CHECKED for name in stores.by_name if name != stores.default_name
@@ -114,17 +110,22 @@ class StoreClaims:
         async def check() -> None:
             if self._metadata is not None:
                 is_default = tier.name == self._stores.default_name
-                await check_may_be_new(self._metadata, tier, self._ambient, is_default=is_default)
+                await check_may_be_new(
+                    self._metadata, tier, self._around.ambient, is_default=is_default
+                )
 
         await claim_prefix(
-            tier, self._identity, deadline_s=self._limits.store_deadline_s, check_may_be_new=check
+            tier,
+            self._around.identity,
+            deadline_s=self._around.limits.store_deadline_s,
+            check_may_be_new=check,
         )
 
     async def _claim_others(self) -> None:
         while True:
             await asyncio.gather(*map(self._try, tuple(self._missing)))
             self._looked.set()
-            await self._ambient.sleep(self._limits.store_retry_s)
+            await self._around.ambient.sleep(self._around.limits.store_retry_s)
 
     async def _try(self, name: str) -> None:
         try:

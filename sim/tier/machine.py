@@ -18,7 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import MetaProperties, encode_meta_properties
 from rlm.control.audit import AuditLine, KeepAudit
 from rlm.control.run_events import CopyEvent, HoldReleased, SegmentCopied
-from rlm.control.surroundings import Ambient, Identity
+from rlm.control.surroundings import Ambient, Identity, Surroundings
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.copy.mending import Mender
 from rlm.copy.scanner import TopicPartition
@@ -193,6 +193,8 @@ class Machine:
         stores = TierStores({STORE: TierStore(STORE, store, world.prefix)}, STORE)
         plane = WatchedPlane(self, process, store)
         broker = NodeBroker(self)
+        identity = Identity(CLUSTER, KAFKA_CLUSTER, process.incarnation)
+        around = Surroundings(identity, world.limits, ambient)
         remote_log = RemoteLogManager(
             manager,
             plane,
@@ -200,9 +202,7 @@ class Machine:
             log_dirs=(self.log_dir,),
             broker=broker,
             topics=TopicFilter(("*",)),
-            identity=Identity(CLUSTER, KAFKA_CLUSTER, process.incarnation),
-            ambient=ambient,
-            limits=world.limits,
+            around=around,
             on_event=lambda event: self._heard(process, event),
             on_shut_out=lambda text: self._shut_out(process, text),
             audit=process.audit.append,
@@ -228,11 +228,10 @@ class Machine:
         process.collector = Collector(
             KnownSegments(process.log, manager, process.view),
             stores,
+            around,
             held_back=remote_log.delete_held_back,
             confirm_prefix=remote_log.confirm_prefix,
             keep_audit=_keep(process),
-            ambient=ambient,
-            copy_limits=world.limits,
             limits=world.collector_limits,
         )
         return remote_log

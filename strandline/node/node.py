@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +19,7 @@ from rlm.control.audit_events import audit_line_of
 from rlm.control.log_levels import LogLevels
 from rlm.control.node_problem import NodeProblem, ProblemLog
 from rlm.control.run_events import CopyEvent, OnEvent, ignore_event
-from rlm.control.surroundings import Ambient, CopyLimits, Identity
+from rlm.control.surroundings import Surroundings
 from rlm.copy.hold import Hold
 from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
@@ -31,7 +31,7 @@ from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import FILE_NAME as SCRUBS_FILE
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.quota.flow_control import FlowControl
-from rlm.quota.flow_limits import Flow, FlowLimits, Rates
+from rlm.quota.flow_limits import Flow
 from rlm.reconcile.collector import Collector, CollectorLimits
 from rlm.repair.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repair.repairs import RepairLimits, Repairs
@@ -58,20 +58,13 @@ from strandline.node.holding import open_hold
 from strandline.node.log_dir_check import check_log_dirs
 from strandline.node.quorum import open_quorum_log
 from strandline.node.readiness import quorum_problems
+from strandline.node.surroundings import flow_control, surroundings
 from strandline.node.workers import Shared, start_workers
 from strandline.settings.settings import KafkaSettings, QuorumSettings, Settings
 from strandline.settings.store_configs import store_configs
 
 if TYPE_CHECKING:
     from rlm.leadership.broker_view import BrokerView
-
-AMBIENT = Ambient(
-    now_ms=ambient.now_ms,
-    monotonic=ambient.monotonic,
-    sleep=ambient.sleep,
-    random_fraction=ambient.random_fraction,
-    new_uuid=ambient.new_uuid,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +135,8 @@ class Node:
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await starting
             broker = await _open_broker(settings.kafka, directory, building)
-            audit = _open_audit(settings, directory, building)
-            identity, audited = _identity(directory), _audited(on_event, audit, directory.node_id)
+            audit, audited = _open_audit(settings, directory, on_event, building)
+            around = surroundings(settings, directory)
             hold = open_hold(settings, directory, metadata, audited)
             remote_log = RemoteLogManager(
                 metadata,
@@ -152,9 +145,7 @@ class Node:
                 log_dirs=settings.kafka.log_dirs,
                 broker=broker,
                 topics=TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude)),
-                identity=identity,
-                ambient=AMBIENT,
-                limits=copy_limits(settings),
+                around=around,
                 on_event=audited,
                 on_shut_out=failure.report,
                 audit=audit.note,
@@ -166,11 +157,11 @@ class Node:
                 mender=_new_mender(settings, directory, pool, broker),
             )
             building.push_async_callback(remote_log.close)
-            _watch_topics(metadata, broker, identity, settings, remote_log, audit)
-            snapshots = _new_snapshots(settings, directory, metadata, stores, identity, remote_log)
+            _watch_topics(metadata, broker, around, settings, remote_log, audit)
+            snapshots = _new_snapshots(settings, directory, metadata, stores, around, remote_log)
             building.push_async_callback(snapshots.close)
             known = KnownSegments(log, metadata, view)
-            collector = _new_collector(settings, known, stores, remote_log, audit, building)
+            collector = _new_collector(settings, known, stores, around, remote_log, audit, building)
             scrubs, repairs = _new_repairs(settings, directory, remote_log, broker, building)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             remote_log.tell_problems_of(*(part.problems for part in told))
@@ -254,59 +245,6 @@ def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:
     return KillSwitches(directory.path / SWITCHES_FILE, now_ms=ambient.now_ms, audit=audit.note)
 
 
-def _identity(directory: DataDirectory) -> Identity:
-    return Identity(
-        cluster_id=str(directory.cluster_id),
-        kafka_cluster_id=directory.kafka_cluster_id,
-        incarnation=directory.incarnation,
-    )
-
-
-def copy_limits(settings: Settings) -> CopyLimits:
-    """The control plane's bounds, those an operator sets taken from the settings."""
-    copier = settings.copier
-    return CopyLimits(
-        scan_interval_s=copier.interval_s,
-        leadership_interval_s=copier.leadership_interval_s,
-        copies_parallel_max=copier.parallel_max,
-        copies_per_log_dir_max=copier.per_log_dir_max,
-        part_bytes=copier.part_bytes,
-        batch_bytes_max=copier.batch_bytes_max,
-        parts_parallel=copier.parts_parallel,
-        upload_deadline_s=copier.upload_deadline_s,
-        upload_margin_s=copier.upload_margin_s,
-        takeover_settle_s=copier.takeover_settle_s,
-        propose_deadline_s=settings.metadata.propose_deadline_s,
-        backoff_base_s=copier.backoff_base_s,
-        backoff_max_s=copier.backoff_max_s,
-        retention_interval_s=settings.retention.interval_s,
-        retention_max_percent=settings.retention.max_percent,
-        delete_delay_s=settings.retention.delete_delay_s,
-        deletion_settle_s=settings.retention.deletion_settle_s,
-    )
-
-
-def flow_control(settings: Settings) -> FlowControl:
-    """The node's rate limits. InvalidRequest for one that cannot be held."""
-    limits = settings.limits
-    topics = limits.topic_copy_bytes_per_s.keys() | limits.topic_read_bytes_per_s.keys()
-    return FlowControl(
-        FlowLimits(
-            Rates(limits.copy_bytes_per_s or None, limits.read_bytes_per_s or None),
-            {
-                topic: Rates(
-                    limits.topic_copy_bytes_per_s.get(topic) or None,
-                    limits.topic_read_bytes_per_s.get(topic) or None,
-                )
-                for topic in topics
-            },
-        ),
-        part_bytes=settings.copier.part_bytes,
-        workers=settings.worker.count,
-        monotonic=ambient.monotonic,
-    )
-
-
 @asynccontextmanager
 async def opened_metadata(
     settings: Settings,
@@ -381,16 +319,15 @@ def _new_snapshots(
     directory: DataDirectory,
     metadata: RemoteLogMetadataManager,
     stores: TierStores,
-    identity: Identity,
+    around: Surroundings,
     remote_log: RemoteLogManager,
 ) -> SnapshotUploader:
     return SnapshotUploader(
         metadata,
         directory.metadata_path / PARTITION_DIRECTORY,
         stores.default,
-        identity=identity,
+        around=around,
         confirm_prefix=remote_log.confirm_prefix,
-        ambient=AMBIENT,
         limits=SnapshotUploadLimits(
             interval_s=settings.metadata.snapshot_upload_interval_s,
             check_interval_s=settings.metadata.snapshot_upload_check_s,
@@ -402,7 +339,7 @@ def _new_snapshots(
 def _watch_topics(
     metadata: RemoteLogMetadataManager,
     broker: BrokerView | None,
-    identity: Identity,
+    around: Surroundings,
     settings: Settings,
     remote_log: RemoteLogManager,
     audit: AuditLog,
@@ -414,7 +351,7 @@ def _watch_topics(
     if not settings.topics.mark_deleted:
         return
     absence = TopicAbsence(
-        metadata, broker, identity, copy_limits(settings), remote_log.ambient,
+        metadata, broker, replace(around, ambient=remote_log.ambient),
         remote_log.delete_held_back,
         audit.note,
     )  # fmt: skip
@@ -433,6 +370,7 @@ def _new_collector(
     settings: Settings,
     known: KnownSegments,
     stores: TierStores,
+    around: Surroundings,
     remote_log: RemoteLogManager,
     audit: AuditLog,
     building: AsyncExitStack,
@@ -440,11 +378,10 @@ def _new_collector(
     collector = Collector(
         known,
         stores,
+        around,
         held_back=remote_log.delete_held_back,
         confirm_prefix=remote_log.confirm_prefix,
         keep_audit=audit.keep,
-        ambient=AMBIENT,
-        copy_limits=copy_limits(settings),
         limits=CollectorLimits(delete_max_percent=settings.collector.delete_max_percent),
     )
     building.push_async_callback(collector.close)
@@ -462,13 +399,15 @@ def _levels(settings: Settings) -> LogLevels:
     return LogLevels(settings.log.levels.by_area())
 
 
-def _open_audit(settings: Settings, directory: DataDirectory, building: AsyncExitStack) -> AuditLog:
+def _open_audit(
+    settings: Settings, directory: DataDirectory, on_event: OnEvent, building: AsyncExitStack
+) -> tuple[AuditLog, OnEvent]:
     limits = AuditLimits(
         file_bytes_max=settings.audit.file_bytes_max, files_max=settings.audit.files_max
     )
     audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep, limits=limits)
     building.push_async_callback(audit.close)
-    return audit
+    return audit, _audited(on_event, audit, directory.node_id)
 
 
 def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:

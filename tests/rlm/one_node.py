@@ -18,7 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import CopyEvent, OnEvent
-from rlm.control.surroundings import CopyLimits, Identity
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.copy.mending import Mender, ReplicasPort
 from rlm.copy.scanner import BrokerPort
@@ -385,6 +385,7 @@ class World:
         events: list[CopyEvent] = []
         plane = DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool
         holder = None if hold is None else self._hold(manager, hold, events.append)
+        identity = Identity(self.cluster_id, self.kafka_cluster_id, incarnation)
         remote_log = RemoteLogManager(
             cast(RemoteLogMetadataManager, hooked),
             plane,
@@ -392,9 +393,7 @@ class World:
             log_dirs=self.log_dirs,
             broker=broker,
             topics=topics,
-            identity=Identity(self.cluster_id, self.kafka_cluster_id, incarnation),
-            ambient=ambient,
-            limits=limits,
+            around=Surroundings(identity, limits, ambient),
             on_event=events.append,
             hold=holder,
             mender=Mender(plane, self.replicas, self.path / "mending"),

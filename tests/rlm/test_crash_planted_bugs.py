@@ -109,7 +109,7 @@ def reuse_the_segment_id(patch: pytest.MonkeyPatch) -> None:
 
 def do_not_wait_for_the_deadline(patch: pytest.MonkeyPatch) -> None:
     def at_once(self: CleanUp, _: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
-        return self.ambient.now_ms() + round(uploader_stopped)
+        return self.around.ambient.now_ms() + round(uploader_stopped)
 
     patch.setattr(CleanUp, "due_ms", at_once)
 

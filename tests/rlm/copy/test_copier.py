@@ -17,7 +17,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import CopyLimits, Identity
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.copy.copier import AttemptFailed, Copier, CopyOrder, SlackOf, no_slack
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.local_log.log_dir import LocalSegment
@@ -77,13 +77,10 @@ class SlowPool:
 
 
 def copier(pool: SlowPool, limits: CopyLimits, slack_of: SlackOf = no_slack) -> Copier:
-    ambient = virtual_ambient()
+    around = Surroundings(Identity("cluster", None, ME), limits, virtual_ambient())
     return Copier(
-        Proposals(Rows(), limits, ambient),
+        Proposals(Rows(), around),
         cast(PoolPort, pool),
-        identity=Identity("cluster", None, ME),
-        limits=limits,
-        ambient=ambient,
         on_event=ignore_event,
         confirm_prefix=ours,
         record_cleaned=never_cleaned,

@@ -12,7 +12,7 @@ from kafka_formats.errors import RetryLater
 from rlm.control.audit import AuditAction, AuditLine
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import CopyLimits, Identity
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.delete.clean_up import CleanUp
 from rlm.format.object_keys import segment_keys
 from rlm.stores.tier_store import TierStore, TierStores
@@ -61,9 +61,7 @@ def test_the_line_is_kept_before_the_objects_go() -> None:
         clean_up = CleanUp(
             cast(Proposals, Always()),
             TierStores({"main": TierStore("main", store, "")}, "main"),
-            Identity("cluster", None, ME),
-            CopyLimits(),
-            ambient,
+            Surroundings(Identity("cluster", None, ME), CopyLimits(), ambient),
             ignore_event,
             asyncio.Semaphore(1),
             lambda _: None,

@@ -11,7 +11,7 @@ import pytest
 
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import CopyLimits, Identity
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.stores.tier_store import TierStore, TierStores
@@ -67,9 +67,11 @@ def tasks_of(store: MemoryStore, rows: Rows, set_ms: list[int]) -> CleanUpTasks:
     clean_up = CleanUp(
         cast(Proposals, rows),
         TierStores({"main": TierStore("main", store, "")}, "main"),
-        Identity("cluster", None, ME),
-        LIMITS,
-        replace(ambient, now_ms=lambda: right_ms() + sum(set_ms)),
+        Surroundings(
+            Identity("cluster", None, ME),
+            LIMITS,
+            replace(ambient, now_ms=lambda: right_ms() + sum(set_ms)),
+        ),
         ignore_event,
         asyncio.Semaphore(1),
         lambda _: None,

@@ -13,7 +13,7 @@ from kafka_formats.errors import Conflict, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction, AuditLine
-from rlm.control.surroundings import CopyLimits
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.delete.delete_due import delete_due_ms
 from rlm.format.object_keys import cluster_marker_key, segment_keys
 from rlm.reconcile.collection_plan import IN_THE_LOG, ObjectClass, objects_allowed
@@ -29,6 +29,7 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ListPage
 from tests.api.fakes import make_segment
+from tests.rlm.planner_facts import ME
 from tests.rlm.virtual_time import START_MS, run_virtually, virtual_ambient
 
 PREFIX = "tier/"
@@ -126,11 +127,10 @@ class World:
         self.collector = Collector(
             self.metadata,
             TierStores({"main": TierStore("main", self.bucket, PREFIX)}, "main"),
+            Surroundings(Identity("cluster", None, ME), LIMITS, virtual_ambient()),
             held_back=lambda topic: self.held.get(topic),
             confirm_prefix=self._confirm,
             keep_audit=self._keep,
-            ambient=virtual_ambient(),
-            copy_limits=LIMITS,
             limits=CollectorLimits(),
         )
 

@@ -180,7 +180,7 @@ def test_a_pass_that_fails_is_told_until_one_works(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             (problem,) = follower.problems()
             assert problem.text.endswith("the disk hangs")
-            await asyncio.sleep(2 * follower.expirer.limits.retention_interval_s)
+            await asyncio.sleep(2 * follower.expirer.around.limits.retention_interval_s)
             assert follower.problems() == ()
             running.cancel()
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction, AuditLine
-from rlm.control.surroundings import Identity
+from rlm.control.surroundings import Identity, Surroundings
 from rlm.leadership.leadership import NoAnswer
 from rlm.retention.topic_absence import LOOK_INTERVAL_S, TopicAbsence
 from rlm.retention.topic_absence_plan import ABSENT_FOR_S, LOOKS_MIN, Absence, plan_absence
@@ -96,7 +96,7 @@ class Brokers:
 
 def watcher(node: Node, brokers: Brokers, lines: list[AuditLine]) -> TopicAbsence:
     return TopicAbsence(
-        node.metadata, brokers, Identity("c", None, ME), LIMITS, virtual_ambient(),
+        node.metadata, brokers, Surroundings(Identity("c", None, ME), LIMITS, virtual_ambient()),
         node.remote_log.delete_held_back, lines.append,
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def watcher(node: Node, brokers: Brokers, lines: list[AuditLine]) -> TopicAbsenc
 async def looks(watch: TopicAbsence, number: int) -> None:
     for _ in range(number):
         await watch.run_pass()
-        await watch.ambient.sleep(LOOK_INTERVAL_S)
+        await watch.around.ambient.sleep(LOOK_INTERVAL_S)
 
 
 def test_a_deleted_topic_is_marked_with_the_grace_and_once_only(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
-from rlm.control.surroundings import Ambient, CopyLimits
+from rlm.control.surroundings import Ambient, CopyLimits, Identity, Surroundings
 from rlm.stores.clock_check import ClockCheck, clock_trouble, compare_clocks
 from rlm.stores.tier_store import TierStore
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo
-from tests.rlm.planner_facts import NOW_MS, uuid
+from tests.rlm.planner_facts import ME, NOW_MS, uuid
 
 
 @pytest.mark.parametrize("store_ms", [NOW_MS - 1_000, NOW_MS, NOW_MS + 40, NOW_MS + 15_040])
@@ -75,7 +75,8 @@ class Clocks:
         self.store = store = MemoryStore(lambda: NOW_MS + self.passed_ms)
         limits = CopyLimits(clock_difference_max_s=15.0, clock_check_interval_s=600.0)
         tier = TierStore("main", store, "p/")
-        return ClockCheck(tier, 1, self.ambient(), limits, self.confirm)
+        around = Surroundings(Identity("cluster", None, ME), limits, self.ambient())
+        return ClockCheck(tier, around, self.confirm)
 
     async def confirm(self, _: TierStore) -> None:
         if self.not_ours is not None:

@@ -11,7 +11,7 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Refused, RetryLater
 from rlm.control.node_problem import ProblemArea
-from rlm.control.surroundings import Identity
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.stores.tier_store import TierStore
@@ -82,9 +82,8 @@ def uploader(
         metadata,
         metadata.directory,
         TierStore("main", store, "p/"),
-        identity=IDENTITY,
+        around=Surroundings(IDENTITY, CopyLimits(), virtual_ambient()),
         confirm_prefix=confirm or Confirming(),
-        ambient=virtual_ambient(),
         limits=limits,
     )
 

@@ -13,7 +13,7 @@ from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
-from rlm.control.surroundings import CopyLimits, Identity
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.cluster_marker import confirm_prefix
 from rlm.stores.store_claims import NOT_CHECKED, StoreClaims
@@ -54,8 +54,8 @@ def claims_of(
     stores = TierStores(
         {"old": TierStore("old", old, "a/"), "main": TierStore("main", main, "b/")}, "main"
     )
-    problem_log = ProblemLog(logger)
-    return StoreClaims(stores, identity, LIMITS, virtual_ambient(), problem_log, history)
+    around = Surroundings(identity, LIMITS, virtual_ambient())
+    return StoreClaims(stores, around, ProblemLog(logger), history)
 
 
 def test_a_node_starts_without_the_other_store_and_takes_it_when_it_comes(

@@ -11,7 +11,7 @@ import pytest
 from kafka_formats.errors import InvalidRequest
 from rlm.quota.flow_limits import MIB, FlowLimits, Rates
 from strandline.cli.exit_codes import ExitCode
-from strandline.node.node import flow_control
+from strandline.node.surroundings import flow_control
 from strandline.settings.settings import LimitSettings, Settings
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import invoke

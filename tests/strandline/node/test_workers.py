@@ -11,7 +11,7 @@ import pytest
 
 from rlm.control.log_levels import LogLevels
 from rsm_backends.store_config import StoreConfig
-from strandline.node.node import flow_control
+from strandline.node.surroundings import flow_control
 from strandline.node.workers import Shared, start_workers
 from strandline.settings.settings import Settings
 

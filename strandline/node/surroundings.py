@@ -1,0 +1,73 @@
+"""What the settings say of identity, bounds and rates, as the control plane takes it."""
+
+from __future__ import annotations
+
+from rlm.control.surroundings import Ambient, CopyLimits, Identity, Surroundings
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import FlowLimits, Rates
+from rlmm.data_directory.data_directory import DataDirectory
+from strandline.node import ambient
+from strandline.settings.settings import Settings
+
+AMBIENT = Ambient(
+    now_ms=ambient.now_ms,
+    monotonic=ambient.monotonic,
+    sleep=ambient.sleep,
+    random_fraction=ambient.random_fraction,
+    new_uuid=ambient.new_uuid,
+)
+
+
+def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
+    """Of a node that has this data directory."""
+    identity = Identity(
+        cluster_id=str(directory.cluster_id),
+        kafka_cluster_id=directory.kafka_cluster_id,
+        incarnation=directory.incarnation,
+    )
+    return Surroundings(identity, copy_limits(settings), AMBIENT)
+
+
+def copy_limits(settings: Settings) -> CopyLimits:
+    """The control plane's bounds, those an operator sets taken from the settings."""
+    copier = settings.copier
+    return CopyLimits(
+        scan_interval_s=copier.interval_s,
+        leadership_interval_s=copier.leadership_interval_s,
+        copies_parallel_max=copier.parallel_max,
+        copies_per_log_dir_max=copier.per_log_dir_max,
+        part_bytes=copier.part_bytes,
+        batch_bytes_max=copier.batch_bytes_max,
+        parts_parallel=copier.parts_parallel,
+        upload_deadline_s=copier.upload_deadline_s,
+        upload_margin_s=copier.upload_margin_s,
+        takeover_settle_s=copier.takeover_settle_s,
+        propose_deadline_s=settings.metadata.propose_deadline_s,
+        backoff_base_s=copier.backoff_base_s,
+        backoff_max_s=copier.backoff_max_s,
+        retention_interval_s=settings.retention.interval_s,
+        retention_max_percent=settings.retention.max_percent,
+        delete_delay_s=settings.retention.delete_delay_s,
+        deletion_settle_s=settings.retention.deletion_settle_s,
+    )
+
+
+def flow_control(settings: Settings) -> FlowControl:
+    """The node's rate limits. InvalidRequest for one that cannot be held."""
+    limits = settings.limits
+    topics = limits.topic_copy_bytes_per_s.keys() | limits.topic_read_bytes_per_s.keys()
+    return FlowControl(
+        FlowLimits(
+            Rates(limits.copy_bytes_per_s or None, limits.read_bytes_per_s or None),
+            {
+                topic: Rates(
+                    limits.topic_copy_bytes_per_s.get(topic) or None,
+                    limits.topic_read_bytes_per_s.get(topic) or None,
+                )
+                for topic in topics
+            },
+        ),
+        part_bytes=settings.copier.part_bytes,
+        workers=settings.worker.count,
+        monotonic=ambient.monotonic,
+    )
