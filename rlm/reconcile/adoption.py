@@ -167,7 +167,7 @@ class Adoption:
             partition_prefix(tier.prefix, partition),
             limit=LISTED_AT_ONCE,
             pages_max=PAGES_MAX,
-            deadline_s=self.limits.store_deadline_s,
+            deadline_s=self.around.limits.store_deadline_s,
         )
         async with aclosing(pages):
             async for page in pages:
