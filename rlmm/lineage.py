@@ -1,8 +1,8 @@
-"""The lineage of leader epochs that the view owns, and what lies in it.
+"""The lineage of leader epochs of a partition, and the segments that lie in it.
 
-The view owns it, not the broker: local retention cuts the head of the broker's leader epoch
-checkpoint, so each claim's checkpoint is merged into what was known before. Source of
-`within_lineage`: Kafka's RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
+The view keeps it: local retention cuts the head of the broker's leader epoch checkpoint, so each
+claim's checkpoint is merged into the recorded one. Source of `within_lineage`: Kafka's
+RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FIELD = "leader_epochs"
 
 @dataclass(frozen=True, slots=True)
 class MergedLineage:
-    """`cut_at` is the lowest offset whose epoch is now another one; None: none is.
+    """`cut_at` is the lowest offset whose epoch has changed, None if none has.
 
     An epoch that begins behind everything known before "cuts" where it begins, which uncovers
-    nothing. Offsets below what was known before are a longer head, not a cut, unless their epoch is
-    above all that was known: then they were written since.
+    nothing. Offsets below what was known are a longer head, not a cut, unless their epoch is above
+    all known ones: then they were written since.
     """
 
     epochs: Epochs
@@ -33,7 +33,7 @@ class MergedLineage:
 
 
 def filtered(lineage: Sequence[tuple[int, int]]) -> Epochs:
-    """Without the epochs that hold no record: those that start where the next one starts."""
+    """The lineage without epochs that hold no record: those that start where the next starts."""
     kept: list[EpochEntry] = []
     for epoch, start in lineage:
         if kept and kept[-1].start_offset == start:
@@ -43,7 +43,7 @@ def filtered(lineage: Sequence[tuple[int, int]]) -> Epochs:
 
 
 def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
-    """Epochs ascend, start offsets never fall, nothing is negative."""
+    """True if epochs ascend, start offsets never fall, and nothing is negative."""
     if lineage and (lineage[0][0] < 0 or lineage[0][1] < 0):
         return False
     return len(lineage) == 1 or all(
@@ -54,8 +54,8 @@ def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
 def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
     """(first, last) offset that an epoch can have in the lineage; None if it is not in it.
 
-    The lineage's first epoch is open downwards, as its start is only where knowledge starts; its
-    last epoch is open upwards.
+    The first epoch is open downwards, since its start is only where knowledge begins; the last
+    epoch is open upwards.
     """
     slot = _slot(lineage, epoch)
     if slot is None:
@@ -84,8 +84,8 @@ def merge(
     Entries of `current` below the checkpoint's first are kept: the broker's head may be cut. Where
     epochs are equal the smaller start stays: a start is only ever wrong upwards, by a cut head.
     Everything else is as the checkpoint says, which cuts the tail of `current` where the two
-    differ; that takes `higher_epoch`, a claim above the epoch that formed `current`. InvalidRequest
-    for anything else, also for a result that would not ascend.
+    differ. That takes `higher_epoch`, a claim above the epoch that formed `current`.
+    InvalidRequest: anything else, and a result that would not ascend.
     """
     _check(checkpoint, leader_epoch)
     checkpoint = filtered(checkpoint)
@@ -132,9 +132,7 @@ def _check(checkpoint: Epochs, leader_epoch: int) -> None:
 
 
 def _first_difference(before: Epochs, after: Epochs) -> int | None:
-    """Lowest offset whose epoch is not the same in both; below where `before` begins only a new
-    epoch counts.
-    """
+    """The lowest offset whose epoch differs; below `before` only a new epoch counts."""
     borders = {entry.start_offset for entry in (*before, *after)}
     for offset in sorted(borders):
         if offset < before[0].start_offset:
@@ -159,10 +157,10 @@ def within_lineage(
     lineage: Epochs,
     log_end_offset: int | None,
 ) -> bool:
-    """Whether a segment [`start`, `end`] with these epochs belongs to the lineage's history.
+    """True if a segment [`start`, `end`] with these epochs belongs to the lineage's history.
 
-    Epochs of the segment below the lineage's first are ignored (its head was cut). None for
-    `log_end_offset`: the end of the log is not known here and not checked.
+    Epochs of the segment below the lineage's first are ignored (its head was cut). `log_end_offset`
+    None: the end of the log is unknown here and not checked.
     """
     inside = filtered(epochs)
     if not inside or not lineage or end < start:

@@ -1,9 +1,8 @@
-"""The metadata log port: a replicated log of one partition, whoever replicates it.
+"""The metadata log port: a replicated log of one partition.
 
-The rules above it (`rlmm/apply/apply.py`, `rlmm/manager/manager.py`) know no more than this.
-Offsets count records; control records of the log itself (leader changes, voters) use offsets too
-and are left out of what is read, so offsets are sparse for the reader and every group says where it
-ends.
+Offsets count records. Control records of the log itself (leader changes, voters) use offsets too
+and are left out of what is read, so offsets are sparse for the reader and every group names its
+end.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import NamedTuple, Protocol
 
 
 class Proposal(NamedTuple):
-    """A record to be appended: `control_type` None for Kafka's own framed metadata records,
-    else the private control record type of ours; `value` is the encoded record. A tuple: a snapshot
-    makes one for every row.
+    """A record to append. `control_type` None: one of Kafka's own framed metadata records, else the
+    private control record type; `value` is the encoded record. A tuple: a snapshot makes one for
+    every row.
     """
 
     control_type: int | None
@@ -24,10 +23,10 @@ class Proposal(NamedTuple):
 
 
 class CommittedRecord(NamedTuple):
-    """A record at or below the high watermark and fsynced here.
+    """A record at or below the high watermark, fsynced here.
 
-    `epoch` is the quorum leader's epoch, `timestamp_ms` the batch timestamp the leader gave it.
-    A tuple: each node makes one for every record of the log.
+    `epoch` is the quorum leader's, `timestamp_ms` the batch timestamp that the leader set. A tuple:
+    each node makes one for every record of the log.
     """
 
     offset: int
@@ -58,8 +57,8 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One voter or observer as the leader sees it; times are milliseconds since the epoch, -1 where
-    this node does not know. `address` is a voter's `host:port`, empty if it has none.
+    """One voter or observer as the leader sees it. Times are milliseconds since the epoch, -1 if
+    unknown; `address` is a voter's `host:port`, empty if unknown.
     """
 
     node_id: int
@@ -72,16 +71,16 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class LogDescription:
-    """What `describe` answers. `leader_id` is -1 while none is known.
+    """The metadata log as one node sees it. `leader_id` is -1 while no leader is known.
 
-    `state` is this node's, in KRaft's words (`current-state`). `cut_end_offset`: the damaged tail
-    of this node was cut, and it does not stand for election until it has fetched past this offset
-    again; -1 if nothing is missing. It `remembers_nothing` from its format until a leader told it
-    what is committed, and does not stand either, unless all voters answer. `leader_heard_ms` is
-    when a leader last answered this node, in milliseconds since the epoch (a `state` of leader
-    hears nobody), and `leader_high_watermark` what it said was committed, however far this node has
-    it; -1 before the first answer. `log_end_epoch` is that of this node's last record, `voted_id`
-    whom it voted for in `leader_epoch`, -1 if nobody. `troubles`: name and text of what keeps this
+    `state` is this node's, in KRaft's words (`current-state`). `cut_end_offset`: this node's
+    damaged tail was cut, and it does not stand for election until it has fetched past this offset
+    again; -1 if nothing is missing. `remembers_nothing`: from its format until a leader told it
+    what is committed; it does not stand either, unless all voters answer. `leader_heard_ms`: when a
+    leader last answered this node, milliseconds since the epoch; a leader hears nobody.
+    `leader_high_watermark`: what that leader said is committed, however far this node has it; -1
+    before the first answer. `log_end_epoch` is that of this node's last record, `voted_id` the node
+    it voted for in `leader_epoch`, -1 for no vote. `troubles`: name and text of what keeps this
     replica from a part of its work.
     """
 
@@ -106,33 +105,33 @@ class LogDescription:
 
 
 class SnapshotSink(Protocol):
-    """One snapshot being written. Ends with `finish` or `abandon`."""
+    """A snapshot being written; ended by `finish` or `abandon`."""
 
     async def add(self, rows: Iterable[Proposal]) -> None:
-        """Append rows, in key order, which a thread may read."""
+        """Append rows in key order; a thread may read them."""
 
     async def finish(self) -> None:
-        """Complete and durable on return; the log may then be cut up to it."""
+        """Complete it. Durable on return; the log may then be cut up to it."""
 
     async def abandon(self) -> None:
-        """Give up; nothing of it stays."""
+        """Give up and remove what was written."""
 
 
 class MetadataLog(Protocol):
     """Propose records, follow what is committed, keep snapshots."""
 
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
-        """Append the records as neighbours and return the offset of the first, once committed.
+        """Append the records as neighbours; the offset of the first, once they are committed.
 
         Survives any crash once returned. RetryLater: nothing was appended (no leader, queue full).
-        OutcomeUnknown: the deadline passed or the answer was lost; it may still be committed.
+        OutcomeUnknown: the deadline passed or the answer was lost; they may still be committed.
         """
 
     def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
         """Committed records from `from_offset` on, in order; waits at the high watermark.
 
-        Ends when the log is closed. Raises NotFound when `from_offset` lies below the log start
-        (install a snapshot first), RetryLater when the log has failed and the node must stop.
+        Ends when the log is closed. NotFound: `from_offset` lies below the log start (install a
+        snapshot first). RetryLater: the log has failed and the node must stop.
         """
 
     async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
@@ -142,11 +141,11 @@ class MetadataLog(Protocol):
         """An offset such that every write completed before the call lies below it."""
 
     def latest_snapshot(self) -> SnapshotId | None:
-        """The newest complete snapshot, for a view that has to start from it; None: none."""
+        """The newest complete snapshot, None if there is none."""
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
-        """Its rows, in order. Blocks: iterate in a thread. CorruptData: it fails its checks, and
-        what was read so far must not be used.
+        """Its rows, in order. Blocks: iterate in a thread. CorruptData: it is damaged, and rows
+        read so far must not be used.
         """
 
     async def begin_snapshot(
@@ -155,20 +154,20 @@ class MetadataLog(Protocol):
         """Start writing a snapshot of everything below `snapshot.end_offset`, which is committed.
 
         InvalidRequest: it lies above the high watermark. Conflict: that snapshot exists.
-        RetryLater: it would end inside a record batch. Batches go from node to node whole: whoever
-        installed it could take neither that one nor what comes behind.
+        RetryLater: it would end inside a record batch. Batches travel whole, so a node that
+        installed it could fetch neither the rest of that batch nor what follows.
         """
 
     async def store_recovery_point(self) -> int:
-        """Say durably that the log is whole up to its synced end, and return that. Damage below is
-        then an error at the next start, never a tail to cut. A disk that fails stops the node.
+        """Record durably that the log is whole up to its synced end, and return that. Damage below
+        it is an error at the next start, never a tail to cut. A failing disk stops the node.
         """
 
     def allow_truncation_to(self, offset: int) -> None:
-        """The view has durably flushed everything below `offset`: the log may be cut up to it."""
+        """Let the log be cut up to `offset`: the view has flushed everything below it."""
 
     def describe(self) -> LogDescription:
-        """Leader, epoch, offsets, voters, as this node knows them now."""
+        """Leader, epoch, offsets and voters as this node knows them now."""
 
     async def close(self) -> None:
         """Stop, with everything appended fsynced. Idempotent."""

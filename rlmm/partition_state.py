@@ -1,7 +1,5 @@
-"""What the view knows of a partition, a topic and the whole, as plain values.
-
-These are answers: nothing here decides anything. The rules that lead from record to record are in
-`rlmm/apply/apply.py` and the modules it names.
+"""States of a partition, a topic and the whole, as plain values. They are answers; the rules are in
+`rlmm/apply/`.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from rlmm.segment import Incarnation, PartitionDeleteState
 UNKNOWN_OFFSET = -1
 
 DELETE_GRACE_DEFAULT_MS = 7 * 24 * 3_600_000
-"""Between DELETE_PARTITION_MARKED and the first byte that goes, where the mark names nothing else.
-Part of the rules of apply: a change needs a feature level of its own.
+"""From DELETE_PARTITION_MARKED to the first deleted byte, unless the mark names another grace. Part
+of the rules of apply: a change needs a feature level of its own.
 """
 
 
 class Mode(IntEnum):
-    """Who copies and expires a partition; recorded in the log so that never two things do it.
+    """The one that copies and expires a partition; recorded in the log so that never two do.
 
     SIDECAR: the node itself. DELEGATED: the broker's own remote log manager, through the plug-in.
     READ_ONLY and PAUSED: nobody; there is no claim, so nothing is added, expired or deleted.
@@ -41,9 +39,8 @@ CLAIMABLE_MODES = frozenset({Mode.SIDECAR, Mode.DELEGATED})
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A partition leadership. `token` is the metadata offset of the claim record.
-
-    `timestamp_ms` is when it was accepted, ms since the epoch, for people.
+    """A partition leadership. `token` is the metadata offset of the claim record, `timestamp_ms`
+    when it was accepted, ms since the epoch, for people.
     """
 
     token: int
@@ -55,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Offsets [`start`, `end`], both inclusive, that were gone before they could be copied."""
+    """Offsets [`start`, `end`], both inclusive, that were deleted before they could be copied."""
 
     start: int
     end: int
@@ -66,20 +63,20 @@ class LostOffsets:
 class PartitionState:
     """A partition at one metadata offset.
 
-    `claim` is the standing one, None when there never was one or it was voided (mode change,
-    ClaimReset). `voided_claim` is the claim that was voided: its epoch still bounds the next one.
-    `log_start_offset` is -1 until a LogStart is recorded; `local_log_start_offset` is what the
-    last claimant's broker had, for information. `highest_copied` is (offset, epoch) within the
-    merged lineage. `next_offset` is the offset that the next copy has to contain, -1 while unknown
-    (nothing copied and no log start yet). `mode_offset` and `delete_offset` are the metadata
-    offsets of the records that set mode and delete state (-1: none), which an admin's change
-    names (after an undo `delete_offset` is that of the undo); `delete_marked_at_ms` is when it
-    was marked, for people, `delete_grace_ms` what the mark named, and `delete_counts_from_ms` the
-    measured time from which that counts at the latest. `segment_count` and `size_bytes` count
-    COPY_SEGMENT_FINISHED segments. `adopting`: nobody recorded yet, since a restart from a
-    snapshot, what the store holds of the partition; the claimant does before it copies anything.
-    `cut_allowed`: a ClaimReset waits for the claim that uses it, which may cut the lineage without
-    limit. `gaps_allowed` is why offsets without a batch are legal, empty where they are damage.
+    `claim` is the standing one, None if there never was one or it was voided (mode change,
+    ClaimReset). `voided_claim`: its epoch still bounds the next claim. `log_start_offset` is -1
+    until a LogStart is recorded; `local_log_start_offset` is that of the last claimant's broker,
+    for information. `highest_copied` is (offset, epoch) within the merged lineage. `next_offset` is
+    the offset that the next copy has to contain, -1 while unknown (nothing copied and no log start
+    yet). `mode_offset` and `delete_offset` are the metadata offsets of the records that set mode
+    and delete state, -1 for none; an admin's change names them (after an undo `delete_offset` is
+    that of the undo). `delete_marked_at_ms` is when it was marked, for people, `delete_grace_ms`
+    the grace of the mark, `delete_counts_from_ms` the measured time from which that counts at the
+    latest. `segment_count` and `size_bytes` count COPY_SEGMENT_FINISHED segments. `adopting`: since
+    a restart from a snapshot nobody has recorded what the store holds of the partition; the
+    claimant does before it copies. `cut_allowed`: the next claim may cut the lineage without limit
+    (ClaimReset). `gaps_allowed`: the reason why offsets without a batch are legal, empty where they
+    are damage.
     """
 
     partition: TopicIdPartition
@@ -106,23 +103,24 @@ class PartitionState:
 
     @property
     def last_claim(self) -> Claim | None:
-        """The last one that was accepted, whether it stands or not."""
+        """The last accepted claim, standing or voided."""
         return self.claim or self.voided_claim
 
     @property
     def delete_due_ms(self) -> int:
-        """About when a marked partition's deletion may start, ms since the epoch, for people: what
-        decides is measured (`rlmm/apply/partition_delete.py`)."""
+        """About when a marked partition's deletion may start, ms since the epoch, for people.
+        Measured time decides (`rlmm/apply/partition_delete.py`).
+        """
         return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
 
 
 def delete_due_ms(marked_at_ms: int, grace_ms: int) -> int:
-    """When the grace of a mark is over. A negative grace is the default one."""
+    """The end of a mark's grace. A negative grace is the default one."""
     return marked_at_ms + (DELETE_GRACE_DEFAULT_MS if grace_ms < 0 else grace_ms)
 
 
 def grace_ms_of(state: PartitionState) -> int:
-    """How long the grace of a mark lasts."""
+    """The length of a mark's grace."""
     return delete_due_ms(0, state.delete_grace_ms)
 
 
@@ -131,15 +129,15 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """What an admin decided for a topic's tier; the defaults stand where nothing was decided.
+    """An admin's decisions for a topic's tier; the defaults stand where nothing was decided.
 
     Retention counts the remote part only; -1 is unlimited. `offset` is the metadata offset of the
-    record that set it, -1 for the defaults; a change names it.
+    record that set the policy, -1 for the defaults; a change names it.
 
-    What deletes is decided for one topic, `topic_id`; another one that has the name, before or
-    after, keeps everything. Zero: for the first that will be known by the name. The switches hold
-    for whatever has the name: they only ever keep. With `follow_delete_records` the tier's log
-    start follows DeleteRecords on the broker (`rlm/retention/delete_records_watch.py`).
+    Deleting settings hold for one topic, `topic_id`; another topic of the name, before or after,
+    keeps everything. Zero: for the first topic that will be known by the name. The switches hold
+    for every topic of the name: they only ever keep data. With `follow_delete_records` the tier's
+    log start follows DeleteRecords on the broker (`rlm/retention/delete_records_watch.py`).
     """
 
     retention_ms: int = UNLIMITED
@@ -151,7 +149,7 @@ class TopicPolicy:
     follow_delete_records: bool = False
 
     def counts_for(self, topic_id: Uuid) -> TopicPolicy:
-        """What of it holds for that topic: all of it, or the switches alone."""
+        """The part of the policy that holds for this topic: all of it, or the switches alone."""
         if topic_id == self.topic_id:
             return self
         return replace(
@@ -161,10 +159,10 @@ class TopicPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The cluster was started anew from its predecessor's snapshot, which ended at `offset`.
+    """A start of the cluster from its predecessor's snapshot, which ended at `offset`.
 
-    Claims below it are void. `reconciled_offset` is that of the record that compared the state
-    with a full listing, -1 while there is none: until then nothing is deleted.
+    Claims below it are void. `reconciled_offset` is that of the record that compared the state with
+    a full listing, -1 while there is none: until then nothing is deleted.
     """
 
     offset: int
@@ -176,9 +174,8 @@ class Restart:
 
 
 class MeasuredTime(NamedTuple):
-    """How much time nodes have measured since the log began, in milliseconds, and the metadata
-    offset of the TimePassed that said so last (-1: none did). Something waits for `until_ms`: the
-    end of a grace, a tombstone's.
+    """The time that nodes have measured since the log began, in milliseconds, and the metadata
+    offset of the last TimePassed (-1: none yet). Graces and tombstones wait for `until_ms`.
     """
 
     ms: int = 0

@@ -51,7 +51,7 @@ SEGMENT_TRANSITIONS: Mapping[SegmentState | None, frozenset[SegmentState]] = {
     ),
     SegmentState.DELETE_SEGMENT_FINISHED: frozenset({SegmentState.DELETE_SEGMENT_FINISHED}),
 }
-"""From state -> allowed next states. A state may follow itself: retries are normal."""
+"""From state to allowed next states. A state may follow itself: retries are normal."""
 
 PARTITION_DELETE_TRANSITIONS: Mapping[
     PartitionDeleteState | None, frozenset[PartitionDeleteState]
@@ -77,7 +77,7 @@ PARTITION_DELETE_TRANSITIONS: Mapping[
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentId:
-    """A segment upload attempt: every attempt has an id of its own."""
+    """The id of one segment upload attempt; every attempt has its own."""
 
     partition: TopicIdPartition
     id: Uuid
@@ -88,7 +88,7 @@ class RemoteLogSegmentId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
-    """One life of one node: its id, its data directory's id, and how often that was started."""
+    """One life of a node: its id, its data directory's id, and the number of starts of that."""
 
     node_id: int
     directory_id: Uuid
@@ -96,20 +96,20 @@ class Incarnation:
 
 
 NestedTags = tuple[tuple[int, tuple[tuple[int, bytes], ...]], ...]
-"""Tagged fields nobody here knows, inside nested structs: (which struct, its tagged fields)."""
+"""Unknown tagged fields inside nested structs: (which struct, its tagged fields)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadata:
-    """What the metadata log knows of one segment.
+    """A segment in the metadata log.
 
-    `end_offset` is inclusive. `leader_epochs` holds (epoch, first offset of it inside the segment),
+    `end_offset` is inclusive. `leader_epochs` holds (epoch, its first offset inside the segment),
     ascending and never empty; the first starts at `start_offset`, or above it where the checkpoint
     no longer knew the head. `size_bytes` is that of the `.log` file. `custom_metadata` is opaque
-    here (`rlm/format/custom_metadata.py` writes it). The rest is Strandline's own, None or -1 for
-    rows written by Kafka's manager: `token` (metadata offset of the claim under which the copy was
-    started), `writer` (who started it), `upload_deadline_ms` (after this time, since the epoch, no
-    byte of the upload may be sent), `finished_at` (metadata offset of COPY_SEGMENT_FINISHED).
+    here (`rlm/format/custom_metadata.py` writes it). The rest is Strandline's own, None or -1 in
+    rows of Kafka's manager: `token` (metadata offset of the claim under which the copy started),
+    `writer` (the node that started it), `upload_deadline_ms` (no byte of the upload may be sent
+    after this time since the epoch), `finished_at` (metadata offset of COPY_SEGMENT_FINISHED).
     """
 
     segment_id: RemoteLogSegmentId
@@ -136,9 +136,9 @@ class RemoteLogSegmentMetadataUpdate:
     """A state change of a known segment. `custom_metadata` None keeps the stored one.
 
     `expected_state` (compare and set) is needed for DELETE_SEGMENT_STARTED. `policy_offset`: the
-    `offset` of the topic's policy that the deletion was decided by, None where no policy decided.
-    `max_timestamp_ms` of COPY_SEGMENT_FINISHED: that of all batches, as the copy read them, in
-    place of what was said without reading; -1 keeps that.
+    `offset` of the topic's policy that decided the deletion, None if no policy did.
+    `max_timestamp_ms` of COPY_SEGMENT_FINISHED: the maximum of all batches that the copy read; -1
+    keeps the stored one.
     """
 
     segment_id: RemoteLogSegmentId
@@ -158,11 +158,11 @@ class RemoteLogSegmentMetadataUpdate:
 class RemotePartitionDeleteMetadata:
     """A step in the deletion of a whole partition.
 
-    `replaces_offset` names the record that the step follows (compare and set): for MARKED that of
-    the last undo, -1 where none was; for STARTED that of the mark. FINISHED needs none: nothing
-    leads back from STARTED. `grace_ms` of MARKED: so much time passes before STARTED is accepted;
-    -1 is the default, `partition_state.DELETE_GRACE_DEFAULT_MS`. `seen_ms` of STARTED: how much its
-    proposer measured, by its monotonic clock, since it applied the mark; -1: it does not say.
+    `replaces_offset` names the record that the step follows (compare and set): for MARKED the last
+    undo, -1 if there was none; for STARTED the mark. FINISHED needs none: nothing leads back from
+    STARTED. `grace_ms` of MARKED: the time before STARTED is accepted; -1 is
+    `partition_state.DELETE_GRACE_DEFAULT_MS`. `seen_ms` of STARTED: the time that its proposer
+    measured by its monotonic clock since it applied the mark; -1: not given.
     """
 
     partition: TopicIdPartition

@@ -1,15 +1,16 @@
-"""What a committed record does to the state. Pure, total, and the same on every node.
+"""Applies committed records to the state. Pure, total, and the same on every node.
 
 Every rule of acceptance is behind this one function; the files beside it hold them by kind of
-record. Nothing here reads a clock, a setting or anything else that could differ between nodes: a
-record's outcome follows from the rows and the record alone. No bytes make it raise.
+record. Nothing here reads a clock, a setting or anything else that could differ between nodes: the
+outcome follows from the rows and the record alone. No bytes make it raise.
 
 Invariant `fenced_has_no_effect`: a record that is not ACCEPTED moves record time and nothing else.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -17,7 +18,7 @@ from rlmm.apply.claims import apply_claim, apply_claim_reset, apply_mode_change
 from rlmm.apply.gaps import apply_gaps_allowed, apply_offsets_skipped
 from rlmm.apply.nodes import apply_node_contested, apply_node_registration
 from rlmm.apply.offsets import apply_log_start, apply_lost_range
-from rlmm.apply.outcome import Draft, Outcome, Verdict
+from rlmm.apply.outcome import Draft, Outcome, Verdict, invalid
 from rlmm.apply.partition_delete import apply_partition_delete, apply_partition_delete_undo
 from rlmm.apply.purge import apply_time_passed, purge, put_record_time, record_time_with
 from rlmm.apply.restart import apply_partition_adopted, apply_reconciled, apply_segment_missing
@@ -54,8 +55,8 @@ __all__ = ["Applied", "Outcome", "Verdict", "apply"]
 
 
 class Applied(NamedTuple):
-    """What became of a record, and the row writes that make it so, in key order. `partition` is the
-    one it was about, None for records about no partition and undecodable ones.
+    """A record's outcome, its row writes in key order, and its partition: None for records about no
+    partition and undecodable ones.
     """
 
     outcome: Outcome
@@ -64,7 +65,7 @@ class Applied(NamedTuple):
 
 
 def apply(rows: RowReader, record: CommittedRecord) -> Applied:
-    """Judge one committed record against the rows as all records before it left them."""
+    """Judge one committed record against the rows as all earlier records left them."""
     overlay = OverlayRows(rows)
     outcome, partition = apply_over(overlay, record)
     return Applied(outcome, overlay.writes(), partition)
@@ -73,7 +74,7 @@ def apply(rows: RowReader, record: CommittedRecord) -> Applied:
 def apply_over(
     overlay: OverlayRows, record: CommittedRecord
 ) -> tuple[Outcome, TopicIdPartition | None]:
-    """The same, with the writes carried out in `overlay`: (outcome, partition)."""
+    """`apply` with the writes carried out in `overlay`: (outcome, partition)."""
     offset, _, timestamp_ms, control_type, value = record
     draft = Draft(overlay, offset, record_time_with(overlay, timestamp_ms), timestamp_ms)
     overlay.begin()
@@ -81,10 +82,10 @@ def apply_over(
     try:
         decoded = decode(control_type, value, offset=offset)
     except CorruptData as error:
-        outcome = Outcome(Verdict.INVALID, str(error))
+        outcome = invalid(str(error))
     else:
         partition = partition_of(decoded)
-        outcome = _judge(draft, decoded)
+        outcome = _RULES[type(decoded)](draft, decoded)
     if outcome.verdict is Verdict.ACCEPTED:
         purge(draft)
     else:
@@ -94,7 +95,7 @@ def apply_over(
 
 
 def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
-    """The partition that a record is about, None for what is about no single one."""
+    """The partition that a record is about, None if it is not about a single one."""
     if isinstance(record, _OF_A_SEGMENT):
         return record.segment_id.partition
     if isinstance(record, _OF_NO_PARTITION):
@@ -114,43 +115,24 @@ _OF_NO_PARTITION = (
 )
 
 
-def _judge(draft: Draft, record: MetadataRecord) -> Outcome:
-    match record:
-        case RemoteLogSegmentMetadata():
-            return apply_add(draft, record)
-        case RemoteLogSegmentMetadataUpdate():
-            return apply_update(draft, record)
-        case RemotePartitionDeleteMetadata():
-            return apply_partition_delete(draft, record)
-        case PartitionClaim():
-            return apply_claim(draft, record)
-        case LogStart():
-            return apply_log_start(draft, record)
-        case LostRange():
-            return apply_lost_range(draft, record)
-        case PartitionModeChange():
-            return apply_mode_change(draft, record)
-        case TopicPolicyChange():
-            return apply_topic_policy(draft, record)
-        case ClaimReset():
-            return apply_claim_reset(draft, record)
-        case PartitionDeleteUndo():
-            return apply_partition_delete_undo(draft, record)
-        case FeatureLevel():
-            return apply_feature_level(draft, record)
-        case PartitionAdopted():
-            return apply_partition_adopted(draft, record)
-        case SegmentMissing():
-            return apply_segment_missing(draft, record)
-        case Reconciled():
-            return apply_reconciled(draft, record)
-        case GapsAllowed():
-            return apply_gaps_allowed(draft, record)
-        case OffsetsSkipped():
-            return apply_offsets_skipped(draft, record)
-        case NodeRegistration():
-            return apply_node_registration(draft, record)
-        case NodeContested():
-            return apply_node_contested(draft, record)
-        case TimePassed():
-            return apply_time_passed(draft, record)
+_RULES: Mapping[type, Callable[[Draft, Any], Outcome]] = {
+    RemoteLogSegmentMetadata: apply_add,
+    RemoteLogSegmentMetadataUpdate: apply_update,
+    RemotePartitionDeleteMetadata: apply_partition_delete,
+    PartitionClaim: apply_claim,
+    LogStart: apply_log_start,
+    LostRange: apply_lost_range,
+    PartitionModeChange: apply_mode_change,
+    TopicPolicyChange: apply_topic_policy,
+    ClaimReset: apply_claim_reset,
+    PartitionDeleteUndo: apply_partition_delete_undo,
+    FeatureLevel: apply_feature_level,
+    PartitionAdopted: apply_partition_adopted,
+    SegmentMissing: apply_segment_missing,
+    Reconciled: apply_reconciled,
+    GapsAllowed: apply_gaps_allowed,
+    OffsetsSkipped: apply_offsets_skipped,
+    NodeRegistration: apply_node_registration,
+    NodeContested: apply_node_contested,
+    TimePassed: apply_time_passed,
+}

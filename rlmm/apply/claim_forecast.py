@@ -1,6 +1,4 @@
-"""What a claim would do, told without making it: the very rules of `rlmm/apply/claims.py`, on a
-draft.
-"""
+"""Forecasts of claims: the rules of `rlmm/apply/claims.py`, on a draft that is thrown away."""
 
 from __future__ import annotations
 
@@ -23,10 +21,10 @@ _SOMEBODY = Incarnation(0, Uuid(bytes(16)), 0)
 
 @dataclass(frozen=True, slots=True)
 class AskedClaim:
-    """What the asker's claim would bring; as in `PartitionClaim`.
+    """The claim to forecast; fields as in `PartitionClaim`.
 
-    `incarnation` None: whoever may make one at that epoch. `after_reset`: as if an admin had just
-    reset the claim (`ClaimReset`).
+    `incarnation` None: any node that may claim at that epoch. `after_reset`: as if an admin had
+    just reset the claim (`ClaimReset`).
     """
 
     partition: TopicIdPartition
@@ -39,9 +37,8 @@ class AskedClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimForecast:
-    """`state` is the partition as an accepted claim would leave it, None where it is refused.
-
-    Its `claim` means nothing. `cut_at` as in `MergedLineage`.
+    """`state` is the partition as an accepted claim would leave it, None if it is refused; its
+    `claim` means nothing. `cut_at` as in `MergedLineage`.
     """
 
     outcome: Outcome
@@ -50,10 +47,9 @@ class ClaimForecast:
 
 
 def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
-    """Judge a claim. Writes nothing.
+    """Judge a claim without writing anything.
 
-    A partition that nobody may claim now (READ_ONLY, PAUSED) is looked at as if it were SIDECAR
-    from now on.
+    A partition that nobody may claim now (READ_ONLY, PAUSED) is judged as if it became SIDECAR now.
     """
     partition = asked.partition
     draft = Draft(OverlayRows(rows), OFFSET_MAX, 0)

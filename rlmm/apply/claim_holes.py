@@ -1,9 +1,10 @@
-"""What a claim does to lost ranges: a changed lineage may count as copied what nothing serves.
+"""The effect of a claim on lost ranges: a changed lineage may count as copied what no segment
+serves.
 
 Invariant `no_hole`: between log start and highest copied every offset of the lineage is served, or
 recorded as lost. Copies alone keep it, since none may leave a gap. A claim could break it: an epoch
-comes back whose copies went while it was diverged, a longer head becomes known, or the broker
-deleted by rules of its own while the partition was delegated.
+comes back whose copies were deleted while it was diverged, a longer head becomes known, or the
+broker deleted by its own rules while the partition was delegated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.offsets import forget_lost_below, shrink_lost_ranges
 from rlmm.apply.outcome import Draft
 from rlmm.lineage import MergedLineage
-from rlmm.rows import keys, values
+from rlmm.rows import keys
 from rlmm.rows.coverage import Range, uncovered_ranges, without
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import highest_copied, read_lost_ranges
@@ -22,21 +23,20 @@ LINEAGE_CHANGED = "not in the tier since the lineage changed"
 
 
 def forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -> None:
-    """Lost ranges of the tail that was cut off say nothing about the new tail."""
+    """Remove lost ranges of the tail that was cut off: they say nothing about the new tail."""
     for lost in list(read_lost_ranges(draft.rows, partition, cut_at)):
-        key = keys.lost_range_key(partition, lost.start)
         if lost.start < cut_at:
-            draft.rows.put(key, values.encode_lost_range(cut_at - 1, lost.why))
+            draft.put_lost_range(partition, lost.start, cut_at - 1, lost.why)
         else:
-            draft.rows.delete(key)
+            draft.rows.delete(keys.lost_range_key(partition, lost.start))
 
 
 def record_holes(
     draft: Draft, partition: TopicIdPartition, log_start: int, before: Epochs, merged: MergedLineage
 ) -> None:
-    """Record as lost what the changed lineage counts as copied and no segment serves.
+    """Record as lost the offsets that the changed lineage counts as copied and no segment serves.
 
-    A node that still has those offsets copies them, which takes them off the lost ranges.
+    A node that still has them copies them, which takes them off the lost ranges.
     """
     lineage = merged.epochs
     highest = highest_copied(draft.rows, partition, lineage)
@@ -57,15 +57,13 @@ def record_holes(
 
 def _record(draft: Draft, partition: TopicIdPartition, lineage: Epochs, range_: Range) -> None:
     for start, end in _not_recorded(draft, partition, lineage, range_):
-        draft.rows.put(
-            keys.lost_range_key(partition, start), values.encode_lost_range(end, LINEAGE_CHANGED)
-        )
+        draft.put_lost_range(partition, start, end, LINEAGE_CHANGED)
 
 
 def _not_recorded(
     draft: Draft, partition: TopicIdPartition, lineage: Epochs, range_: Range
 ) -> list[Range]:
-    """The holes of a range that are no lost ranges yet. What is served is lost no more."""
+    """The holes of a range that are not lost ranges yet. Served offsets leave the lost ranges."""
     if range_[0] > range_[1]:
         return []
     holes = uncovered_ranges(draft.rows, partition, lineage, *range_)
@@ -77,11 +75,11 @@ def _not_recorded(
 def settle_after_mode_change(
     draft: Draft, partition: TopicIdPartition, row: PartitionRow, merged: MergedLineage
 ) -> PartitionRow:
-    """The first sidecar claim since the mode was set looks at everything that counts as copied.
+    """Check everything that counts as copied, at the first sidecar claim since the mode was set.
 
-    The broker may have deleted in delegated mode: what went at the low end was its retention, and
-    log start follows, up to where this claim changes the lineage; what went above is lost. The row
-    with the log start is the answer.
+    The broker may have deleted in delegated mode. A hole at the low end was its retention, and log
+    start follows, up to where this claim changes the lineage; holes above are lost. Returns the row
+    with the log start.
     """
     lineage = merged.epochs
     highest = highest_copied(draft.rows, partition, lineage)

@@ -1,7 +1,7 @@
-"""Claims, and what an admin does to them: mode changes and resets.
+"""Claims, and an admin's changes to them: mode changes and resets.
 
 A claim makes a node the one writer of a partition; the metadata offset of the claim record is the
-token of that leadership. It also brings the broker's leader epoch checkpoint into the lineage.
+token of that leadership. It also merges the broker's leader epoch checkpoint into the lineage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from rlmm.apply.outcome import (
     Draft,
     Outcome,
     Verdict,
+    conflict,
+    fenced,
     find_live,
+    invalid,
     is_gone,
     wrong_name,
 )
@@ -51,7 +54,7 @@ def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
 
 
 def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLineage | None]:
-    """The same, with what becomes of the lineage; None where it is not touched."""
+    """`apply_claim` with the merged lineage; None if the lineage is not touched."""
     partition = claim.partition
     problem = (
         check_partition(partition)
@@ -71,10 +74,9 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
     else:
         row = PartitionRow(partition.topic, claim.mode, mode_offset=draft.offset)
     if row.mode is not claim.mode:
-        return Outcome(
-            Verdict.INVALID,
+        return invalid(
             f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
-            "an admin changes the mode first",
+            "an admin changes the mode first"
         ), None
     before = _with_proven_head(draft, claim, row.log_start_offset)
     try:
@@ -85,7 +87,7 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
             higher_epoch=_is_higher(row, claim),
         )
     except InvalidRequest as error:
-        return _fenced(draft, row, claim) or Outcome(Verdict.INVALID, str(error)), None
+        return _fenced(draft, row, claim) or invalid(str(error)), None
     if _is_repeated(row, claim) and merged == MergedLineage(before, None):
         return NO_EFFECT, None
     problem = _fenced(draft, row, claim) or _suspect(draft, row, before, merged, partition)
@@ -101,37 +103,35 @@ def check_partition(partition: TopicIdPartition) -> Outcome | None:
     try:
         check_topic_name(partition.topic)
     except InvalidRequest as error:
-        return Outcome(Verdict.INVALID, str(error))
+        return invalid(str(error))
     if partition.partition < 0:
-        return Outcome(Verdict.INVALID, f"{partition.partition} is no partition number")
+        return invalid(f"{partition.partition} is not a partition number")
     if not any(partition.topic_id):
-        return Outcome(Verdict.INVALID, "a topic without a topic id cannot be tiered")
+        return invalid("a topic without a topic id cannot be tiered")
     return None
 
 
 def _check_claim(claim: PartitionClaim) -> Outcome | None:
     if claim.mode not in CLAIMABLE_MODES:
-        return Outcome(Verdict.INVALID, f"nobody leads a partition in mode {claim.mode.name}")
+        return invalid(f"nobody leads a partition in mode {claim.mode.name}")
     if claim.incarnation.node_id < 0 or claim.incarnation.boot_counter < 0:
-        return Outcome(Verdict.INVALID, f"{claim.incarnation} is no incarnation of a node")
+        return invalid(f"{claim.incarnation} is not an incarnation of a node")
     if claim.claim_number < 0 or claim.leader_epoch < 0 or claim.local_log_start_offset < -1:
-        return Outcome(Verdict.INVALID, "claim number, epoch and local log start are not negative")
+        return invalid("claim number, epoch and local log start are not negative")
     if any(entry.start_offset > OFFSET_MAX for entry in claim.leader_epochs):
-        return Outcome(Verdict.INVALID, f"an epoch starts above offset {OFFSET_MAX}")
+        return invalid(f"an epoch starts above offset {OFFSET_MAX}")
     if any(entry.epoch > EPOCH_MAX for entry in claim.leader_epochs):
-        return Outcome(Verdict.INVALID, f"no leader epoch is above {EPOCH_MAX}")
+        return invalid(f"no leader epoch is above {EPOCH_MAX}")
     if len(claim.leader_epochs) > LINEAGE_EPOCHS_MAX:
-        return Outcome(
-            Verdict.INVALID, f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries"
-        )
+        return invalid(f"the checkpoint has more than {LINEAGE_EPOCHS_MAX} entries")
     return None
 
 
 def _with_proven_head(draft: Draft, claim: PartitionClaim, log_start: int) -> Epochs:
-    """The recorded lineage; its first epoch begins where it serves, if only that still tells.
+    """The recorded lineage; its first epoch begins where it serves, if only coverage still tells.
 
-    Look-ups leave the first epoch open downwards. A checkpoint that begins where it does, and does
-    not know it, would put it out of the lineage, and what is served below with it.
+    Look-ups leave the first epoch open downwards. A checkpoint that begins where it does and does
+    not know it would put it out of the lineage, with everything served below.
     """
     lineage = read_lineage(draft.rows, claim.partition)
     if not lineage or not 0 <= log_start < lineage[0].start_offset:
@@ -166,10 +166,9 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
     if last is None or claim.leader_epoch > last.leader_epoch:
         return None
     if claim.leader_epoch < last.leader_epoch:
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"epoch {claim.leader_epoch} of {claim.partition} is over: node "
-            f"{last.incarnation.node_id} claimed it at epoch {last.leader_epoch}",
+            f"{last.incarnation.node_id} claimed it at epoch {last.leader_epoch}"
         )
     if row.cut_allowed or _is_from_before_restart(draft, last):
         return None
@@ -177,23 +176,21 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
     if mine.node_id == theirs.node_id and _took_over(draft, claim, last):
         return None
     if (mine.node_id, mine.directory_id) != (theirs.node_id, theirs.directory_id):
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"epoch {claim.leader_epoch} of {claim.partition} is claimed by node {theirs.node_id} "
-            f"with directory {theirs.directory_id}: one epoch has one leader",
+            f"with directory {theirs.directory_id}: one epoch has one leader"
         )
     if (mine.boot_counter, claim.claim_number) <= (theirs.boot_counter, last.claim_number):
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"claim {claim.claim_number} of boot {mine.boot_counter} is older than claim "
-            f"{last.claim_number} of boot {theirs.boot_counter}",
+            f"{last.claim_number} of boot {theirs.boot_counter}"
         )
     return None
 
 
 def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
-    """The claimant's directory registered with the node id that another one had at the last claim:
-    the broker beside it may lead at that epoch still.
+    """True if the claimant's directory registered with the node id that another one had at the last
+    claim: the broker beside it may still lead at that epoch.
     """
     node = find_node(draft.rows, claim.incarnation.node_id)
     return (
@@ -210,22 +207,22 @@ def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
     if node is None:
         return None
     if node.contested:
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"two living processes have node id {mine.node_id}: stop one of them, give it another "
-            "id if it is to go on, and start the other anew",
+            "id if it is to go on, and start the other anew"
         )
     if node.directory_id != mine.directory_id:
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"node {mine.node_id} registered with directory {node.directory_id} at metadata offset "
-            f"{node.offset}: this process, with {mine.directory_id}, has lost its node id",
+            f"{node.offset}: this process, with {mine.directory_id}, has lost its node id"
         )
     return None
 
 
 def _is_from_before_restart(draft: Draft, claim: Claim) -> bool:
-    """Its node is formatted anew, while the broker beside it may lead at the same epoch still."""
+    """True for a claim whose node was formatted anew since, while the broker beside it may still
+    lead at the same epoch.
+    """
     restart = read_restart(draft.rows)
     return restart is not None and claim.token < restart.offset
 
@@ -298,9 +295,9 @@ def _accept(
 def _log_start(
     draft: Draft, claim: PartitionClaim, row: PartitionRow, before: Epochs, merged: MergedLineage
 ) -> int:
-    """Of a partition of which nothing was ever copied, where a leader's own log began and what that
-    leader had lost is that leader's word. A later one whose log begins lower has what was passed
-    over, and says it anew.
+    """The log start after a claim. If nothing was ever copied, log start and lost ranges are one
+    leader's word about its own log: a later one whose log begins lower has those offsets, and says
+    it anew.
     """
     own = claim.local_log_start_offset
     if row.mode is not Mode.SIDECAR or not 0 <= own < row.log_start_offset:
@@ -314,7 +311,7 @@ def _log_start(
 
 
 def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
-    """An admin's; voids the claim, so that whoever wrote in the old mode is fenced."""
+    """An admin's change; it voids the claim, so that the writer in the old mode is fenced."""
     partition = change.partition
     problem = check_partition(partition) or is_gone(draft, partition)
     if problem is not None:
@@ -322,7 +319,7 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
     row = read_partition_row(draft.rows, partition)
     if row is None:
         if change.replaces_offset != -1:
-            return Outcome(Verdict.CONFLICT, f"{partition} has no mode yet: name offset -1")
+            return conflict(f"{partition} has no mode yet: name offset -1")
         draft.create_partition(
             partition, PartitionRow(partition.topic, change.mode, mode_offset=draft.offset)
         )
@@ -333,10 +330,9 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
     if row.mode is change.mode:
         return NO_EFFECT
     if row.mode_offset != change.replaces_offset:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"the mode of {partition} was set to {row.mode.name} at metadata offset "
-            f"{row.mode_offset}, not at {change.replaces_offset}: read it again, then decide",
+            f"{row.mode_offset}, not at {change.replaces_offset}: read it again, then decide"
         )
     draft.put_partition(
         partition,
@@ -354,10 +350,9 @@ def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
         return row
     if row.claim is None or row.claim.token != reset.replaces_offset:
         token = None if row.claim is None else row.claim.token
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"the last claim of {reset.partition} has token {token}, not {reset.replaces_offset}: "
-            "look at it again, then decide",
+            "look at it again, then decide"
         )
     if row.cut_allowed:
         return NO_EFFECT

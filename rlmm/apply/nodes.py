@@ -1,6 +1,6 @@
-"""Which process has a node id. A directory that registers takes it over, with all claims of it: the
-tokens of the directory that had it before are void at once. If that one's process lives after all,
-it contests, and then neither writes anything until one of them is started anew.
+"""Ownership of node ids. A directory that registers takes its node id over: claims of the directory
+that had it before are void at once. If the process of that one still lives, it contests, and then
+neither writes until one of them is started anew.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, Verdict
+from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, conflict, fenced, invalid
 from rlmm.records.control_records import NodeContested, NodeRegistration
 from rlmm.rows import keys
 from rlmm.rows.nodes import RegisteredNode, encode_node, find_node
 
 PAST_DIRECTORIES_MAX = 8
-"""An older one is forgotten, and is a new one if it comes back: it takes the node id over, without
-any of its claims, and the process that has the id, if it lives, contests that.
+"""An older directory is forgotten and counts as new if it comes back: it takes the node id over,
+without any of its claims, and a living holder contests.
 """
 
 
 def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
-    """Accepted from each later life of a directory, and from a directory that is new."""
+    """Accepted from each later life of a directory, and from a new directory."""
     mine = record.incarnation
     if mine.node_id < 0 or mine.boot_counter < 0 or not any(mine.directory_id):
-        return Outcome(Verdict.INVALID, f"{mine} is no incarnation of a node")
+        return invalid(f"{mine} is not an incarnation of a node")
     known = find_node(draft.rows, mine.node_id)
     if known is None:
         _put(draft, record, ())
@@ -54,11 +54,10 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
 
 def _older_life(known: int, record: NodeRegistration) -> Outcome:
     mine = record.incarnation
-    return Outcome(
-        Verdict.FENCED,
+    return fenced(
         f"node {mine.node_id} with directory {mine.directory_id} registered with boot counter "
         f"{known} before, and this is {mine.boot_counter}: an older life of it, or a copy of its "
-        "directory; stop this process",
+        "directory; stop this process"
     )
 
 
@@ -72,20 +71,18 @@ def _put(draft: Draft, record: NodeRegistration, past: tuple[tuple[Uuid, int], .
 
 
 def apply_node_contested(draft: Draft, record: NodeContested) -> Outcome:
-    """By a process that registered before, and has seen another take its node id."""
+    """Accepted from a process that registered before, and saw another take its node id."""
     mine = record.incarnation
     known = find_node(draft.rows, mine.node_id) if mine.node_id >= 0 else None
     if known is None or known.boot_offset != record.registered_offset:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"node {mine.node_id} did not register at metadata offset {record.registered_offset} "
-            "for the last time: look again",
+            "for the last time: look again"
         )
     if dict(known.past).get(mine.directory_id) != mine.boot_counter:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"node {mine.node_id} with directory {mine.directory_id} and boot counter "
-            f"{mine.boot_counter} was not replaced: there is nothing to contest",
+            f"{mine.boot_counter} was not replaced: there is nothing to contest"
         )
     if known.contested:
         return NO_EFFECT

@@ -1,4 +1,4 @@
-"""Log start and lost ranges: what a leader says about the lower end and the holes of a log."""
+"""Log start and lost ranges: a leader's word about the lower end and the holes of a log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from rlmm.apply.outcome import (
     Draft,
     Outcome,
     Verdict,
+    conflict,
     decided_otherwise,
     deleting_paused,
     find_live,
+    invalid,
     without_token,
 )
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import LogStart, LostRange, OffsetsSkipped
-from rlmm.rows import keys, values
+from rlmm.rows import keys
 from rlmm.rows.coverage import Range
 from rlmm.rows.reads import next_offset, read_lineage, read_lost_ranges
 from rlmm.segment import OFFSET_MAX
@@ -30,17 +32,14 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
     if isinstance(row, Outcome):
         return row
     if not 0 <= record.offset <= OFFSET_MAX:
-        return Outcome(Verdict.INVALID, f"{record.offset} is no offset")
+        return invalid(f"{record.offset} is not an offset")
     problem = without_token(row, record.token, "a log start")
     if problem is not None:
         return problem
     if record.offset == row.log_start_offset:
         return NO_EFFECT
     if record.offset < row.log_start_offset:
-        return Outcome(
-            Verdict.CONFLICT,
-            f"log start of {partition} is {row.log_start_offset} and never goes back",
-        )
+        return conflict(f"log start of {partition} is {row.log_start_offset} and never goes back")
     lineage = read_lineage(draft.rows, partition)
     if not _is_in_epoch(lineage, record.offset, record.offset_epoch):
         return Outcome(
@@ -66,21 +65,20 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
 
 
 def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) -> None:
-    """What was lost below a log start is nothing that anybody misses, and must not count as lost
-    where an earlier lineage comes back and serves it.
+    """Remove lost ranges below a log start: nobody misses them, and they must not count as lost if
+    an earlier lineage comes back and serves them.
     """
     for lost in list(read_lost_ranges(draft.rows, partition, end=offset)):
         if lost.start < offset:
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
             if lost.end >= offset:
-                draft.rows.put(
-                    keys.lost_range_key(partition, offset),
-                    values.encode_lost_range(lost.end, lost.why),
-                )
+                draft.put_lost_range(partition, offset, lost.end, lost.why)
 
 
 def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
-    """Below the lineage's first entry its epoch counts: knowledge may begin a little too high."""
+    """True if the offset is in the epoch. Below the lineage's first entry its epoch counts:
+    knowledge may begin a little too high.
+    """
     found = epoch_for_offset(lineage, offset)
     if found is None:
         return bool(lineage) and lineage[0].epoch == epoch
@@ -88,36 +86,42 @@ def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
 
 
 def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
-    """Only from the next offset on: a range in the middle would hide what is copied."""
-    partition = record.partition
-    row = find_live(draft, partition)
-    if isinstance(row, Outcome):
-        return row
-    if not 0 <= record.start <= record.end <= OFFSET_MAX:
-        return Outcome(Verdict.INVALID, f"{record.start}-{record.end} is no range of offsets")
-    if is_recorded(draft, record, row.log_start_offset):
-        return NO_EFFECT
-    problem = without_token(row, record.token, "a lost range")
-    if problem is not None:
-        return problem
-    if row.mode is not Mode.SIDECAR:
-        return Outcome(
-            Verdict.CONFLICT, f"{partition} is {row.mode.name}: the broker decides there"
-        )
-    lineage = read_lineage(draft.rows, partition)
-    following = next_offset(draft.rows, partition, lineage, row.log_start_offset)
+    """Accepted at the next offset only: a range in the middle would hide what is copied."""
+    following = next_offset_for(draft, record, "a lost range", end_max=OFFSET_MAX)
+    if isinstance(following, Outcome):
+        return following
     if record.start != following:
-        return Outcome(
-            Verdict.CONFLICT,
-            f"a lost range of {partition} starts at the next offset, {following}, not at "
-            f"{record.start}: read the state again, then decide",
+        return conflict(
+            f"a lost range of {record.partition} starts at the next offset, {following}, not at "
+            f"{record.start}: read the state again, then decide"
         )
     put_joined(draft, record)
     return ACCEPTED
 
 
-def is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: int) -> bool:
-    """As far as log start has not passed it."""
+def next_offset_for(
+    draft: Draft, record: LostRange | OffsetsSkipped, what: str, *, end_max: int
+) -> int | Outcome:
+    """The partition's next offset if the record may give up offsets; else the record's outcome."""
+    partition = record.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    if not 0 <= record.start <= record.end <= end_max:
+        return invalid(f"{record.start}-{record.end} is not a range of offsets")
+    if _is_recorded(draft, record, row.log_start_offset):
+        return NO_EFFECT
+    problem = without_token(row, record.token, what)
+    if problem is not None:
+        return problem
+    if row.mode is not Mode.SIDECAR:
+        return conflict(f"{partition} is {row.mode.name}: the broker decides there")
+    lineage = read_lineage(draft.rows, partition)
+    return next_offset(draft.rows, partition, lineage, row.log_start_offset)
+
+
+def _is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: int) -> bool:
+    """True if a lost range with this reason covers the record above log start."""
     start = max(record.start, log_start)
     return any(
         lost.start <= start and record.end <= lost.end and lost.why == record.why
@@ -126,8 +130,8 @@ def is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: int
 
 
 def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
-    """As one with the range that ends right below, if that has the same reason. What an admin gave
-    up above the next offset is taken in.
+    """Write the range, joined with the one right below if that has the same reason. Ranges that an
+    admin gave up above the next offset are taken in.
     """
     shrink_lost_ranges(draft, record.partition, [(record.start, record.end)])
     start = record.start
@@ -135,24 +139,15 @@ def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
         for below in read_lost_ranges(draft.rows, record.partition, start - 1, start - 1):
             if below.end + 1 == record.start and below.why == record.why:
                 start = below.start
-    draft.rows.put(
-        keys.lost_range_key(record.partition, start),
-        values.encode_lost_range(record.end, record.why),
-    )
+    draft.put_lost_range(record.partition, start, record.end, record.why)
 
 
 def shrink_lost_ranges(draft: Draft, partition: TopicIdPartition, served: list[Range]) -> None:
-    """The tier serves these offsets after all."""
+    """Take offsets that the tier serves after all off the lost ranges."""
     for start, end in served:
         for lost in list(read_lost_ranges(draft.rows, partition, start, end)):
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
             if lost.start < start:
-                draft.rows.put(
-                    keys.lost_range_key(partition, lost.start),
-                    values.encode_lost_range(start - 1, lost.why),
-                )
+                draft.put_lost_range(partition, lost.start, start - 1, lost.why)
             if end < lost.end:
-                draft.rows.put(
-                    keys.lost_range_key(partition, end + 1),
-                    values.encode_lost_range(lost.end, lost.why),
-                )
+                draft.put_lost_range(partition, end + 1, lost.end, lost.why)

@@ -1,10 +1,11 @@
-"""What became of a committed record, and the rows while one is being judged."""
+"""Outcomes of committed records, and the rows while a record is being judged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest
 from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Totals
@@ -44,18 +45,47 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The verdict with an instruction for whoever proposed the record."""
+    """The verdict, and an instruction for the record's proposer."""
 
     verdict: Verdict
     message: str = ""
+
+
+def conflict(message: str) -> Outcome:
+    return Outcome(Verdict.CONFLICT, message)
+
+
+def fenced(message: str) -> Outcome:
+    return Outcome(Verdict.FENCED, message)
+
+
+def gone(message: str) -> Outcome:
+    return Outcome(Verdict.GONE, message)
+
+
+def invalid(message: str) -> Outcome:
+    return Outcome(Verdict.INVALID, message)
 
 
 ACCEPTED = Outcome(Verdict.ACCEPTED)
 NO_EFFECT = Outcome(Verdict.NO_EFFECT, "it was so already")
 
 
+def raise_unless_done(outcome: Outcome, offset: int) -> None:
+    """Raise the outcome as an error for its proposer; ACCEPTED and NO_EFFECT are success."""
+    verdict = outcome.verdict
+    if verdict in (Verdict.ACCEPTED, Verdict.NO_EFFECT):
+        return
+    message = f"{outcome.message} (metadata offset {offset})"
+    if verdict is Verdict.FENCED:
+        raise Fenced(message)
+    if verdict is Verdict.INVALID:
+        raise InvalidRequest(message)
+    raise Conflict(message, reason=verdict.name)
+
+
 class Draft:
-    """The rows with what the record under judgement writes; taken back unless it is accepted.
+    """The rows with the writes of the record under judgement; taken back unless it is accepted.
 
     `offset` is the record's metadata offset, `record_time_ms` the record time including it, and
     `timestamp_ms` its own batch's.
@@ -103,7 +133,7 @@ class Draft:
         self.rows.put_decoded(keys.TOTALS_KEY, after, values.encode_totals)
 
     def create_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
-        """The log meets a partition for the first time."""
+        """Write the row of a partition that the log meets for the first time."""
         self.put_partition(partition, row)
         self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
         self._add_to_totals(0, 0, 0, 0, 1)
@@ -113,77 +143,76 @@ class Draft:
             bound = replace(policy, topic_id=partition.topic_id)
             self.rows.put(keys.topic_policy_key(partition.topic), values.encode_policy(bound))
 
+    def put_lost_range(self, partition: TopicIdPartition, start: int, end: int, why: str) -> None:
+        self.rows.put(keys.lost_range_key(partition, start), values.encode_lost_range(end, why))
+
     def remove_partition(self, partition: TopicIdPartition) -> None:
-        """The last of it goes; other rows about it are the caller's."""
+        """Remove the partition's own row; other rows about it are the caller's."""
         self.rows.delete(keys.partition_key(partition))
         self._add_to_totals(0, 0, 0, 0, -1)
 
 
 def deletes_held_back(draft: Draft) -> Outcome | None:
-    """CONFLICT from a restart from a snapshot until its reconciliation: what the state does not
-    know yet may be the only copy.
+    """CONFLICT from a restart from a snapshot until its reconciliation: objects that the state does
+    not know yet may be the only copy.
     """
     restart = read_restart(draft.rows)
     if restart is None or restart.is_reconciled:
         return None
-    return Outcome(
-        Verdict.CONFLICT,
+    return conflict(
         "nothing is deleted until the state is reconciled with the store: the metadata was "
-        "restarted from a snapshot; run `strandline reconcile`",
+        "restarted from a snapshot; run `strandline reconcile`"
     )
 
 
 def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
-    """CONFLICT while an admin has paused deleting of the topic: from the acknowledged record on
-    nothing of it is marked, whatever was under way on any node.
+    """CONFLICT while the topic's policy pauses deleting: from that record on nothing is marked,
+    whatever was under way on any node.
     """
     policy = read_policy(draft.rows, partition.topic)
     if not policy.delete_paused:
         return None
-    return Outcome(
-        Verdict.CONFLICT,
+    return conflict(
         f"deleting of {partition.topic} is paused by its policy, set at metadata offset "
-        f"{policy.offset}: resume it first",
+        f"{policy.offset}: resume it first"
     )
 
 
 def decided_otherwise(
     draft: Draft, partition: TopicIdPartition, policy_offset: int | None
 ) -> Outcome | None:
-    """CONFLICT unless the policy that a deletion was decided by, None for none, still stands."""
+    """CONFLICT unless the policy that decided a deletion stands; None: no policy did."""
     if policy_offset is None:
         return None
     standing = read_policy(draft.rows, partition.topic).offset
     if standing == policy_offset:
         return None
-    return Outcome(
-        Verdict.CONFLICT,
+    return conflict(
         f"it was decided by the policy of {partition.topic} that was set at metadata offset "
-        f"{policy_offset} (-1: the defaults), and the one of {standing} stands: decide anew",
+        f"{policy_offset} (-1: the defaults), and the one of {standing} stands: decide anew"
     )
 
 
 def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The partition's row, if records of a leader may still change it; else why not."""
+    """The partition's row if a leader's records may still change it; else the reason."""
     row = find(draft, partition)
     if isinstance(row, Outcome) or row.delete_state is None:
         return row
     if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
-        return Outcome(
-            Verdict.CONFLICT,
-            f"{partition} is marked for deletion: undo that first, or stop writing to it",
+        return conflict(
+            f"{partition} is marked for deletion: undo that first, or stop writing to it"
         )
-    return Outcome(Verdict.GONE, f"{partition} is being deleted: stop writing to it")
+    return gone(f"{partition} is being deleted: stop writing to it")
 
 
 def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The partition's row, whatever its delete state; else why there is none. A claim stands in it
-    only if its process still has the node id.
+    """The partition's row, whatever its delete state; else the reason why there is none. A claim
+    stands in it only while its process has the node id.
     """
     row = read_partition_row(draft.rows, partition)
     if row is None:
-        return is_gone(draft, partition) or Outcome(
-            Verdict.FENCED, f"{partition} is not known: claim it before anything else"
+        return is_gone(draft, partition) or fenced(
+            f"{partition} is not known: claim it before anything else"
         )
     if not row.claim_voided and is_voided(draft.rows, row.claim):
         row = row._replace(claim_voided=True)
@@ -193,15 +222,14 @@ def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
 def is_gone(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
     if draft.rows.get(keys.partition_tombstone_key(partition)) is None:
         return None
-    return Outcome(Verdict.GONE, f"{partition} was deleted")
+    return gone(f"{partition} was deleted")
 
 
 def wrong_name(row: PartitionRow, partition: TopicIdPartition) -> Outcome | None:
     if row.topic == partition.topic:
         return None
-    return Outcome(
-        Verdict.INVALID,
-        f"topic id {partition.topic_id} belongs to topic {row.topic}, not to {partition.topic}",
+    return invalid(
+        f"topic id {partition.topic_id} belongs to topic {row.topic}, not to {partition.topic}"
     )
 
 
@@ -209,11 +237,10 @@ def without_token(row: PartitionRow, token: int, what: str) -> Outcome | None:
     """FENCED unless `token` is that of the standing claim."""
     claim = row.standing_claim
     if claim is None:
-        return Outcome(Verdict.FENCED, f"{what} needs a claim, and none stands: claim first")
+        return fenced(f"{what} needs a claim, and none stands: claim first")
     if claim.token != token:
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"{what} carries token {token}, and the standing claim is {claim.token} of node "
-            f"{claim.incarnation.node_id} at epoch {claim.leader_epoch}: stop this leadership",
+            f"{claim.incarnation.node_id} at epoch {claim.leader_epoch}: stop this leadership"
         )
     return None

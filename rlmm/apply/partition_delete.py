@@ -1,10 +1,10 @@
 """Deleting a partition: MARKED, which can be undone, STARTED, which cannot, FINISHED.
 
-A step names the record it follows, so that a late one (proposed, no outcome heard, undone meanwhile
-and perhaps marked anew) changes nothing. The grace is the mark's own and counts in time that was
-measured by monotonic clocks: by the proposer of STARTED since it applied the mark, or, where
-processes were shorter, by all nodes together (`rlmm/apply/purge.py`). No wall clock, no refused
-record and no quiet can shorten it, and a clock that is ahead does not lengthen it.
+A step names the record it follows, so that a late one (no outcome heard, undone meanwhile and
+perhaps marked anew) changes nothing. The grace is the mark's own and counts in time measured by
+monotonic clocks: by the proposer of STARTED since it applied the mark, or, if processes lived
+shorter, by all nodes together (`rlmm/apply/purge.py`). No wall clock, refused record or quiet log
+can shorten it, and a clock that is ahead does not lengthen it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from rlmm.apply.outcome import (
     NO_EFFECT,
     Draft,
     Outcome,
-    Verdict,
+    conflict,
     deletes_held_back,
     deleting_paused,
     find,
+    gone,
     is_gone,
     wrong_name,
 )
@@ -54,9 +55,7 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
         return _again(partition, row, step)
     if step.state not in PARTITION_DELETE_TRANSITIONS[row.delete_state]:
         now = "not marked" if row.delete_state is None else row.delete_state.name
-        return Outcome(
-            Verdict.CONFLICT, f"{partition} is {now}, which {step.state.name} does not follow"
-        )
+        return conflict(f"{partition} is {now}, which {step.state.name} does not follow")
     if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
         return deletes_held_back(draft) or _finish(draft, partition, row)
     if step.replaces_offset != row.delete_offset:
@@ -91,9 +90,8 @@ def _again(
         return NO_EFFECT
     if row.delete_grace_ms == _grace_ms(step):
         return NO_EFFECT
-    return Outcome(
-        Verdict.CONFLICT,
-        f"{partition} is marked already, with a grace of {row.delete_grace_ms} ms: undo that first",
+    return conflict(
+        f"{partition} is marked already, with a grace of {row.delete_grace_ms} ms: undo that first"
     )
 
 
@@ -101,10 +99,9 @@ def _follows_something_else(
     partition: TopicIdPartition, row: PartitionRow, step: RemotePartitionDeleteMetadata
 ) -> Outcome:
     what = "was marked" if row.delete_state is not None else "had its last mark undone"
-    return Outcome(
-        Verdict.CONFLICT,
+    return conflict(
         f"{partition} {what} at metadata offset {row.delete_offset} (-1: never), and "
-        f"{step.state.name} names {step.replaces_offset}: read the state again, then decide",
+        f"{step.state.name} names {step.replaces_offset}: read the state again, then decide"
     )
 
 
@@ -115,16 +112,15 @@ def _in_grace(
     left_ms = delete_due_ms(0, row.delete_grace_ms) - max(seen_ms, measured_ms, 0)
     if left_ms <= 0:
         return None
-    return Outcome(
-        Verdict.CONFLICT,
-        f"the grace of {partition} lasts {left_ms} ms more, as measured: wait, or undo the mark",
+    return conflict(
+        f"the grace of {partition} lasts {left_ms} ms more, as measured: wait, or undo the mark"
     )
 
 
 def _without_row(draft: Draft, step: RemotePartitionDeleteMetadata) -> Outcome:
     gone = is_gone(draft, step.partition)
     if gone is None:
-        return Outcome(Verdict.CONFLICT, f"{step.partition} is not known: nothing to delete")
+        return conflict(f"{step.partition} is not known: nothing to delete")
     if step.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
         return NO_EFFECT
     return gone
@@ -133,9 +129,7 @@ def _without_row(draft: Draft, step: RemotePartitionDeleteMetadata) -> Outcome:
 def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Outcome:
     left = row.copy_started + row.copy_finished + row.delete_started
     if left:
-        return Outcome(
-            Verdict.CONFLICT, f"{partition} still has {left} segments: finish deleting them first"
-        )
+        return conflict(f"{partition} still has {left} segments: finish deleting them first")
     draft.remove_partition(partition)
     draft.rows.delete(keys.lineage_key(partition))
     draft.rows.delete(keys.topic_name_key(partition))
@@ -148,21 +142,18 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
 
 
 def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outcome:
-    """Back to where the partition was before it was marked; its claim stands as it did."""
+    """Restores the state from before the mark; the claim stands as it did."""
     row = find(draft, undo.partition)
     if isinstance(row, Outcome):
         return row
     if row.delete_state is None:
         return NO_EFFECT
     if row.delete_state is not PartitionDeleteState.DELETE_PARTITION_MARKED:
-        return Outcome(
-            Verdict.GONE, f"{undo.partition} is {row.delete_state.name}: too late to take it back"
-        )
+        return gone(f"{undo.partition} is {row.delete_state.name}: too late to take it back")
     if row.delete_offset != undo.replaces_offset:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"{undo.partition} was marked at metadata offset {row.delete_offset}, not at "
-            f"{undo.replaces_offset}: read the state again, then decide",
+            f"{undo.replaces_offset}: read the state again, then decide"
         )
     draft.put_partition(
         undo.partition,

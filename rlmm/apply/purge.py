@@ -1,17 +1,18 @@
-"""Time in the log. Measured time, by which graces and tombstones count; record time, for people.
+"""Time in the log: measured time, by which graces and tombstones count, and record time, for
+people.
 
-Nothing that is deleted may go by a wall clock: a leader's that is a year ahead makes everything old
-at once, or, set right again, stands still for a year. Measured time is what nodes saw pass on their
+Deletion must not go by a wall clock: a leader's that is a year ahead makes everything old at once,
+or, set right again, stands still for a year. Measured time is the time that passed on nodes'
 monotonic clocks: each TimePassed names the one before it, so that no interval counts twice, and
-counts for `TIME_STEP_MS_MAX` at most. It runs behind real time where nobody measured, and never
-before it. Record time is the running maximum of the batch timestamps, in steps of an hour.
+counts for `TIME_STEP_MS_MAX` at most. It may run behind real time, never ahead. Record time is the
+running maximum of the batch timestamps, in steps of an hour.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from rlmm.apply.outcome import ACCEPTED, Draft, Outcome, Verdict
+from rlmm.apply.outcome import ACCEPTED, Draft, Outcome, conflict, invalid
 from rlmm.partition_state import MeasuredTime
 from rlmm.records.control_records import TimePassed
 from rlmm.rows import keys, values
@@ -31,7 +32,7 @@ def record_time_with(rows: RowReader, timestamp_ms: int) -> int:
 
 
 def record_time_after(before: int | None, timestamp_ms: int) -> int:
-    """The same behind a record time, None for none."""
+    """The record time that follows `before` (None: none yet)."""
     timestamp_ms = min(max(timestamp_ms, 0), _TIME_MS_MAX)
     if before is None:
         return timestamp_ms
@@ -41,15 +42,14 @@ def record_time_after(before: int | None, timestamp_ms: int) -> int:
 
 
 def apply_time_passed(draft: Draft, record: TimePassed) -> Outcome:
-    """Any node's; only the first that measured since the last one counts."""
+    """Accepted from any node; only the first that measured since the last one counts."""
     if record.passed_ms <= 0:
-        return Outcome(Verdict.INVALID, f"{record.passed_ms} ms is no time that passed")
+        return invalid(f"{record.passed_ms} ms is not a positive time")
     before = read_measured_time(draft.rows)
     if record.since_offset != before.offset:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"time was measured up to metadata offset {before.offset}, not {record.since_offset}: "
-            "measure from there",
+            "measure from there"
         )
     ms = before.ms + min(record.passed_ms, TIME_STEP_MS_MAX)
     _put_measured_time(draft, MeasuredTime(ms, draft.offset, before.until_ms))
@@ -61,7 +61,7 @@ def _put_measured_time(draft: Draft, time: MeasuredTime) -> None:
 
 
 def wait_for_time(draft: Draft, for_ms: int) -> int:
-    """The measured time at which so much has passed from this record on, for certain: the next
+    """The measured time at which `for_ms` have certainly passed since this record: the next
     TimePassed may count an interval that began before it. Nodes measure until then.
     """
     time = read_measured_time(draft.rows)
@@ -72,7 +72,7 @@ def wait_for_time(draft: Draft, for_ms: int) -> int:
 
 
 def bury(draft: Draft, key: bytes, value: bytes) -> None:
-    """Write a tombstone, and when it goes."""
+    """Write a tombstone, and queue its removal."""
     draft.rows.put(key, value)
     draft.rows.put(keys.purge_key(wait_for_time(draft, TOMBSTONE_KEPT_MS), key), b"")
 

@@ -1,9 +1,9 @@
-"""After a restart from a snapshot: the state and the store are brought together again.
+"""After a restart from a snapshot the state and the store are brought together again.
 
-The snapshot is older than the store. What was copied since is there without a row: each
-partition's claimant adds and finishes it, then says PartitionAdopted. What was deleted since has a
-row without objects: an admin who compared a full listing with the state says SegmentMissing for
-each, then Reconciled. Until Reconciled nothing is deleted (`deletes_held_back`).
+The snapshot is older than the store. Segments copied since have no row: each partition's claimant
+adds and finishes them, then says PartitionAdopted. Segments deleted since have a row without
+objects: an admin who compared a full listing with the state says SegmentMissing for each, then
+Reconciled. Until Reconciled nothing is deleted (`deletes_held_back`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlmm.apply.outcome import (
     NO_EFFECT,
     Draft,
     Outcome,
-    Verdict,
+    conflict,
     find,
     find_live,
     without_token,
@@ -35,7 +35,7 @@ MISSING = "not in the store after a restart from a snapshot"
 
 
 def apply_partition_adopted(draft: Draft, record: PartitionAdopted) -> Outcome:
-    """The claimant's, once in the life of a partition."""
+    """Accepted from the claimant, once in the life of a partition."""
     partition = record.partition
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
@@ -53,15 +53,14 @@ def apply_partition_adopted(draft: Draft, record: PartitionAdopted) -> Outcome:
 
 
 def apply_reconciled(draft: Draft, record: Reconciled) -> Outcome:
-    """An admin's; names the restart whose state was compared."""
+    """Accepted from an admin; names the restart whose state was compared."""
     restart = read_restart(draft.rows)
     if restart is None:
         return _no_restart()
     if restart.offset != record.restart_offset:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"the metadata was restarted at offset {restart.offset}, not at "
-            f"{record.restart_offset}: reconcile again",
+            f"{record.restart_offset}: reconcile again"
         )
     if restart.is_reconciled:
         return NO_EFFECT
@@ -71,10 +70,10 @@ def apply_reconciled(draft: Draft, record: Reconciled) -> Outcome:
 
 
 def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
-    """An admin's, for a finished segment of the snapshot: it serves nothing any more.
+    """Accepted from an admin for a finished segment of the snapshot: it serves nothing any more.
 
-    What went at the low end was the predecessor's retention, and log start follows; what no other
-    segment serves above is lost.
+    A hole at the low end was the predecessor's retention, and log start follows; offsets above that
+    no other segment serves are lost.
     """
     partition = record.partition
     restart = read_restart(draft.rows)
@@ -82,22 +81,17 @@ def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
         return _no_restart()
     known = read_segment(draft.rows, record.segment)
     if known is None or known.segment_id.partition != partition:
-        return Outcome(
-            Verdict.CONFLICT, f"{partition} has no segment {record.segment}: reconcile again"
-        )
+        return conflict(f"{partition} has no segment {record.segment}: reconcile again")
     if known.finished_at != record.finished_at:
-        return Outcome(
-            Verdict.CONFLICT, f"segment {record.segment} was finished at {known.finished_at}"
-        )
+        return conflict(f"segment {record.segment} was finished at {known.finished_at}")
     if known.state is SegmentState.DELETE_SEGMENT_STARTED:
         return NO_EFFECT
     if known.state is not SegmentState.COPY_SEGMENT_FINISHED:
-        return Outcome(Verdict.CONFLICT, f"segment {record.segment} is {known.state.name}")
+        return conflict(f"segment {record.segment} is {known.state.name}")
     if restart.is_reconciled or known.finished_at >= restart.offset:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"only segments of the snapshot, up to offset {restart.offset}, may be missing, and "
-            "only until the reconciliation is recorded",
+            "only until the reconciliation is recorded"
         )
     row = find(draft, partition)
     if isinstance(row, Outcome):
@@ -117,7 +111,7 @@ def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
 def _let_go(
     draft: Draft, partition: TopicIdPartition, row: PartitionRow, unserved: list[EpochRange]
 ) -> None:
-    """Log start moves past what is gone at the low end; the rest is recorded as lost."""
+    """Move log start past the hole at the low end; record the rest as lost."""
     log_start = row.log_start_offset
     for start, end in ranges_in_lineage(read_lineage(draft.rows, partition), unserved):
         if end < log_start:
@@ -125,15 +119,11 @@ def _let_go(
         if max(start, 0) <= log_start:
             log_start = end + 1
             continue
-        draft.rows.put(
-            keys.lost_range_key(partition, start), values.encode_lost_range(end, MISSING)
-        )
+        draft.put_lost_range(partition, start, end, MISSING)
     if log_start != row.log_start_offset:
         draft.put_partition(partition, row._replace(log_start_offset=log_start))
         forget_lost_below(draft, partition, log_start)
 
 
 def _no_restart() -> Outcome:
-    return Outcome(
-        Verdict.CONFLICT, "the metadata was not restarted from a snapshot: nothing to reconcile"
-    )
+    return conflict("the metadata was not restarted from a snapshot: nothing to reconcile")

@@ -1,8 +1,8 @@
 """The life of a segment: COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED.
 
-The order is the same everywhere: a repetition with equal content has no effect whoever sends it,
-then comes who may write, then whether the state allows it. Broker id and event time are not
-content, and neither is the token: it says by what right, not what.
+The order of checks is the same everywhere: a repetition with equal content has no effect whoever
+sends it, then the right to write, then the state. Broker id and event time are not content, and
+neither is the token.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from rlmm.apply.outcome import (
     Draft,
     Outcome,
     Verdict,
+    conflict,
     decided_otherwise,
     deletes_held_back,
     deleting_paused,
+    fenced,
     find,
     find_live,
+    gone,
+    invalid,
     is_gone,
     without_token,
 )
@@ -58,7 +62,7 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
     if known is not None and _equal_content(known, added):
         return NO_EFFECT
     if _is_tombstone(draft, added.segment_id.id):
-        return Outcome(Verdict.GONE, f"segment {added.segment_id.id} was deleted: take a new id")
+        return gone(f"segment {added.segment_id.id} was deleted: take a new id")
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
         return row
@@ -68,14 +72,11 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
     claim = row.standing_claim
     assert claim is not None
     if added.writer != claim.incarnation:
-        return Outcome(
-            Verdict.FENCED, "an add names the incarnation of the node whose claim stands"
-        )
+        return fenced("an add names the incarnation of the node whose claim stands")
     if known is not None:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"segment {added.segment_id.id} is known already, as {known.state.name}: every attempt "
-            "takes a new id",
+            "takes a new id"
         )
     _put_segment(draft, added if added.finished_at < 0 else replace(added, finished_at=-1))
     draft.rows.put(keys.unfinished_key(partition, added.segment_id.id), b"")
@@ -86,30 +87,25 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
 def check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
     """INVALID for content that no segment can have."""
     if added.state is not SegmentState.COPY_SEGMENT_STARTED:
-        return Outcome(Verdict.INVALID, f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
+        return invalid(f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
     if not 0 <= added.start_offset <= added.end_offset <= OFFSET_MAX:
-        return Outcome(
-            Verdict.INVALID, f"{added.start_offset}-{added.end_offset} is no range of offsets"
-        )
+        return invalid(f"{added.start_offset}-{added.end_offset} is not a range of offsets")
     if added.size_bytes < 0:
-        return Outcome(Verdict.INVALID, f"{added.size_bytes} is no size")
+        return invalid(f"{added.size_bytes} is not a size")
     epochs = added.leader_epochs
     if not epochs or not ascending(epochs) or epochs[-1][1] > added.end_offset:
-        return Outcome(
-            Verdict.INVALID,
-            "leader epochs of a segment are not empty, ascend, and begin at or below its end",
+        return invalid(
+            "leader epochs of a segment are not empty, ascend, and begin at or below its end"
         )
     if len(epochs) > SEGMENT_EPOCHS_MAX:
-        return Outcome(Verdict.INVALID, f"a segment has at most {SEGMENT_EPOCHS_MAX} leader epochs")
+        return invalid(f"a segment has at most {SEGMENT_EPOCHS_MAX} leader epochs")
     return _check_custom_metadata(added.custom_metadata)
 
 
 def _check_custom_metadata(custom_metadata: bytes | None) -> Outcome | None:
     if custom_metadata is None or len(custom_metadata) <= CUSTOM_METADATA_BYTES_MAX:
         return None
-    return Outcome(
-        Verdict.INVALID, f"custom metadata has at most {CUSTOM_METADATA_BYTES_MAX} bytes"
-    )
+    return invalid(f"custom metadata has at most {CUSTOM_METADATA_BYTES_MAX} bytes")
 
 
 def _equal_content(known: RemoteLogSegmentMetadata, added: RemoteLogSegmentMetadata) -> bool:
@@ -128,15 +124,14 @@ def apply_update(draft: Draft, update: RemoteLogSegmentMetadataUpdate) -> Outcom
     if problem is not None:
         return problem
     if update.state is SegmentState.COPY_SEGMENT_STARTED:
-        return Outcome(Verdict.INVALID, "COPY_SEGMENT_STARTED is an add, not an update")
+        return invalid("COPY_SEGMENT_STARTED is an add, not an update")
     known = read_segment(draft.rows, update.segment_id.id)
     if known is None:
         return _without_row(draft, update)
     if known.segment_id != update.segment_id:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"segment {update.segment_id.id} belongs to {known.segment_id.partition}, not to "
-            f"{update.segment_id.partition}",
+            f"{update.segment_id.partition}"
         )
     if known.state is update.state:
         return _repeated(known, update)
@@ -151,9 +146,9 @@ def _without_row(draft: Draft, update: RemoteLogSegmentMetadataUpdate) -> Outcom
     if _is_tombstone(draft, update.segment_id.id):
         if update.state is SegmentState.DELETE_SEGMENT_FINISHED:
             return NO_EFFECT
-        return Outcome(Verdict.GONE, f"segment {update.segment_id.id} was deleted")
-    return is_gone(draft, update.segment_id.partition) or Outcome(
-        Verdict.CONFLICT, f"segment {update.segment_id.id} is not known: it was never added"
+        return gone(f"segment {update.segment_id.id} was deleted")
+    return is_gone(draft, update.segment_id.partition) or conflict(
+        f"segment {update.segment_id.id} is not known: it was never added"
     )
 
 
@@ -164,9 +159,8 @@ def _is_tombstone(draft: Draft, id_: bytes) -> bool:
 def _repeated(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate) -> Outcome:
     if update.custom_metadata in (None, known.custom_metadata):
         return NO_EFFECT
-    return Outcome(
-        Verdict.CONFLICT,
-        f"segment {update.segment_id.id} is {known.state.name} with other custom metadata",
+    return conflict(
+        f"segment {update.segment_id.id} is {known.state.name} with other custom metadata"
     )
 
 
@@ -175,10 +169,9 @@ def _wrong_state(
 ) -> Outcome | None:
     if update.state in SEGMENT_TRANSITIONS[known.state]:
         return None
-    return Outcome(
-        Verdict.CONFLICT,
+    return conflict(
         f"segment {update.segment_id.id} is {known.state.name}, which {update.state.name} does not "
-        "follow: read it again, then decide",
+        "follow: read it again, then decide"
     )
 
 
@@ -193,10 +186,9 @@ def _copy_finished(
     # After a restart from a snapshot the claimant finishes what others started and uploaded whole.
     started_here = known.writer == update.writer or is_adopting(draft.rows, partition)
     if claim is None or update.writer != claim.incarnation or not started_here:
-        return Outcome(
-            Verdict.FENCED,
+        return fenced(
             f"segment {update.segment_id.id} is finished by the node that started it while its own "
-            "claim stands: stop this copy",
+            "claim stands: stop this copy"
         )
     ranges = epoch_ranges(known)
     lineage = read_lineage(draft.rows, partition)
@@ -231,8 +223,8 @@ def _out_of_place(
     lineage: Epochs,
     served: list[Range],
 ) -> Outcome | None:
-    """In sidecar mode a copy lies in the lineage, which serves `served` of it, and leaves no gap;
-    the broker's own RLM decides for itself in delegated mode.
+    """In sidecar mode a copy must lie in the lineage, which serves `served` of it, and leave no
+    gap; in delegated mode the broker's own remote log manager decides.
     """
     if row.mode is not Mode.SIDECAR:
         return None
@@ -282,9 +274,8 @@ def _delete_started(
         problem = problem or deleting_paused(draft, partition)
         problem = problem or decided_otherwise(draft, partition, update.policy_offset)
     if problem is None and not partition_goes and is_adopting(draft.rows, partition):
-        problem = Outcome(
-            Verdict.CONFLICT,
-            f"what the store holds of {partition} is not recorded yet: nothing is deleted before",
+        problem = conflict(
+            f"what the store holds of {partition} is not recorded yet: nothing is deleted before"
         )
     if problem is not None:
         return problem
@@ -319,23 +310,21 @@ def _delete_started(
 def _not_expected(
     known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
 ) -> Outcome | None:
-    """Compare and set: a clean-up must not take away what was finished meanwhile."""
+    """Compare and set: a clean-up must not remove a segment that was finished meanwhile."""
     if update.expected_state is None:
-        return Outcome(Verdict.INVALID, "a delete names the state it expects the segment in")
+        return invalid("a delete names the state it expects the segment in")
     if update.expected_state is not known.state:
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"segment {update.segment_id.id} is {known.state.name}, not "
-            f"{update.expected_state.name}: read it again, then decide",
+            f"{update.expected_state.name}: read it again, then decide"
         )
     if known.custom_metadata is not None and update.custom_metadata not in (
         None,
         known.custom_metadata,
     ):
-        return Outcome(
-            Verdict.CONFLICT,
+        return conflict(
             f"segment {update.segment_id.id} has other custom metadata: send it back unchanged, or "
-            "none",
+            "none"
         )
     return None
 
@@ -365,7 +354,7 @@ def _needed(
 def _delete_finished(
     draft: Draft, known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
 ) -> Outcome:
-    """Any node's: nothing but the row is left by now."""
+    """Accepted from any node: only the row is left."""
     partition = update.segment_id.partition
     problem = _wrong_state(known, update) or deletes_held_back(draft)
     if problem is not None:
@@ -381,7 +370,7 @@ def _delete_finished(
 
 
 def _kept(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate) -> bytes | None:
-    """An update without custom metadata keeps the stored one."""
+    """The custom metadata of the update, else the stored one."""
     return known.custom_metadata if update.custom_metadata is None else update.custom_metadata
 
 

@@ -1,9 +1,9 @@
-"""Usual adds: nearly every record of a busy log is a segment added under the claim that stands, of
-one layout, about a partition that the record before was about too. A run of these is judged with
-what its first one found out. Pure.
+"""Usual adds, judged in runs. Pure.
 
-`apply` is the rule. What is taken here it would accept, with the same rows in the end, which the
-tests hold; whatever differs in a byte or a row is left to it.
+Nearly every record of a busy log adds a segment under the standing claim, in one layout, to the
+partition of the record before. A run of these shares what its first one found out. `apply` is the
+rule: it would accept every record taken here, with the same rows in the end, which the tests hold;
+whatever differs in a byte or a row is left to it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ _TOMBSTONE = bytes((keys.RowKind.SEGMENT_TOMBSTONE,))
 def judged(
     overlay: OverlayRows, records: Iterable[CommittedRecord]
 ) -> Iterator[tuple[CommittedRecord, Outcome, TopicIdPartition | None]]:
-    """`apply_over` of one record after the other: (record, outcome, partition). Who reads the
-    overlay meanwhile does so behind a record that is no added segment: what a run counts is there
-    at its end.
+    """`apply_over` of one record after the other: (record, outcome, partition). Counters are
+    written when a run ends: read the overlay only after a record that is not a segment add.
     """
     usual = UsualAdds(overlay)
     for record in records:
@@ -74,8 +73,8 @@ class UsualAdds:
         self._first_purge: bytes | None = None
 
     def take(self, record: CommittedRecord) -> TopicIdPartition | None:
-        """Accept the record, which is about the partition; None: nothing is done, `apply` is to
-        judge it, behind `settle`.
+        """Accept the record; its partition. None: nothing is done, `apply` judges it, after
+        `settle`.
         """
         value, time_ms = record.value, self._time_ms
         if record.control_type is not None:
@@ -102,7 +101,7 @@ class UsualAdds:
         return claimed.partition
 
     def settle(self) -> None:
-        """Write what the records of the run changed together: counters and record time."""
+        """Write the common changes of the run: counters and record time."""
         if self._time_ms is not None:
             draft = Draft(self._overlay, -1, self._time_ms)
             for claimed in self._partitions.values():
@@ -113,7 +112,7 @@ class UsualAdds:
         self._last = self._time_ms = None
 
     def _time_with(self, timestamp_ms: int) -> int | None:
-        """Record time with a record of this time; None where something is to be purged."""
+        """Record time with a record of this time; None where a purge is due."""
         before = self._time_ms
         if before is None:
             before = read_record_time(self._overlay)
@@ -126,7 +125,7 @@ class UsualAdds:
         return record_time_after(before, timestamp_ms)
 
     def _claimed(self, value: bytes) -> _Claimed | None:
-        """What is known of the partition of this record; None: not such that adds are usual."""
+        """The partition of this record, with its claim; None: adds to it are not usual."""
         head = _head(value)
         known = self._partitions.get(head)
         if known is None:
@@ -144,7 +143,7 @@ class UsualAdds:
 
 
 def _head(value: bytes) -> bytes:
-    """An added segment's bytes up to its partition; of another record none, or any."""
+    """An added segment's bytes up to its partition; b"" or anything for another record."""
     try:
         length, at = read_short_length(value, _FRONT_BYTES)
     except IndexError:
@@ -155,9 +154,9 @@ def _head(value: bytes) -> bytes:
 
 
 class _Claimed:
-    """A partition whose claim stands, `row` as it was before the run, and how much the run added.
-    `head` is what all its adds begin with, the layouts' last bytes but the deadline what the claim
-    makes every one of them say.
+    """A partition whose claim stands, `row` as it was before the run, and the count of added
+    segments. `head` is what all its adds begin with; the fields before the deadline at their ends
+    follow from the claim.
     """
 
     __slots__ = ("_tags", "_tags_without_index", "added", "head", "partition", "row", "unfinished")
@@ -175,8 +174,9 @@ class _Claimed:
         self.added = 0
 
     def usual_id(self, value: bytes) -> bytes | None:
-        """The id of the segment whose add this is, behind `head`, if it has the layout, the
-        authority, and what `apply_segments.check_segment` asks for; its row has these very bytes.
+        """The id of the segment added by `value`, which begins with `head`: if it has the layout
+        and the authority, and passes `rlmm.apply.segments.check_segment`. Its row has these very
+        bytes.
         """
         at = len(self.head)
         size = len(value) - at

@@ -19,7 +19,7 @@ from typing import Self
 
 from kafka_formats.errors import InternalError, InvalidRequest, OutcomeUnknown, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.apply.outcome_errors import raise_unless_done
+from rlmm.apply.outcome import raise_unless_done
 from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.history import HistoryEntry, read_history
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits

@@ -16,7 +16,13 @@ from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
-from rlmm.rows.reads import read_restart
+from rlmm.rows.reads import (
+    read_feature_level,
+    read_measured_time,
+    read_restart,
+    read_segment,
+    read_totals,
+)
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.view.partition_states import PartitionStates
 from rlmm.view.view import View
@@ -40,7 +46,7 @@ class MetadataReads:
 
     def feature_level(self) -> int:
         """The finalised one."""
-        return queries.feature_level(self._view)
+        return read_feature_level(self._view)[0]
 
     def restart(self) -> Restart | None:
         """The restart from a snapshot that this cluster began with; None: it began empty."""
@@ -114,7 +120,7 @@ class MetadataReads:
 
     def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
         """One segment's row, by its id alone."""
-        return queries.find_segment(self._view, segment_uuid)
+        return read_segment(self._view, segment_uuid)
 
     def left_overs(self, tip: TopicIdPartition) -> tuple[RemoteLogSegmentMetadata, ...]:
         """Rows in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED."""
@@ -132,8 +138,8 @@ class MetadataReads:
 
     def measured_time_ms(self) -> int:
         """How much time nodes have measured since the log began."""
-        return queries.measured_time(self._view).ms
+        return read_measured_time(self._view).ms
 
     def totals(self) -> Totals:
         """Counts over everything."""
-        return queries.totals(self._view)
+        return read_totals(self._view)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from kafka_formats.errors import StrandlineError
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.records.control_records import TimePassed
-from rlmm.rows import queries
+from rlmm.rows.reads import read_measured_time
 from rlmm.rows.rows import RowReader
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class TimePassing:
     async def look(self) -> None:
         """Begin to measure from the last record on, or record what was measured since."""
         now_s = self._monotonic()
-        measured_ms, offset, until_ms = queries.measured_time(self._rows)
+        measured_ms, offset, until_ms = read_measured_time(self._rows)
         if self._since is None or self._since[0] != offset:
             self._since = (offset, now_s)
             return

@@ -1,7 +1,4 @@
-"""Strandline's own metadata records: control records with private type ids, which Kafka skips.
-
-Their bytes are the matter of `rlmm/records/control_encoding.py`.
-"""
+"""Strandline's own metadata records: control records with private type ids, which Kafka skips."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ WHY_CHARACTERS_MAX = 500
 
 
 class ControlRecordType(IntEnum):
-    """Private control record types. Numbers are on the wire and never given twice."""
+    """Private control record types. Numbers are on the wire and never reused."""
 
     PARTITION_CLAIM = 1000
     LOG_START = 1001
@@ -45,8 +42,8 @@ class PartitionClaim:
     """A node became leader of the partition. Its metadata offset is the token of that leadership.
 
     `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`.
-    `claim_number` counts the claims of this incarnation, upwards. `local_log_start_offset` is the
-    broker's own at the claim, for information; -1 if not known.
+    `claim_number` counts the claims of this incarnation. `local_log_start_offset` is the broker's
+    at the claim, for information; -1 if unknown.
     """
 
     partition: TopicIdPartition
@@ -63,8 +60,8 @@ class PartitionClaim:
 class LogStart:
     """The tier's log start moves forward to `offset`, which lies in epoch `offset_epoch`.
 
-    `policy_offset`: the `offset` of the topic's policy by which retention moves it; None where it
-    is not retention that does.
+    `policy_offset`: the `offset` of the topic's policy whose retention moves it; None if retention
+    does not.
     """
 
     partition: TopicIdPartition
@@ -77,7 +74,7 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """Offsets [`start`, `end`] (inclusive) were gone before they could be copied."""
+    """Offsets [`start`, `end`] (inclusive) were deleted before they could be copied."""
 
     partition: TopicIdPartition
     token: int
@@ -89,7 +86,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionModeChange:
-    """An admin's change of mode. `replaces_offset` is the `mode_offset` it saw, -1 for none."""
+    """An admin's change of mode; `replaces_offset` is the `mode_offset` it replaces, or -1."""
 
     partition: TopicIdPartition
     mode: Mode
@@ -101,8 +98,9 @@ class PartitionModeChange:
 class TopicPolicyChange:
     """An admin's policy for a topic; its own `policy.offset` is not sent.
 
-    `replaces_offset` is the `offset` of the policy it saw, -1 for the defaults. A `policy.topic_id`
-    of zero is that of the newest topic of the name, or of the first that will be known by it.
+    `replaces_offset` is the `offset` of the policy it replaces, -1 for the defaults. A
+    `policy.topic_id` of zero is that of the newest topic of the name, or of the first that will be
+    known by it.
     """
 
     topic: str
@@ -135,9 +133,8 @@ class PartitionDeleteUndo:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel:
-    """From here on records mean what `level` says.
-
-    `replaces_offset` is the metadata offset of the level before, -1 for the first.
+    """Records from here on mean what `level` defines. `replaces_offset` is the metadata offset of
+    the level before, -1 for the first.
     """
 
     level: int
@@ -147,8 +144,8 @@ class FeatureLevel:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdopted:
-    """After a restart from a snapshot: the claimant has recorded what the store holds whole of the
-    partition. Until then nobody else's unfinished copies are taken back.
+    """After a restart from a snapshot the claimant has recorded every whole segment that the store
+    holds of the partition. Until then unfinished copies of others are not cleaned up.
     """
 
     partition: TopicIdPartition
@@ -158,9 +155,8 @@ class PartitionAdopted:
 
 @dataclass(frozen=True, slots=True)
 class SegmentMissing:
-    """An admin's word that the store does not have a segment of the snapshot any more.
-
-    `finished_at` is that of the row it saw.
+    """An admin states that the store has lost a segment of the snapshot. `finished_at` is that of
+    its row.
     """
 
     partition: TopicIdPartition
@@ -171,8 +167,8 @@ class SegmentMissing:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """An admin's word that a full listing was compared with the state since the restart at
-    `restart_offset`. From here on deletes are allowed again.
+    """An admin states that a full listing was compared with the state since the restart at
+    `restart_offset`. Deletes are allowed again from here on.
     """
 
     restart_offset: int
@@ -181,8 +177,8 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class GapsAllowed:
-    """Offsets without a batch are legal in this partition from here on: a cleaner of Kafka's was
-    seen to have been at work in it, or an admin says that it is so. `why` tells which.
+    """Offsets without a batch are legal in this partition from here on: Kafka's cleaner was seen at
+    work, or an admin says so. `why` tells which.
     """
 
     partition: TopicIdPartition
@@ -193,8 +189,8 @@ class GapsAllowed:
 @dataclass(frozen=True, slots=True)
 class OffsetsSkipped:
     """An admin gives up [`start`, `end`] (inclusive), which can't be copied: a lost range with a
-    name behind it. It may lie above the next offset, never below it. `token` is that of the claim
-    that stands, as the admin saw it.
+    name behind it. It may lie above the next offset, never below. `token` is that of the standing
+    claim.
     """
 
     partition: TopicIdPartition
@@ -207,9 +203,9 @@ class OffsetsSkipped:
 
 @dataclass(frozen=True, slots=True)
 class NodeRegistration:
-    """A process began to work with this incarnation; before its first claim. What the node id had
-    claimed with another directory is void from here on. Whatever else is to be known of a node will
-    be in tagged fields, which its row keeps.
+    """A process began to work with this incarnation, before its first claim. Claims of the node id
+    with another directory are void from here on. Further facts about a node will be tagged fields,
+    which its row keeps.
     """
 
     incarnation: Incarnation
@@ -229,8 +225,8 @@ class NodeContested:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """A node measured, by its monotonic clock, that `passed_ms` went by since it applied the record
-    before this one, at `since_offset` (-1: there was none).
+    """A node measured by its monotonic clock that `passed_ms` went by since it applied the
+    TimePassed before this one, at `since_offset` (-1: there was none).
     """
 
     since_offset: int

@@ -1,10 +1,9 @@
 """Segment rows, both ways and fast: the layout that nearly every row has.
 
-A row is the framed record of `rlmm/records/segment_records.py`, which takes many small steps. The
-rows that this program writes share one layout (no unknown tagged fields, ours in ascending order),
-which takes three. Whatever differs in a single byte of that layout goes the general way, so that
-there is one judgement on what is valid, and unknown fields are kept. Updates, which are no rows,
-are read by the same measure.
+A row is the framed record of `rlmm/records/segment_records.py`, which takes many small steps. Rows
+that this program writes share one layout (no unknown tagged fields, ours in ascending order), which
+takes three. Anything that differs in a byte goes the general way, so one place judges what is
+valid, and unknown fields are kept. Updates are read likewise.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _decoded: list[tuple[RemoteLogSegmentMetadata | None, bytes]] = [(None, b"")]
 
 
 def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
-    """The framed record. A number that does not fit its field is an InvalidRequest."""
+    """Encode with its frame. InvalidRequest: a number does not fit its field."""
     decoded, value = _decoded[0]
     if decoded is segment:
         return value
@@ -74,7 +73,7 @@ def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
 
 
 def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
-    """The same, if the usual layout can hold it."""
+    """The same bytes, None if the usual layout can't hold the segment."""
     writer, custom = segment.writer, segment.custom_metadata
     if (
         writer is None
@@ -116,7 +115,7 @@ def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
 
 
 def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
-    """The segment of a row. CorruptData for anything that is no such record."""
+    """The segment of a row. CorruptData: not a segment record."""
     found = decode_usual(value)
     if found is not None:
         return found
@@ -127,7 +126,7 @@ def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
 
 
 def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
-    """The segment, if these bytes are a segment record of the usual layout throughout."""
+    """The segment, None unless the bytes have the usual layout throughout."""
     try:
         length, topic_at = read_short_length(value, _FRONT_BYTES)
         if not value.startswith(SEGMENT_FRONT) or length < 1:
@@ -187,7 +186,7 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
 
 
 def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:
-    """The update, if these bytes are an update record of the usual layout throughout."""
+    """The update, None unless the bytes have the usual layout throughout."""
     try:
         length, topic_at = read_short_length(value, _FRONT_BYTES)
         if not value.startswith(UPDATE_FRONT) or length < 1:
@@ -226,15 +225,13 @@ def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:
 
 
 def authority_bytes(token: int, writer: Incarnation) -> bytes:
-    """How a record of the usual layout gives token and writer."""
+    """Token and writer as in a record of the usual layout."""
     incarnation = _INCARNATION.pack(writer.node_id, writer.directory_id, writer.boot_counter)
     return _TOKEN_TAG.pack(_TOKEN, token) + _WRITER + incarnation
 
 
 def partition_in_record(head: bytes) -> TopicIdPartition | None:
-    """The partition, if these bytes are how a record of the usual layout gives it: topic, topic id,
-    number, no tags.
-    """
+    """The partition of a record of the usual layout (topic, topic id, number, no tags), or None."""
     try:
         length, at = read_short_length(head, 0)
         end = at + length - 1

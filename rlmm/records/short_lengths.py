@@ -1,11 +1,11 @@
-"""Kafka's compact lengths (the number of bytes + 1, a uvarint) of one or two bytes, each read and
-written in one step: those of every topic name (up to 249 bytes) and of usual custom metadata. Pure.
+"""Kafka's compact lengths (number of bytes + 1, a uvarint) of one or two bytes, in one step: those
+of every topic name (up to 249 bytes) and of usual custom metadata. Pure.
 """
 
 from __future__ import annotations
 
 LENGTH_MAX = 0x1FF
-"""The highest one read and written here, the + 1 included."""
+"""The highest length handled here, the + 1 included."""
 NOT_SHORT = -1
 
 _TWO_BYTES_FROM = 0x80
@@ -15,12 +15,12 @@ SHORT_LENGTHS: tuple[bytes, ...] = tuple(
     bytes((length,)) if length < _TWO_BYTES_FROM else bytes((length & 0x7F | 0x80, length >> 7))
     for length in range(LENGTH_MAX + 1)
 )
-"""Each as it is written."""
+"""The encoding of each length."""
 
 
 def read_short_length(value: bytes, at: int) -> tuple[int, int]:
-    """The length at `at` and the position behind it; NOT_SHORT for a longer one and for one that
-    is not written as here. IndexError: the bytes end before.
+    """The length at `at` and the position behind it; NOT_SHORT for a longer or unusually encoded
+    one. IndexError: the bytes end before.
     """
     first = value[at]
     if first < _TWO_BYTES_FROM:

@@ -1,9 +1,9 @@
-"""Coverage: which COPY_SEGMENT_FINISHED segment serves which offset of an epoch.
+"""Coverage: the COPY_SEGMENT_FINISHED segment that serves each offset of an epoch.
 
-Per (partition, epoch) two kinds of rows are kept. Intervals: what each finished segment has in that
-epoch. Coverage: disjoint ranges, each naming the one segment that serves it. Where segments
-overlap, the one that reaches furthest serves, then the later finished. Kafka's own cache lets the
-higher start serve, so that a short segment hides the rest of a longer one; here nothing is hidden.
+Per (partition, epoch) two kinds of rows are kept. Intervals: the offsets that each finished segment
+has in that epoch. Coverage: disjoint ranges, each naming the one segment that serves it. Where
+segments overlap, the one that reaches furthest serves, then the later finished. (Kafka's own cache
+lets the higher start serve, so that a short segment hides the rest of a longer one.)
 
 Invariant: the coverage of an offset is the best of the intervals that hold it, and a segment's
 coverage in an epoch is one range. An update touches only rows that overlap the segment's own range.
@@ -24,7 +24,7 @@ from rlmm.rows.values import Covered, Interval
 from rlmm.segment import RemoteLogSegmentMetadata
 
 Range = tuple[int, int]
-"""Offsets from the first to the second, both inclusive."""
+"""First and last offset, both inclusive."""
 
 
 class EpochRange(NamedTuple):
@@ -36,7 +36,7 @@ class EpochRange(NamedTuple):
 
 
 def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
-    """What a segment holds of each epoch; epochs without an offset are left out."""
+    """The ranges of a segment by epoch; epochs without an offset are left out."""
     if len(segment.leader_epochs) == 1:
         ((epoch, start),) = segment.leader_epochs
         only = EpochRange(epoch, max(start, segment.start_offset), segment.end_offset)
@@ -51,7 +51,9 @@ def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
 
 
 def ranges_in_lineage(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Range]:
-    """What of a segment's ranges look-ups can reach: what lies in its epoch's part of a lineage."""
+    """The part of a segment's ranges that look-ups reach: within each epoch's bounds in the
+    lineage.
+    """
     served: list[Range] = []
     for epoch, start, end in ranges:
         bounds = epoch_bounds(lineage, epoch)
@@ -61,14 +63,14 @@ def ranges_in_lineage(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Ran
 
 
 def cover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> None:
-    """A segment became COPY_SEGMENT_FINISHED at `segment.finished_at`."""
+    """Add a segment that became COPY_SEGMENT_FINISHED at `segment.finished_at`."""
     for epoch, interval in _put_intervals(rows, segment):
         _serve(rows, segment.segment_id.partition, epoch, interval)
 
 
 def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
-    """`cover` of all segments that a partition has, one after the other, where nothing is covered
-    yet. In one go, as each `cover` takes longer by every row that is pending.
+    """`cover` of all segments of a partition where nothing is covered yet, in one go: single calls
+    take longer with every pending row.
     """
     intervals: dict[int, list[Interval]] = {}
     for segment in segments:
@@ -83,7 +85,7 @@ def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -
 def _put_intervals(
     rows: OverlayRows, segment: RemoteLogSegmentMetadata
 ) -> list[tuple[int, Interval]]:
-    """What the segment has, by epoch."""
+    """Write the segment's intervals; (epoch, interval) of each."""
     partition, id_ = segment.segment_id.partition, segment.segment_id.id
     found = []
     for index, (epoch, start, end) in enumerate(epoch_ranges(segment)):
@@ -96,7 +98,7 @@ def _put_intervals(
 
 
 def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval: Interval) -> None:
-    """Give the interval every offset at which it is better than what serves it now."""
+    """Give the interval every offset at which it is better than the present coverage."""
     prefix = keys.coverage_prefix(partition, epoch)
     free = [(interval.start, interval.end)]
     # Nearly always nothing does: one look downwards instead of a search from below.
@@ -116,8 +118,8 @@ def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval:
 
 def coverage_of(intervals: Iterable[Interval]) -> list[Covered]:
     """The coverage that these intervals of one epoch make, ascending: what `cover` keeps in rows,
-    of all at once. The furthest end serves, so that what serves now is best until its end, or
-    until a better one begins.
+    of all at once. The furthest end serves, so the present range is best until its end, or until a
+    better one begins.
     """
     ranges: list[Covered] = []
     serving: Interval | None = None
@@ -137,9 +139,9 @@ def coverage_of(intervals: Iterable[Interval]) -> list[Covered]:
 
 
 def uncover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> list[EpochRange]:
-    """A segment leaves COPY_SEGMENT_FINISHED. What it served is served by the best of the others.
+    """Remove a segment that leaves COPY_SEGMENT_FINISHED; the best of the others serve its ranges.
 
-    The answer is what no other segment can serve.
+    Returns the ranges that no other segment can serve.
     """
     partition, id_ = segment.segment_id.partition, segment.segment_id.id
     unserved: list[EpochRange] = []
@@ -230,7 +232,7 @@ def _decode(row: tuple[bytes, bytes]) -> Covered:
 def covered_ranges(
     rows: RowReader, partition: TopicIdPartition, epoch: int, start: int, end: int
 ) -> Iterator[Covered]:
-    """The coverage that overlaps [`start`, `end`], whole ranges, ascending."""
+    """The coverage that overlaps [`start`, `end`]: whole ranges, ascending."""
     prefix = keys.coverage_prefix(partition, epoch)
     below = last_row(rows, prefix, keys.coverage_from(prefix, start))
     if below is not None and (covered := _decode(below)).end >= start:
@@ -242,7 +244,7 @@ def covered_ranges(
 def covering(
     rows: RowReader, partition: TopicIdPartition, epoch: int, offset: int
 ) -> Covered | None:
-    """The range that holds `offset`: one seek."""
+    """The range that holds `offset`. One seek."""
     prefix = keys.coverage_prefix(partition, epoch)
     row = last_row(rows, prefix, keys.coverage_from(prefix, offset + 1))
     if row is None or (covered := _decode(row)).end < offset:
@@ -255,8 +257,8 @@ def intervals_over(
 ) -> Iterator[Interval]:
     """The finished segments' intervals that overlap [`start`, `end`], in no useful order.
 
-    Intervals are kept by span class, so that one long segment does not widen the search among the
-    short ones: in each class at most as many rows miss as one class's spans can begin too early.
+    Intervals are kept by span class, so one long segment does not widen the search among short
+    ones: in each class at most as many rows miss as one class's spans can begin too early.
     """
     prefix = keys.interval_prefix(partition, epoch)
     class_ = 0
@@ -275,7 +277,8 @@ def intervals_over(
 def uncovered_ranges(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, start: int, end: int
 ) -> list[Range]:
-    """What of [`start`, `end`] is served by no segment in the lineage, ascending, never adjacent.
+    """The ranges of [`start`, `end`] that no segment in the lineage serves, ascending, never
+    adjacent.
 
     The lineage's first epoch is open downwards, as in look-ups.
     """

@@ -1,8 +1,8 @@
-"""Which feature levels of the metadata a program can apply. Pure.
+"""The feature levels of the metadata that a program can apply. Pure.
 
-The level is Kafka's `metadata.version` (KIP-584): finalised in the log, it only goes up, and what a
-record means changes with it alone. So programs of several releases come to the same state while the
-level is one that all of them know, and a release can be taken back until it is raised.
+The level is Kafka's `metadata.version` (KIP-584): finalised in the log, it only goes up, and the
+meaning of records changes with it alone. Programs of several releases come to the same state while
+all know the level, and a release can be taken back until it is raised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlmm.rows.rows import RowReader
 from rlmm.rows.values import decode_feature_level
 
 FEATURE = "metadata.version"
-"""What the level is called on the wire, as in Kafka."""
+"""The level's name on the wire, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,20 @@ class FeatureLevels:
 
 
 LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, 1)
-"""Those of this program."""
+"""The levels of this program."""
 
 
 def check_feature_level(rows: RowReader, known: FeatureLevels) -> None:
-    """Refused: the rows are of a level whose rules this program does not have (any more)."""
+    """Refused: this program lacks the rules of the rows' level."""
     _check(read_feature_level(rows)[0], known)
 
 
 def of_known_level(
     rows: Iterable[tuple[bytes, bytes]], known: FeatureLevels
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The same rows of a snapshot, once their level is known: it is the first in key order."""
+    """The same rows of a snapshot, their level checked: it is the first in key order. Errors:
+    `check_feature_level`.
+    """
     rest = iter(rows)
     first = next(rest, None)
     if first is None or first[0] != FEATURE_LEVEL_KEY:
@@ -74,8 +76,8 @@ def _check(level: int, known: FeatureLevels) -> None:
 def check_may_finalise(
     level: int, finalised: int, levels: Mapping[int, FeatureLevels], unasked: tuple[int, ...]
 ) -> None:
-    """Whether every node can go on at `level`, by what each of `levels` said of itself, by node id.
-    Nobody could ask those in `unasked`.
+    """Return if every node can go on at `level`, by what each of `levels` (by node id) knows;
+    nobody could ask those in `unasked`.
 
     InvalidRequest: it does not go up. Conflict: a node would stop, or might.
     """

@@ -1,7 +1,7 @@
 """Keys of the rows. One byte of kind, then big-endian fields, so that rows sort by them.
 
 Logical rows are the state: equal on every node at the same metadata offset, in the digest and in
-snapshots. Keys from LOGICAL_START on are logical; what is below belongs to one node's view alone.
+snapshots. Keys from LOGICAL_START on are logical; those below belong to one node's view alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 
 
 class RowKind(IntEnum):
-    """The first byte of a key. Numbers are on disk and in snapshots; never give one twice."""
+    """The first byte of a key. Numbers are on disk and in snapshots; never reuse one."""
 
     FEATURE_LEVEL = 0x01
     RECORD_TIME = 0x02
@@ -78,7 +78,7 @@ def _int32(value: int, field: str) -> bytes:
 
 
 def partition_bytes(partition: TopicIdPartition) -> bytes:
-    """Topic id and number: what a partition is in every key. The name is not part of it."""
+    """Topic id and number, which name a partition in every key; the topic's name does not."""
     try:
         return partition.topic_id + _INT32.pack(partition.partition)
     except struct.error:
@@ -86,17 +86,12 @@ def partition_bytes(partition: TopicIdPartition) -> bytes:
 
 
 def _name(topic: str) -> bytes:
-    """Also of names that no topic can have, which a question may bring; they find nothing."""
+    """Encodes names that no topic can have, too: a question may bring one, and finds nothing."""
     return topic.encode("utf-8", "surrogatepass")
 
 
 def node_key(node_id: int) -> bytes:
     return _NODE + _int32(node_id, "node_id")
-
-
-def node_id_of_key(key: bytes) -> int:
-    node_id: int = _INT32.unpack_from(key, 1)[0]
-    return node_id
 
 
 def topic_policy_key(topic: str) -> bytes:
@@ -146,7 +141,7 @@ def topic_names_prefix() -> bytes:
 
 
 def topic_name_prefix(topic: str) -> bytes:
-    """All partitions of all topics that have or had this name."""
+    """The prefix of all partitions of all topics that have or had this name."""
     return _TOPIC_NAME + _name(topic) + b"\0"
 
 
@@ -181,7 +176,7 @@ def segment_of_unfinished_key(key: bytes) -> Uuid:
 
 
 def span_class(start: int, end: int) -> int:
-    """Spans from 2**class up to, but not reaching, 2**(class + 1) offsets."""
+    """The class of spans from 2**class to below 2**(class + 1) offsets."""
     return (end - start + 1).bit_length() - 1
 
 
@@ -194,7 +189,7 @@ def interval_prefix(partition: TopicIdPartition, epoch: int) -> bytes:
 
 
 def interval_from(prefix: bytes, class_: int, start: int) -> bytes:
-    """Where the intervals of a span class from `start` on begin; `prefix` of `interval_prefix`."""
+    """The lowest key of a span class from `start` on; `prefix` of `interval_prefix`."""
     return prefix + bytes((class_,)) + _INT64.pack(start)
 
 
@@ -235,7 +230,7 @@ def partition_tombstone_key(partition: TopicIdPartition) -> bytes:
 
 
 def purge_from(due_ms: int) -> bytes:
-    """Where the purges that are due at `due_ms` or later begin."""
+    """The lowest key of the purges due at `due_ms` or later."""
     return PURGE_PREFIX + _INT64.pack(due_ms)
 
 

@@ -17,12 +17,12 @@ _SOURCE = "node row"
 
 @dataclass(frozen=True, slots=True)
 class RegisteredNode:
-    """A node id, and the directory whose process has it.
+    """A node id, and the directory whose process holds it.
 
-    `offset` is the metadata offset at which this directory took the node id on, `boot_offset` that
-    of its latest registration, at `timestamp_ms` (record time). `past` are directories that had the
-    id before, latest first, each with its last boot counter. `contested`: a process of one of these
-    still lived when this one registered. `unknown_tags` are those of the registration.
+    `offset` is the metadata offset at which this directory took the node id over, `boot_offset`
+    that of its latest registration, at `timestamp_ms` (record time). `past` are directories that
+    had the id before, latest first, each with its last boot counter. `contested`: a process of one
+    of these still lived when this one registered. `unknown_tags` are those of the registration.
     """
 
     node_id: int
@@ -36,9 +36,7 @@ class RegisteredNode:
     unknown_tags: Tags = ()
 
     def voids(self, claim: Claim) -> bool:
-        """Whether a claim of this node id is nobody's any more: the process that made it has lost
-        the id since, or two have it.
-        """
+        """True for a claim of this node id whose process has lost the id since, or shares it."""
         if self.contested:
             return True
         moved = bool(self.past) or self.directory_id != claim.incarnation.directory_id
@@ -46,7 +44,7 @@ class RegisteredNode:
 
 
 def encode_node(node: RegisteredNode) -> bytes:
-    """All but the node id, which is the key's."""
+    """Encode all but the node id, which is in the key."""
     writer = Writer()
     writer.int16(VERSION)
     writer.uuid(node.directory_id)
@@ -62,7 +60,7 @@ def encode_node(node: RegisteredNode) -> bytes:
 
 
 def decode_node(node_id: int, value: bytes) -> RegisteredNode:
-    """CorruptData for what no encoder wrote."""
+    """CorruptData: not a row that `encode_node` writes."""
     reader = Reader(value, _SOURCE)
     version = reader.int16()
     if version != VERSION:
@@ -80,12 +78,12 @@ def decode_node(node_id: int, value: bytes) -> RegisteredNode:
 
 
 def find_node(rows: RowReader, node_id: int) -> RegisteredNode | None:
-    """None: no process with this id ever registered."""
+    """The registered node; None: no process with this id ever registered."""
     return read_decoded(rows, keys.node_key(node_id), lambda value: decode_node(node_id, value))
 
 
 def is_voided(rows: RowReader, claim: Claim | None) -> bool:
-    """Whether what was registered since voids a claim."""
+    """True if a registration since the claim voids it."""
     if claim is None or claim.incarnation.node_id < 0:
         return False
     node = find_node(rows, claim.incarnation.node_id)

@@ -1,6 +1,6 @@
 """Questions to the rows. Pure reads; every answer is true at the rows' own metadata offset.
 
-Look-ups clamp to the merged lineage: a segment's part that a later leader's lineage cut off is
+Look-ups clamp to the merged lineage: a part of a segment that a later leader's lineage cut off is
 never named, and `valid_until` says where reading has to stop.
 """
 
@@ -15,7 +15,7 @@ from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.lineage import epoch_bounds
-from rlmm.partition_state import MeasuredTime, PartitionState, TopicPolicy, Totals
+from rlmm.partition_state import PartitionState, TopicPolicy
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import covered_ranges, covering, epoch_ranges
 from rlmm.rows.nodes import is_voided
@@ -24,15 +24,11 @@ from rlmm.rows.reads import (
     highest_recorded,
     is_adopting,
     next_offset,
-    read_feature_level,
     read_lineage,
     read_lost_ranges,
-    read_measured_time,
     read_partition_row,
     read_policy,
-    read_record_time,
     read_segment,
-    read_totals,
 )
 from rlmm.rows.rows import RowReader, first_row, prefix_end
 from rlmm.rows.served_ranges import ServedRange, served_ranges
@@ -44,8 +40,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 class SegmentAnswer:
     """The segment that serves an offset of an epoch.
 
-    `valid_until` is the last offset (inclusive) for which this answer holds: reading stops at the
-    last batch at or below it and asks anew, with the epoch of the offset behind it.
+    `valid_until` is the last offset (inclusive) of this answer: reading stops at the last batch at
+    or below it and asks anew, with the epoch of the offset behind it.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -79,9 +75,9 @@ ServedSegment = tuple[ServedRange, RemoteLogSegmentMetadata]
 def served_segments(
     rows: RowReader, state: PartitionState, first_offset: int, last_offset: int
 ) -> Iterator[ServedSegment]:
-    """What serves the readable offsets from the first to the last, ascending. `state` is the
-    partition's. Rows may change between two steps: of a segment that went since the coverage was
-    read, what serves its offsets by then is named.
+    """The segments that serve the partition's readable offsets from the first to the last,
+    ascending. Rows may change between two steps: for a segment deleted since the coverage was read,
+    the segments that serve its offsets by then are named.
     """
     if state.highest_copied is None:
         return
@@ -116,8 +112,8 @@ def next_segment_with_txn_index(
 ) -> SegmentAnswer | None:
     """The first segment at or behind `offset` in that epoch that has a transaction index.
 
-    None where the epoch has none any more; the caller goes on with the next epoch. Offsets that
-    nothing serves are passed over: what was aborted before them may be told behind them.
+    None if the epoch has no further one; the caller goes on with the next epoch. Offsets that
+    nothing serves are passed over: an aborted transaction before them may be told behind them.
     """
     if offset < 0 or leader_epoch < 0:
         return None
@@ -135,7 +131,7 @@ def next_segment_with_txn_index(
 def highest_offset_for_epoch(
     rows: RowReader, partition: TopicIdPartition, leader_epoch: int
 ) -> int | None:
-    """Highest offset copied in that epoch (what was deleted since counts), at most the last offset
+    """The highest offset ever copied in that epoch (deleted ones count), at most the last offset
     that the lineage gives the epoch.
     """
     if leader_epoch < 0:
@@ -148,8 +144,8 @@ def highest_offset_for_epoch(
 
 
 class ListPosition(NamedTuple):
-    """Where a segment stands in a list: the epoch it is listed under, its first offset in that
-    epoch, its id. Lists ascend by it.
+    """A segment's position in a list: the epoch it is listed under, its first offset in that epoch,
+    its id. Lists ascend by it.
     """
 
     epoch: int
@@ -176,17 +172,16 @@ def list_segments(
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """All segments that are not DELETE_SEGMENT_FINISHED, whatever their state.
 
-    With an epoch: those that hold it, by ascending start offset in it. Without: by their lowest
-    epoch, then by ascending start offset in that. Only those behind `after`, which costs no more
-    for what lies before it.
+    With an epoch: those that hold it, by start offset in it. Without: by their lowest epoch, then
+    by start offset in that. Only those behind `after`; earlier ones cost nothing.
     """
     if leader_epoch is not None:
         if leader_epoch >= 0:
-            unfinished = _unfinished(rows, partition)
+            unfinished = left_overs(rows, partition)
             yield from _segments_of_epoch(rows, partition, leader_epoch, unfinished, after=after)
         return
     by_lowest: dict[int, list[RemoteLogSegmentMetadata]] = {}
-    for metadata in _unfinished(rows, partition):
+    for metadata in left_overs(rows, partition):
         by_lowest.setdefault(epoch_ranges(metadata)[0].epoch, []).append(metadata)
     for epoch in sorted(by_lowest.keys() | set(_epochs_with_intervals(rows, partition))):
         if after is None or epoch >= after.epoch:
@@ -195,9 +190,10 @@ def list_segments(
             )
 
 
-def _unfinished(
+def left_overs(
     rows: RowReader, partition: TopicIdPartition
 ) -> tuple[RemoteLogSegmentMetadata, ...]:
+    """Segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, which somebody has to finish."""
     prefix = keys.unfinished_prefix(partition)
     ids = [keys.segment_of_unfinished_key(key) for key, _ in rows.scan(prefix, prefix_end(prefix))]
     found = (read_segment(rows, id_) for id_ in ids)
@@ -226,7 +222,7 @@ def _segments_of_epoch(
     after: ListPosition | None,
     lowest_only: bool = False,
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """Finished ones from their intervals, and of `unfinished` those that hold the epoch."""
+    """Finished segments from their intervals, and those of `unfinished` that hold the epoch."""
     behind = after[1:] if after is not None and after.epoch == epoch else None
     others = sorted(
         (each.start, metadata.segment_id.id)
@@ -251,7 +247,7 @@ def _finished_by_class(
     *,
     lowest_only: bool,
 ) -> list[Iterator[_Found]]:
-    """For each span class there is, its intervals behind `behind` in ascending order."""
+    """The intervals behind `behind` of each span class, ascending."""
     prefix = keys.interval_prefix(partition, epoch)
     runs: list[Iterator[_Found]] = []
     class_ = 0
@@ -278,43 +274,23 @@ def remote_log_size(rows: RowReader, partition: TopicIdPartition, leader_epoch: 
     return sum(segment.size_bytes for segment in list_segments(rows, partition, leader_epoch))
 
 
-def left_overs(
-    rows: RowReader, partition: TopicIdPartition
-) -> tuple[RemoteLogSegmentMetadata, ...]:
-    """Segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED: work that somebody has to end."""
-    return _unfinished(rows, partition)
-
-
 def segment(
     rows: RowReader, partition: TopicIdPartition, segment_uuid: Uuid
 ) -> RemoteLogSegmentMetadata | None:
-    """One segment of a partition by its id."""
+    """The segment with this id, if it is of this partition."""
     found = read_segment(rows, segment_uuid)
     if found is None or found.segment_id.partition != partition:
         return None
     return found
 
 
-def find_segment(rows: RowReader, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
-    """One segment by its id alone."""
-    return read_segment(rows, segment_uuid)
-
-
-def is_segment_tombstone(rows: RowReader, segment_uuid: Uuid) -> bool:
-    """Whether the log knew this id and its deletion is finished (kept for 30 days of record time).
-
-    An id that is neither a segment nor a tombstone is foreign: never delete its objects.
-    """
-    return rows.get(keys.segment_tombstone_key(segment_uuid)) is not None
-
-
 def is_partition_tombstone(rows: RowReader, partition: TopicIdPartition) -> bool:
-    """Whether the partition's deletion is finished (kept for 30 days of record time)."""
+    """True if the partition's deletion is finished (kept for 30 days of measured time)."""
     return rows.get(keys.partition_tombstone_key(partition)) is not None
 
 
 def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionState | None:
-    """What is known of the partition; None if the log does not know it, or no more."""
+    """The partition's state; None if the log does not know it, or no more."""
     row = read_partition_row(rows, partition)
     if row is None or row.topic != partition.topic:
         return None
@@ -386,7 +362,7 @@ def met_partitions(rows: RowReader, topic: str) -> Iterator[MetPartition]:
 
 
 def newest_incarnation(met: Sequence[MetPartition]) -> list[TopicIdPartition]:
-    """Of the partitions of one topic name those of the newest topic: the log met it last."""
+    """The partitions of the newest topic among those of one name: the log met it last."""
     first_met: dict[Uuid, int] = {}
     for partition, met_at in met:
         id_ = partition.topic_id
@@ -396,34 +372,14 @@ def newest_incarnation(met: Sequence[MetPartition]) -> list[TopicIdPartition]:
 
 
 def newest_topic_id(rows: RowReader, topic: str) -> Uuid:
-    """Of the topic of that name that the log met last; zero: it knows none."""
+    """The id of the newest topic of that name; zero: none is known."""
     newest = newest_incarnation(list(met_partitions(rows, topic)))
     return newest[0].topic_id if newest else ZERO_UUID
 
 
 def topic_policy(rows: RowReader, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
-    """What an admin decided under that name, or the defaults; with `topic_id` what of it holds for
-    that topic.
+    """The policy of a topic name, or the defaults; with `topic_id` the part that holds for that
+    topic.
     """
     policy = read_policy(rows, topic)
     return policy if topic_id is None else policy.counts_for(topic_id)
-
-
-def totals(rows: RowReader) -> Totals:
-    """Counts over everything; kept up to date by every record, so this is one read."""
-    return read_totals(rows)
-
-
-def feature_level(rows: RowReader) -> int:
-    """The finalised feature level. A node that does not know it must not go on applying."""
-    return read_feature_level(rows)[0]
-
-
-def record_time_ms(rows: RowReader) -> int:
-    """The running maximum of batch timestamps, for people; 0 before the first record."""
-    return read_record_time(rows) or 0
-
-
-def measured_time(rows: RowReader) -> MeasuredTime:
-    """What nodes measured, which graces and tombstones count by."""
-    return read_measured_time(rows)

@@ -1,7 +1,6 @@
 """Typed reads of single rows, and the two offsets that everything turns on.
 
-Highest copied and next offset are defined here and nowhere else (their rules are in the docstrings
-of `highest_copied` and `next_offset`).
+Highest copied and next offset are defined here and nowhere else (`highest_copied`, `next_offset`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def read_lineage(rows: RowReader, partition: TopicIdPartition) -> Epochs:
 
 @lru_cache(maxsize=4_096)
 def _remembered_lineage(value: bytes) -> Epochs:
-    """By the bytes themselves, which every look-up reads anew: never out of date."""
+    """Remembered by the bytes themselves, which every look-up reads anew: never out of date."""
     return values.decode_lineage(value)
 
 
@@ -66,7 +65,7 @@ def read_restart(rows: RowReader) -> Restart | None:
 
 
 def is_adopting(rows: RowReader, partition: TopicIdPartition) -> bool:
-    """Whether what the store holds of the partition is still to be recorded after a restart."""
+    """True while the store's content of the partition is still to be recorded after a restart."""
     if rows.get(keys.RESTART_KEY) is None:
         return False
     return rows.get(keys.adopted_key(partition)) is None
@@ -78,7 +77,7 @@ def read_policy(rows: RowReader, topic: str) -> TopicPolicy:
 
 
 def read_feature_level(rows: RowReader) -> tuple[int, int]:
-    """(level, metadata offset of the record that set it), (1, -1) where none ever did."""
+    """(level, metadata offset of the record that set it); (1, -1) if none did."""
     value = rows.get(keys.FEATURE_LEVEL_KEY)
     if value is None:
         return FIRST_FEATURE_LEVEL, UNKNOWN_OFFSET
@@ -86,7 +85,9 @@ def read_feature_level(rows: RowReader) -> tuple[int, int]:
 
 
 def read_record_time(rows: RowReader) -> int | None:
-    """The newest batch timestamp, ms since the epoch, for people; None before the first record."""
+    """The running maximum of batch timestamps, ms since the epoch, for people; None before the
+    first record.
+    """
     return read_decoded(rows, keys.RECORD_TIME_KEY, values.decode_offset)
 
 
@@ -115,7 +116,7 @@ def _lost_range(row: tuple[bytes, bytes]) -> LostOffsets:
 
 
 def highest_recorded(rows: RowReader, partition: TopicIdPartition, epoch: int) -> int | None:
-    """Highest offset that was ever copied in this epoch, whatever became of it since."""
+    """The highest offset ever copied in this epoch, deleted or not."""
     value = rows.get(keys.highest_copied_key(partition, epoch))
     return None if value is None else values.decode_offset(value)
 
@@ -149,10 +150,8 @@ def highest_copied(
 def next_offset(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, log_start_offset: int
 ) -> int:
-    """The offset that the next copy has to contain; -1 while nothing is copied and no log start
-    is recorded.
-
-    It is the greater of highest copied + 1 and log start, moved past the lost ranges.
+    """The offset that the next copy has to contain: the greater of highest copied + 1 and log
+    start, moved past the lost ranges. -1 while nothing is copied and no log start is recorded.
     """
     highest = highest_copied(rows, partition, lineage)
     if highest is None and log_start_offset < 0:

@@ -1,8 +1,8 @@
-"""The rows of a snapshot as a new cluster begins with them (design 5.1 (10)). Pure.
+"""The rows of a snapshot as a new cluster begins with them (its predecessor lost its quorum). Pure.
 
-All claims are void, and the row of the restart says from which offset on records are its own. So
-are marks for deletion: one may have been taken back after the snapshot, and its grace be over by
-now. A deletion that had started goes on, once the reconciliation is recorded.
+All claims are void, and the row of the restart says from which offset on records are its own. Marks
+for deletion are void, too: one may have been taken back after the snapshot, and its grace be over
+by now. A deletion that had started goes on, once the reconciliation is recorded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _ADOPTED = bytes((RowKind.ADOPTED,))
 def restarted(
     rows: Iterable[tuple[bytes, bytes]], *, end_offset: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """`rows` of a snapshot of everything below `end_offset`, in key order, and so is the answer.
+    """`rows` of a snapshot of everything below `end_offset` in key order, restarted, in the same
+    order.
 
-    What an earlier restart left in them is over: it is adopted and reconciled anew.
+    Rows of an earlier restart are dropped: the partitions are adopted and reconciled anew.
     """
     written = False
     for key, value in rows:

@@ -20,8 +20,8 @@ RowChange = tuple[bytes, bytes | None, bytes | None]
 
 
 class RowReader(Protocol):
-    """Read access to rows. A scan sees the rows as they were when it began, or later ones; who
-    changes rows while scanning collects the scan first.
+    """Read access to rows. A scan sees the rows as they were when it began, or later ones: collect
+    it before you change rows.
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -44,7 +44,7 @@ def last_row(rows: RowReader, start: bytes, end: bytes) -> tuple[bytes, bytes] |
 
 
 def read_decoded(rows: RowReader, key: bytes, decode: Callable[[bytes], Value]) -> Value | None:
-    """What a row means; None: there is none."""
+    """The decoded row; None if there is no such row."""
     if isinstance(rows, OverlayRows):
         return rows.decoded(key, decode)
     value = rows.get(key)
@@ -52,9 +52,7 @@ def read_decoded(rows: RowReader, key: bytes, decode: Callable[[bytes], Value]) 
 
 
 def lacks(rows: RowReader, prefix: bytes) -> bool:
-    """Whether it is remembered that no key begins with `prefix`; of rows that remember nothing,
-    False.
-    """
+    """True if the rows remember that no key begins with `prefix`. Not all rows remember."""
     return isinstance(rows, OverlayRows) and rows.lowest_key(prefix) is None
 
 
@@ -71,7 +69,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 class MemoryRows:
-    """Rows in memory: for tests, simulation and installing a snapshot's first rows."""
+    """Rows in memory: for tests, simulation and a snapshot's first rows."""
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._values = dict(rows)
@@ -103,7 +101,7 @@ class MemoryRows:
 
 
 Unencoded = tuple[Any, Callable[[Any], bytes]]
-"""What a row means, and what writes it."""
+"""A row's decoded value, and the function that encodes it."""
 
 # No reference of the overlay to itself: it goes, with all it read, as soon as nobody has it.
 _NOT_PENDING = object()
@@ -112,8 +110,8 @@ _NOT_PENDING = object()
 class OverlayRows:
     """Rows with pending writes over them, which are read back before they are committed.
 
-    It lives no longer than its base stays as it is: what was read of the base is remembered. A row
-    that many records change one after the other is encoded once, when its bytes are asked for
+    It lives no longer than its base stays unchanged: reads of the base are remembered. A row that
+    many records change one after the other is encoded once, when its bytes are asked for
     (`put_decoded`, `decoded`).
     """
 
@@ -138,7 +136,7 @@ class OverlayRows:
         return value
 
     def decoded(self, key: bytes, decode: Callable[[bytes], Value]) -> Value | None:
-        """What the row means, None without one; `decode` belongs to the `encode` of its writes."""
+        """The decoded row, or None; `decode` belongs to the `encode` of its writes."""
         value = self._pending[key] if key in self._pending else self._in_base(key)
         if value is None:
             return None
@@ -154,7 +152,7 @@ class OverlayRows:
         return value
 
     def lowest_key(self, prefix: bytes) -> bytes | None:
-        """The lowest key that begins with `prefix`; None: no key does."""
+        """The lowest key that begins with `prefix`, None if none does."""
         if prefix[0] in self._kinds:
             return _lowest_key(self, prefix)
         if prefix not in self._lowest:
@@ -167,21 +165,21 @@ class OverlayRows:
         return self._lowest[prefix]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write one row; a value that the base has already is no write."""
+        """Write one row. Writing the value that the base has is dropped from `writes`."""
         self._set(key, value)
 
     def put_new(self, key: bytes, value: bytes) -> None:
-        """`put` of a row of which the caller knows that `get` would say None: nothing is read."""
+        """`put` of a row that the caller knows to be missing: nothing is read."""
         if key not in self._pending:  # a pending removal may hide a row of the base
             self._read.setdefault(key, None)
         self._set(key, value)
 
     def put_decoded(self, key: bytes, value: Value, encode: Callable[[Value], bytes]) -> None:
-        """`put` of what `encode` makes of it, once somebody asks."""
+        """`put` of `encode(value)`, encoded once somebody asks."""
         self._set(key, (value, encode))
 
     def delete(self, key: bytes) -> None:
-        """Remove one row; none there is fine."""
+        """Remove one row, if there is one."""
         self._set(key, None)
 
     def write(self, writes: Iterable[RowWrite]) -> None:
@@ -190,7 +188,7 @@ class OverlayRows:
             self._set(key, value)
 
     def begin(self) -> None:
-        """From here on `take_back` takes back."""
+        """Start recording the writes that `take_back` undoes."""
         self._journal.clear()
 
     def take_back(self) -> None:
@@ -221,7 +219,7 @@ class OverlayRows:
         return tuple((key, after) for key, _, after in self.changes())
 
     def changes(self) -> list[RowChange]:
-        """The same, with what the base has."""
+        """The pending writes with the base's values."""
         changes = []
         pending, read = self._pending, self._read
         for key in self._keys_in_order():

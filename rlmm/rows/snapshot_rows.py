@@ -51,7 +51,7 @@ def _encode_long_row(key: bytes, value: bytes) -> bytes:
 
 
 def from_proposals(records: Iterable[Proposal]) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a snapshot's records; CorruptData for anything that no snapshot holds."""
+    """The rows of a snapshot's records. CorruptData: a record that no snapshot holds."""
     before = b""
     for record in records:
         row = _row_of(record)
@@ -69,16 +69,16 @@ def _row_of(record: Proposal) -> tuple[bytes, bytes]:
             raise CorruptData("a snapshot holds an update", source=SOURCE, position=0)
         return segment_key(segment.segment_id.id), value
     if control_type != _SNAPSHOT_ROW:
-        raise CorruptData(f"control record {control_type} is no row", source=SOURCE, position=0)
+        raise CorruptData(f"control record {control_type} is not a row", source=SOURCE, position=0)
     row = _short_row(value) or _long_row(value)
     key = row[0]
     if not LOGICAL_START <= key < LOGICAL_END or key[0] == _SEGMENT:
-        raise CorruptData(f"{key[:40].hex()} is no key of such a row", source=SOURCE, position=0)
+        raise CorruptData(f"{key[:40].hex()} is not a key of such a row", source=SOURCE, position=0)
     return row
 
 
 def _short_row(record: bytes) -> tuple[bytes, bytes] | None:
-    """What `to_proposals` wrote with short lengths; None for anything else."""
+    """A row that `to_proposals` wrote with short lengths; None for anything else."""
     if not record.startswith(_FRONT):
         return None
     try:

@@ -1,7 +1,8 @@
-"""Values of the rows, both ways. A segment row's value is its encoded record (`records.py`), a
-partition row's is in `partitions.py`.
+"""Values of the rows, both ways. A segment row's value is its encoded record, a partition row's is
+in `partitions.py`.
 
-What no encoder here wrote is CorruptData: rows come from a disk, and from other nodes' snapshots.
+CorruptData: bytes that no encoder here wrote; rows come from a disk, and from other nodes'
+snapshots.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Covered(NamedTuple):
     """Offsets [`start`, `end`] of an epoch, served by `segment`.
 
     `reach` is the last offset that the segment has in this epoch, `finished_at` the metadata offset
-    of its COPY_SEGMENT_FINISHED: together they decide who serves where segments overlap.
+    of its COPY_SEGMENT_FINISHED: together they decide which segment serves where several overlap.
     """
 
     start: int
@@ -63,8 +64,8 @@ def decode_covered(start: int, value: bytes) -> Covered:
 class Interval(NamedTuple):
     """A COPY_SEGMENT_FINISHED segment's own offsets [`start`, `end`] in one epoch.
 
-    `lowest_epoch`: this is the row of the segment's lowest epoch that has offsets, of which it has
-    exactly one, so that a walk over all rows meets each segment once.
+    `lowest_epoch`: this row is of the segment's lowest epoch that has offsets. A segment has
+    exactly one, so a walk over all rows meets each segment once.
     """
 
     start: int
@@ -140,7 +141,7 @@ def decode_measured_time(value: bytes) -> MeasuredTime:
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:
-    """A byte behind it where DeleteRecords is followed; without, it is the row of older programs,
+    """A byte is appended if DeleteRecords is followed; without it, it is the row of older programs,
     so that both have one digest.
     """
     row = _POLICY.pack(

@@ -28,6 +28,7 @@ from rlmm.records.control_records import (
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.keys import RECORD_TIME_KEY
+from rlmm.rows.reads import read_feature_level, read_segment
 from rlmm.rows.rows import MemoryRows, RowWrite
 from rlmm.segment import (
     PartitionDeleteState,
@@ -104,7 +105,7 @@ class Reference:
             assert decoded is not None
             self._check_right(decoded, before, segment)
         self._write(applied.writes)
-        if isinstance(decoded, FeatureLevel) and queries.feature_level(self.rows) > self.level:
+        if isinstance(decoded, FeatureLevel) and read_feature_level(self.rows)[0] > self.level:
             self.level, self.level_offset = decoded.level, record.offset
         if verdict is Verdict.ACCEPTED and partition is not None and decoded is not None:
             self._note_claim(decoded, partition, record.offset)
@@ -118,7 +119,7 @@ class Reference:
 
     def _segment(self, record: MetadataRecord | None) -> RemoteLogSegmentMetadata | None:
         if isinstance(record, RemoteLogSegmentMetadataUpdate):
-            return queries.find_segment(self.rows, record.segment_id.id)
+            return read_segment(self.rows, record.segment_id.id)
         return None
 
     def _write(self, writes: tuple[RowWrite, ...]) -> None:

@@ -23,6 +23,7 @@ from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.queries import SegmentAnswer
+from rlmm.rows.reads import read_segment
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 from rlmm.view.view import View
 from sim.core.invariants import InvariantError
@@ -124,7 +125,7 @@ class Auditor:
 
     def copied(self, process: Process, event: SegmentCopied) -> None:
         """A node says that a segment is copied."""
-        row = queries.find_segment(self.reference.rows, event.segment_id.id)
+        row = read_segment(self.reference.rows, event.segment_id.id)
         self.check(
             event.segment_id.id in self._ids and (row is None or row.state is not COPY_STARTED),
             "acknowledged_is_durable",
@@ -133,7 +134,7 @@ class Auditor:
 
     def _row(self, record: MetadataRecord) -> RemoteLogSegmentMetadata | None:
         if isinstance(record, RemoteLogSegmentMetadataUpdate):
-            return queries.find_segment(self.reference.rows, record.segment_id.id)
+            return read_segment(self.reference.rows, record.segment_id.id)
         return None
 
     def _state(self, record: MetadataRecord) -> PartitionState | None:
@@ -344,7 +345,7 @@ class Auditor:
             f"{key} is written, and the log does not know it",
         )
         assert parsed is not None
-        row = queries.find_segment(self.reference.rows, parsed.segment_id.id)
+        row = read_segment(self.reference.rows, parsed.segment_id.id)
         before = self._world.bucket.content(key)
         self.check(
             row is None
@@ -363,7 +364,7 @@ class Auditor:
         id_ = None if parsed is None else parsed.segment_id.id
         self.check(id_ in self._ids, "foreign_is_untouched", f"{key} is deleted")
         assert parsed is not None
-        row = queries.find_segment(self.reference.rows, parsed.segment_id.id)
+        row = read_segment(self.reference.rows, parsed.segment_id.id)
         if row is None:
             return  # deleted to the end: an orphan
         self.check(key in self._keys(row), "foreign_is_untouched", f"{key} is deleted")

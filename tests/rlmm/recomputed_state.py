@@ -9,7 +9,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.rows import keys, queries
 from rlmm.rows.keys import RowKind
-from rlmm.rows.reads import decode_segment_row, read_partition_row
+from rlmm.rows.reads import decode_segment_row, read_partition_row, read_totals
 from rlmm.rows.rows import MemoryRows, prefix_end
 from rlmm.rows.values import Covered, Interval, encode_covered, encode_interval
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -137,7 +137,7 @@ def kept_counts(rows: MemoryRows) -> Counts:
             row.delete_started,
             row.size_bytes,
         )
-    total = queries.totals(rows)
+    total = read_totals(rows)
     found[None] = (
         total.copy_started,
         total.copy_finished,

@@ -27,6 +27,7 @@ from rlmm.records.control_records import (
 )
 from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
+from rlmm.rows.reads import read_measured_time, read_totals
 from rlmm.rows.rows import MemoryRows
 from rlmm.segment import (
     Incarnation,
@@ -39,6 +40,7 @@ from tests.rlmm.recomputed_state import number_of
 from tests.rlmm.simulated_partition import Replica, SimulatedPartition
 from tests.rlmm.state_auditor import StateAuditor
 from tests.rlmm.state_world import World
+from tests.rlmm.tombstones import is_segment_tombstone
 
 COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -295,7 +297,7 @@ class Simulation:
     def collect(self) -> None:
         """Orphans: the log knows their ids as tombstones, after a barrier."""
         for number in sorted(self.objects):
-            if queries.is_segment_tombstone(self.world.rows, Uuid(number.to_bytes(16, "big"))):
+            if is_segment_tombstone(self.world.rows, Uuid(number.to_bytes(16, "big"))):
                 self.objects.discard(number)
 
     def log_start(self) -> None:
@@ -346,7 +348,7 @@ class Simulation:
         """A marked or paused partition is one again soon, or goes for good."""
         state = queries.partition_state(self.world.rows, self.world.partition)
         if state is None:
-            if queries.totals(self.world.rows).partitions == 0 and self.auditor.known:
+            if read_totals(self.world.rows).partitions == 0 and self.auditor.known:
                 self.recreate()
             return
         if state.delete_state is not None:
@@ -372,7 +374,7 @@ class Simulation:
     def let_time_pass(self, ms: int) -> None:
         """The nodes measure it."""
         for _ in range(1 + -(-ms // TIME_STEP_MS_MAX)):
-            since = queries.measured_time(self.world.rows).offset
+            since = read_measured_time(self.world.rows).offset
             self.commit(TimePassed(since, TIME_STEP_MS_MAX))
 
     def a_step_arrives_late(self) -> None:

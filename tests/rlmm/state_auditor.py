@@ -20,7 +20,13 @@ from rlmm.records.control_records import PartitionClaim, SegmentMissing
 from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows import keys, queries
 from rlmm.rows.partitions import PartitionRow
-from rlmm.rows.reads import highest_recorded, read_partition_row, read_restart
+from rlmm.rows.reads import (
+    highest_recorded,
+    read_measured_time,
+    read_partition_row,
+    read_record_time,
+    read_restart,
+)
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
@@ -89,7 +95,7 @@ class StateAuditor:
     def put(self, record: MetadataRecord) -> Verdict:
         rows = self.world.rows
         before = self.rows_without_time()
-        time_ms = queries.record_time_ms(rows)
+        time_ms = read_record_time(rows) or 0
         state, row = self.state, read_partition_row(rows, self.world.partition)
         segments = self.segments
         held_back = self.is_held_back()
@@ -111,7 +117,7 @@ class StateAuditor:
                 claim=row.claim if stands else None,
                 voided_claim=None if stands else row.claim,
             )
-            check_rights(record, as_stored, found, queries.measured_time(rows).ms)
+            check_rights(record, as_stored, found, read_measured_time(rows).ms)
             if isinstance(record, PartitionClaim):
                 self.check_limit(record, state, row)
         self.check_state(record, state)
@@ -146,7 +152,7 @@ class StateAuditor:
         return [row for row in self.world.rows.items() if row[0] != RECORD_TIME]
 
     def check_record_time(self, before_ms: int) -> None:
-        time_ms = queries.record_time_ms(self.world.rows)
+        time_ms = read_record_time(self.world.rows) or 0
         assert before_ms <= time_ms, "record time never goes back"
         assert before_ms == 0 or time_ms <= before_ms + 3_600_000, "record time steps"
 
@@ -213,7 +219,7 @@ class StateAuditor:
 
     def check_tombstones(self, record: MetadataRecord) -> None:
         """An id that went stays gone, and known, for as long as tombstones are kept."""
-        now_ms = queries.measured_time(self.world.rows).ms
+        now_ms = read_measured_time(self.world.rows).ms
         if isinstance(record, RemoteLogSegmentMetadataUpdate) and record.state is DELETE_FINISHED:
             self.buried[keys.segment_tombstone_key(record.segment_id.id)] = now_ms
         for key, buried_ms in list(self.buried.items()):

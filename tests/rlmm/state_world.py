@@ -23,6 +23,7 @@ from rlmm.records.control_records import (
 )
 from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows import queries
+from rlmm.rows.reads import read_measured_time
 from rlmm.rows.rows import MemoryRows
 from rlmm.segment import (
     Incarnation,
@@ -189,7 +190,7 @@ class World:
         """Nodes measure it, and say so."""
         while ms > 0:
             step_ms = min(ms, TIME_STEP_MS_MAX)
-            self.accept(TimePassed(queries.measured_time(self.rows).offset, step_ms))
+            self.accept(TimePassed(read_measured_time(self.rows).offset, step_ms))
             ms -= step_ms
 
     # ---- accepted at once

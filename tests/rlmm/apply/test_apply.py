@@ -17,10 +17,11 @@ from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import FeatureLevel, TimePassed, TopicPolicyChange
 from rlmm.records.records import MetadataRecord, encode
-from rlmm.rows import queries
+from rlmm.rows.reads import read_measured_time, read_record_time, read_segment
 from rlmm.rows.rows import MemoryRows, OverlayRows
 from rlmm.segment import SegmentState
 from tests.rlmm.state_world import ORDERS, START_MS, World, segment_uuid
+from tests.rlmm.tombstones import is_segment_tombstone
 
 COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
 
@@ -31,7 +32,7 @@ def test_record_time_is_the_running_maximum_in_steps_of_an_hour_at_most() -> Non
     for time_ms in (START_MS, START_MS - 5, START_MS + 10, START_MS + 10**12, 0, -(10**15)):
         world.time_ms = time_ms
         world.put(FeatureLevel(0, 0))
-        times.append(queries.record_time_ms(world.rows))
+        times.append(read_record_time(world.rows) or 0)
     hour_later = START_MS + 10 + RECORD_TIME_STEP_MS_MAX
     assert times == [START_MS, START_MS, START_MS + 10, hour_later, hour_later, hour_later]
 
@@ -40,12 +41,12 @@ def test_a_negative_first_timestamp_counts_as_zero() -> None:
     world = World()
     world.time_ms = -(2**63)
     world.put(FeatureLevel(0, 0))
-    assert queries.record_time_ms(world.rows) == 0
+    assert (read_record_time(world.rows) or 0) == 0
 
 
 def advance(world: World, measured_ms: int) -> None:
     """Let nodes measure up to so much time."""
-    world.time_passes(measured_ms - queries.measured_time(world.rows).ms)
+    world.time_passes(measured_ms - read_measured_time(world.rows).ms)
 
 
 def test_measured_time_goes_by_what_was_measured_since_the_last_record_of_it() -> None:
@@ -56,11 +57,11 @@ def test_measured_time_goes_by_what_was_measured_since_the_last_record_of_it() -
     assert world.verdict(TimePassed(first, 0)) is Verdict.INVALID
     assert world.verdict(TimePassed(first, -(2**60))) is Verdict.INVALID
     world.accept(TimePassed(first, 10**15))
-    assert queries.measured_time(world.rows) == (5 + TIME_STEP_MS_MAX, world.offset, 0)
+    assert read_measured_time(world.rows) == (5 + TIME_STEP_MS_MAX, world.offset, 0)
     for time_ms in (START_MS + 10**12, START_MS):
         world.time_ms = time_ms
         world.put(FeatureLevel(0, 0))
-    assert queries.measured_time(world.rows).ms == 5 + TIME_STEP_MS_MAX, "no clock moves it"
+    assert read_measured_time(world.rows).ms == 5 + TIME_STEP_MS_MAX, "no clock moves it"
 
 
 def with_tombstones(count: int) -> World:
@@ -77,7 +78,7 @@ def with_tombstones(count: int) -> World:
 
 def tombstones(world: World, count: int) -> int:
     ids = (segment_uuid(number) for number in range(1, count + 1))
-    return sum(queries.is_segment_tombstone(world.rows, id_) for id_ in ids)
+    return sum(is_segment_tombstone(world.rows, id_) for id_ in ids)
 
 
 def test_tombstones_go_after_thirty_days_that_were_measured() -> None:
@@ -211,7 +212,7 @@ def test_unknown_tagged_fields_survive_every_rewriting_of_a_row(tag: int) -> Non
     world.accept(added, world.a_finish(1))
     world.log_start(10, 4)
     world.accept(world.a_delete(1))
-    row = queries.find_segment(world.rows, segment_uuid(1))
+    row = read_segment(world.rows, segment_uuid(1))
     assert row is not None
     assert row.unknown_tags == ((tag, b"newer"),)
     assert row.nested_unknown_tags == nested

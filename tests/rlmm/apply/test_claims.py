@@ -13,6 +13,7 @@ from rlmm.partition_state import LostOffsets, Mode
 from rlmm.records.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
+from rlmm.rows.reads import read_totals
 from rlmm.segment import Incarnation, PartitionDeleteState
 from tests.rlmm.state_world import NODE_1, NODE_2, ORDERS, START_MS, World, epochs
 
@@ -46,7 +47,7 @@ def test_the_first_claim_makes_the_partition_known() -> None:
     assert (state.log_start_offset, state.next_offset) == (-1, -1)
     assert state.highest_copied is None
     assert list(queries.partitions(world.rows)) == [ORDERS]
-    assert queries.totals(world.rows).partitions == 1
+    assert read_totals(world.rows).partitions == 1
 
 
 Claims = Callable[[World], PartitionClaim]
@@ -349,7 +350,7 @@ def test_a_mode_may_come_before_the_first_claim() -> None:
     world.accept(PartitionModeChange(ORDERS, Mode.DELEGATED, -1))
     assert world.verdict(world.a_claim([(0, 0)])) is Verdict.INVALID
     world.accept(world.a_claim([(0, 0)], mode=Mode.DELEGATED))
-    assert queries.totals(world.rows).partitions == 1
+    assert read_totals(world.rows).partitions == 1
 
 
 @pytest.mark.parametrize(

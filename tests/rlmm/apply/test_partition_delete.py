@@ -10,6 +10,7 @@ from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, Totals
 from rlmm.records.control_records import PartitionDeleteUndo
 from rlmm.rows import queries
 from rlmm.rows.keys import RowKind
+from rlmm.rows.reads import read_totals
 from rlmm.segment import PartitionDeleteState, SegmentState
 from tests.rlmm.state_world import NODE_2, ORDERS, World
 
@@ -70,7 +71,7 @@ def test_a_finished_deletion_leaves_tombstones_only(world: World) -> None:
     }
     assert queries.partition_state(world.rows, ORDERS) is None
     assert list(queries.partitions(world.rows)) == []
-    assert queries.totals(world.rows) == Totals()
+    assert read_totals(world.rows) == Totals()
     assert world.verdict(world.a_step(FINISHED)) is Verdict.NO_EFFECT
     assert world.verdict(world.a_step(MARKED)) is Verdict.GONE
     assert world.verdict(world.a_claim([(5, 300)], node=NODE_2)) is Verdict.GONE

@@ -11,8 +11,8 @@ from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode, Restart
 from rlmm.records.control_records import PartitionAdopted, Reconciled, SegmentMissing
 from rlmm.records.records import MetadataRecord
-from rlmm.rows import keys, queries
-from rlmm.rows.reads import read_restart, read_segment
+from rlmm.rows import keys
+from rlmm.rows.reads import read_restart, read_segment, read_totals
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.rows import MemoryRows
 from rlmm.segment import Incarnation, PartitionDeleteState, SegmentState
@@ -75,7 +75,7 @@ def back_in_service(world: World) -> None:
 def test_all_claims_are_void_and_the_rest_is_as_it_was(before: World, world: World) -> None:
     old, new = before.state, world.state
     assert new == replace(old, claim=None, voided_claim=old.claim, adopting=True)
-    assert queries.totals(world.rows) == queries.totals(before.rows)
+    assert read_totals(world.rows) == read_totals(before.rows)
     assert world.serving(2, 120) == 1
     assert read_restart(world.rows) == Restart(before.offset + 1)
     changed = {key for key, _ in set(world.rows.items()) ^ set(before.rows.items())}

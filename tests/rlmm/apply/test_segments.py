@@ -9,12 +9,14 @@ from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode, Totals
 from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
+from rlmm.rows.reads import read_segment, read_totals
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentId,
     SegmentState,
 )
 from tests.rlmm.state_world import NODE_1, NODE_2, ORDERS, PAYMENTS, World, by, segment_uuid
+from tests.rlmm.tombstones import is_segment_tombstone
 
 COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -201,7 +203,7 @@ def test_nothing_is_finished_before_the_log_start_is_known() -> None:
 
 def test_what_a_finished_copy_changes(world: World) -> None:
     world.accept(world.a_finish(2))
-    row = queries.find_segment(world.rows, segment_uuid(2))
+    row = read_segment(world.rows, segment_uuid(2))
     assert row is not None
     assert row.state is COPY_FINISHED
     assert row.finished_at == world.offset
@@ -209,7 +211,7 @@ def test_what_a_finished_copy_changes(world: World) -> None:
     assert world.state.highest_copied == (299, 4)
     assert world.state.next_offset == 300
     assert (world.state.segment_count, world.state.size_bytes) == (2, 2000)
-    assert queries.totals(world.rows) == Totals(
+    assert read_totals(world.rows) == Totals(
         copy_started=0, copy_finished=2, delete_started=1, size_bytes=2000, partitions=1
     )
     assert world.serving(4, 250) == 2
@@ -289,7 +291,7 @@ def test_a_wholly_diverged_segment_may_go(world: World) -> None:
 def test_a_delete_keeps_the_custom_metadata_and_the_highest_offset(world: World) -> None:
     world.log_start(200, 4)
     world.accept(world.a_delete(1))
-    row = queries.find_segment(world.rows, segment_uuid(1))
+    row = read_segment(world.rows, segment_uuid(1))
     assert row is not None
     assert row.custom_metadata == b"checksums"
     assert world.state.highest_copied == (199, 4)
@@ -300,7 +302,7 @@ def test_a_delete_keeps_the_custom_metadata_and_the_highest_offset(world: World)
 
 def test_a_failed_copy_may_bring_its_custom_metadata_with_the_delete(world: World) -> None:
     world.accept(replace(world.a_delete(2, COPY_STARTED), custom_metadata=b"too long"))
-    row = queries.find_segment(world.rows, segment_uuid(2))
+    row = read_segment(world.rows, segment_uuid(2))
     assert row is not None
     assert row.custom_metadata == b"too long"
 
@@ -326,11 +328,11 @@ def test_delete_finished(world: World, name: str) -> None:
 
 def test_what_is_left_of_a_deleted_segment_is_a_tombstone(world: World) -> None:
     world.accept(world.a_delete_finish(3))
-    assert queries.find_segment(world.rows, segment_uuid(3)) is None
-    assert queries.is_segment_tombstone(world.rows, segment_uuid(3))
-    assert not queries.is_segment_tombstone(world.rows, segment_uuid(9))
+    assert read_segment(world.rows, segment_uuid(3)) is None
+    assert is_segment_tombstone(world.rows, segment_uuid(3))
+    assert not is_segment_tombstone(world.rows, segment_uuid(9))
     assert world.listed() == [1, 2]
-    assert queries.totals(world.rows).delete_started == 0
+    assert read_totals(world.rows).delete_started == 0
 
 
 def test_left_overs_are_what_somebody_has_to_end(world: World) -> None:

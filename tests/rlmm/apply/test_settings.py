@@ -9,6 +9,7 @@ from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import FeatureLevel, TopicPolicyChange
 from rlmm.rows import queries
+from rlmm.rows.reads import read_feature_level
 from rlmm.segment import PartitionDeleteState
 from tests.rlmm.state_world import ORDERS, World
 
@@ -120,11 +121,11 @@ def test_policies_that_mean_nothing_are_invalid(world: World, change: TopicPolic
 
 
 def test_the_feature_level_goes_up_only(world: World) -> None:
-    assert queries.feature_level(world.rows) == 1
+    assert read_feature_level(world.rows)[0] == 1
     assert world.verdict(FeatureLevel(0, -1)) is Verdict.INVALID
     assert world.verdict(FeatureLevel(2, 0)) is Verdict.CONFLICT
     world.accept(FeatureLevel(2, -1))
-    assert queries.feature_level(world.rows) == 2
+    assert read_feature_level(world.rows)[0] == 2
     assert world.verdict(FeatureLevel(2, -1)) is Verdict.NO_EFFECT
     assert world.verdict(FeatureLevel(1, world.offset)) is Verdict.CONFLICT
     assert world.verdict(FeatureLevel(3, -1)) is Verdict.CONFLICT

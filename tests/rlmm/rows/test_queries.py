@@ -12,6 +12,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode
 from rlmm.rows import queries
 from rlmm.rows.keys import segment_key
+from rlmm.rows.reads import read_segment, read_totals
 from rlmm.segment import SegmentState
 from tests.rlmm.recomputed_state import number_of
 from tests.rlmm.state_world import ORDERS, PAYMENTS, World, segment_uuid
@@ -202,7 +203,7 @@ def test_the_first_epoch_of_the_lineage_is_open_downwards() -> None:
 def test_segments_are_found_by_their_id(world: World) -> None:
     found = queries.segment(world.rows, ORDERS, segment_uuid(2))
     assert found is not None
-    assert queries.find_segment(world.rows, segment_uuid(2)) == found
+    assert read_segment(world.rows, segment_uuid(2)) == found
     assert queries.segment(world.rows, PAYMENTS, segment_uuid(2)) is None
     assert queries.segment(world.rows, ORDERS, segment_uuid(9)) is None
 
@@ -220,7 +221,7 @@ def test_the_newest_topic_of_a_name_is_found() -> None:
         ORDERS, older, replace(ORDERS, partition=4)
     ]  # fmt: skip
     assert list(queries.partitions(world.rows))[-1] == PAYMENTS
-    assert queries.totals(world.rows).partitions == 4
+    assert read_totals(world.rows).partitions == 4
 
 
 def test_a_partition_of_another_name_is_not_known(world: World) -> None:
