@@ -66,6 +66,7 @@ PLAIN_WORDS = (
     "kafka_formats",
     "rsm_backends",
     "pipeline",
+    "rlm/data_plane",
     "rlm/format",
     "rlm/node_files",
     "rlm/quota",

@@ -1,1 +1,1 @@
-"""Work on segment bytes: verified, uploaded, read back."""
+"""Work on segment bytes: verify, upload, read back."""

@@ -1,32 +1,35 @@
-"""Verified chunks of `.log` objects, kept in memory for whoever reads them next.
+"""Verified chunks of `.log` objects, kept in memory for the next readers; and a plain LRU cache.
 
-Invariant: what is here passed its checksum, and was put together so that it pins no other bytes.
-Segments never change and their ids are never used twice, so nothing here grows stale. A segment
-that is deleted, or left by the lineage, is not resolved for readers any more; its chunks are asked
-for by nobody and are the first to go.
+Invariant: a chunk here passed its checksum and pins no other bytes. Segments never change and their
+ids are never reused, so no entry grows stale. Readers no longer resolve a segment that was deleted
+or left the lineage; its chunks are unused and go first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
 
 from rlmm.segment import RemoteLogSegmentId
 
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
 ChunkKey = tuple[RemoteLogSegmentId, int, int]
 """Segment, the CRC32C of its `.log`, number of the chunk."""
 
 PROTECTED_PERCENT = 80
-"""What chunks that were read again may take; what was read once goes first."""
+"""The share of chunks that were read again; chunks read once go first."""
 
 
 @dataclass(slots=True)
 class ChunkCounts:
-    """Since the start. `shared`: misses that another reader's request answered.
+    """Counts since the start. `shared`: misses that another reader's request answered.
 
-    `ahead_used`: fetches of `rlm/data_plane/read_ahead.py` whose read went on to what they are for;
-    `ahead_wasted`: those whose read ended before.
+    `ahead_used` and `ahead_wasted`: fetches of `rlm/data_plane/read_ahead.py` whose read went on to
+    their segment, or ended before.
     """
 
     hits: int = 0
@@ -42,10 +45,10 @@ class ChunkCounts:
 
 
 class ChunkCache:
-    """At most `bytes_max` of chunks (segmented LRU); 0 keeps nothing. Of one event loop.
+    """At most `bytes_max` of chunks (segmented LRU); 0 keeps nothing. For one event loop.
 
-    A chunk read once can push out only others that were read once, so that one long scan does not
-    cost the readers of recent data theirs.
+    A chunk read once pushes out only others read once, so that a long scan does not evict recent
+    data.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -53,28 +56,23 @@ class ChunkCache:
         self._bytes_max = bytes_max
         self._once: OrderedDict[ChunkKey, bytes] = OrderedDict()
         self._again: OrderedDict[ChunkKey, bytes] = OrderedDict()
-        self._bytes = self._again_bytes = 0
+        self.bytes_held = self._again_bytes = 0
         self._flights: dict[ChunkKey, asyncio.Future[bytes | None]] = {}
 
     @property
     def enabled(self) -> bool:
-        """False: chunks need not even be put together for it."""
+        """False: chunks need not even be joined for the cache."""
         return self._bytes_max > 0
 
-    @property
-    def bytes_held(self) -> int:
-        """How much is kept now."""
-        return self._bytes
-
     def holds(self, key: ChunkKey) -> bool:
-        """Whether `find` would answer at once. Counts as no use."""
+        """True if `find` would answer at once. Does not count as use."""
         return key in self._again or key in self._once
 
     async def find(self, key: ChunkKey) -> bytes | None:
-        """The chunk, if it is here or being received for another reader; None: fetch it.
+        """The chunk, if it is here or on its way for another reader; None: fetch it.
 
-        Who is told None must call `begin` before it waits for anything. The wait is bounded by the
-        deadlines of the other's request, since a flight is open only while the store is waited for.
+        After None, call `begin` before any other wait. The wait is bounded by the deadlines of the
+        other reader's request, since a flight is open only while the store is waited for.
         """
         data = self._get(key)
         if data is not None:
@@ -90,9 +88,9 @@ class ChunkCache:
         return None
 
     def begin(self, key: ChunkKey) -> bool:
-        """The chunk's first byte is waited for; False if another does so already.
+        """Announce a fetch of the chunk; False if another reader fetches it already.
 
-        Who got True ends it by `land` or `give_up`, and before it waits for anything but the store.
+        After True, call `land` or `give_up`, and wait for nothing but the store before.
         """
         if key in self._flights:
             return False
@@ -100,12 +98,12 @@ class ChunkCache:
         return True
 
     def land(self, key: ChunkKey, data: bytes) -> None:
-        """The chunk is here and right."""
+        """Keep the verified chunk and wake the readers that wait for it."""
         self._end(key, data)
         self._put(key, data)
 
     def give_up(self, key: ChunkKey) -> None:
-        """It did not come: whoever waits for it fetches it by itself."""
+        """The fetch failed: readers that wait for the chunk fetch it themselves."""
         self._end(key, None)
 
     def _end(self, key: ChunkKey, data: bytes | None) -> None:
@@ -131,9 +129,9 @@ class ChunkCache:
         if self.holds(key) or len(data) > self._bytes_max:
             return
         self._once[key] = data
-        self._bytes += len(data)
-        while self._bytes > self._bytes_max:
-            self._bytes -= len(self._drop())
+        self.bytes_held += len(data)
+        while self.bytes_held > self._bytes_max:
+            self.bytes_held -= len(self._drop())
 
     def _drop(self) -> bytes:
         if self._once:
@@ -141,3 +139,31 @@ class ChunkCache:
         data = self._again.popitem(last=False)[1]
         self._again_bytes -= len(data)
         return data
+
+
+class ByteBoundedCache(Generic[_Key, _Value]):
+    """Keeps values up to `bytes_max` by their weights; the least recently used go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.bytes_held = 0
+        self._entries: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
+
+    def get(self, key: _Key) -> _Value | None:
+        """The value; this counts as use."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
+
+    def put(self, key: _Key, value: _Value, weight_bytes: int) -> None:
+        """Keep the value, unless it alone passes the bound."""
+        if weight_bytes > self._bytes_max:
+            return
+        if key in self._entries:
+            self.bytes_held -= self._entries.pop(key)[1]
+        self._entries[key] = (value, weight_bytes)
+        self.bytes_held += weight_bytes
+        while self.bytes_held > self._bytes_max:
+            self.bytes_held -= self._entries.popitem(last=False)[1][1]

@@ -1,4 +1,4 @@
-"""What a worker is asked to copy, and what it answers. Plain values: they cross processes."""
+"""Jobs and results of copies. Plain values, which cross processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rlmm.segment import RemoteLogSegmentId
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """Bounds of one copy. Memory for parts is at most `part_bytes` times (`parts_parallel` + 1),
-    and `batch_bytes_max` for a batch that lies in several pieces.
+    """Bounds of one copy. Memory: at most `part_bytes` times (`parts_parallel` + 1) for parts, and
+    `batch_bytes_max` for a batch that spans pieces.
     """
 
     part_bytes: int = 12 * 2**20
@@ -28,8 +28,8 @@ class UploadLimits:
 
 @dataclass(frozen=True, slots=True)
 class SourceRuns:
-    """The source of a copy that is not one whole file: `runs` one behind another, of the damaged
-    segment [base, next base) whose files stand in the job's directory, and of fetched batches.
+    """A copy's source that is not one whole file: `runs` in order, from the damaged segment [base,
+    next base) in the job's directory and from fetched batches.
     """
 
     base_offset: int
@@ -43,14 +43,12 @@ class CopyJob:
 
     `start_offset` is the segment's base offset, `end_offset` (inclusive) the next segment's base
     minus one. `leader_epochs` are the lineage's entries in that range; `lineage_checkpoint` is the
-    text of the leader epoch checkpoint for the tier, cut at the next base by the worker if it is
-    longer. Batches below `log_start_offset` (-1: none) are history no reader gets, so their leader
-    epochs may be missing from the lineage. No byte is sent at or after `upload_deadline_ms` (since
-    the epoch). `store` names the store; `prefix` goes in front of every key.
-    `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
-    COPY_SEGMENT_STARTED record and are repeated in the manifest. `gaps_allowed` and `removed_logs`
-    are those of `gap_rule.GapWatch`.
-    `source` None: the `.log` as it is.
+    leader epoch checkpoint for the tier, which the worker cuts at the next base. Batches below
+    `log_start_offset` (-1: none) are history no reader gets, so the lineage may lack their epochs.
+    No byte is sent at or after `upload_deadline_ms` (since the epoch). `prefix` starts every key of
+    `store`. `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
+    COPY_SEGMENT_STARTED record, repeated in the manifest. `gaps_allowed` and `removed_logs`: see
+    `gap_rule.GapWatch`. `source` None: the `.log` as it is.
     """
 
     segment_id: RemoteLogSegmentId
@@ -74,24 +72,23 @@ class CopyJob:
 
     @property
     def file_base_offset(self) -> int:
-        """That of the segment's files in the directory."""
+        """The base offset of the segment's files in the directory."""
         return self.start_offset if self.source is None else self.source.base_offset
 
     @property
     def file_next_base_offset(self) -> int:
-        """That of the segment behind these."""
+        """The base offset of the segment behind these files."""
         return self.next_base_offset if self.source is None else self.source.next_base_offset
 
     @property
     def next_base_offset(self) -> int:
-        """The base offset of the segment after this one."""
         return self.end_offset + 1
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
     """A whole, verified, durable upload. `max_timestamp_ms` is the batches' own maximum; `cleaned`:
-    the batches show that Kafka's cleaner was there, so gaps from here on are legal.
+    the batches show the work of Kafka's cleaner, so later gaps are legal.
     """
 
     custom_metadata: CustomMetadata
@@ -105,7 +102,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """Bytes of the copy that the store has, of those it will get."""
+    """Bytes of the copy that the store has, and in total."""
 
     bytes_done: int
     bytes_total: int

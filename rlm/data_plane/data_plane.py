@@ -1,6 +1,6 @@
-"""Everything a worker does with segment bytes, behind the calls that the worker pool offers.
+"""All work of a worker with segment bytes, behind the calls that the worker pool offers.
 
-Used inside the worker process; in a test, or in a simulation, also directly.
+Used inside the worker process; in tests and simulations also directly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CACHE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class DataPlane:
-    """Copies into, and reads from, the stores given; their owner closes them."""
+    """Copies into and reads from the stores given; their owner closes them."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class DataPlane:
         cache_bytes_max: int = CACHE_BYTES_MAX,
         chunk_cache_bytes_max: int = 0,
     ) -> None:
-        """`cache_bytes_max` of manifests and indexes, and so many of chunks, are kept in memory."""
+        """Bounds in memory: `cache_bytes_max` for manifests and indexes, the other for chunks."""
         self._stores = stores
         self._now_ms = now_ms
         self._buffers = PartBuffers()
@@ -58,12 +58,11 @@ class DataPlane:
 
     @property
     def chunk_counts(self) -> ChunkCounts:
-        """What readers found in memory so far, and what was fetched ahead for them."""
+        """Chunks that readers found in memory, or that were fetched ahead for them."""
         return self._chunks.counts
 
     @property
     def chunk_bytes_held(self) -> int:
-        """How much of chunks is kept now."""
         return self._chunks.bytes_held
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
@@ -87,11 +86,10 @@ class DataPlane:
         return await asyncio.to_thread(survey, job)
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
-        """Verified bytes of a segment's `.log`."""
         return _joined(read_log(self._reader, request))
 
     def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
-        """For a process of its own, which connections can be lent to; here there is none."""
+        """Not supported here: connections are lent to worker processes only."""
         raise InternalError(f"no connection is lent within one process: {request.segment}")
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
@@ -114,7 +112,7 @@ class DataPlane:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None],
     ) -> AsyncIterator[Parts]:
-        """What the three above read, in the pieces that it lies in: nothing is put together."""
+        """The same data in the pieces that it lies in, not joined."""
         if isinstance(request, LogRequest):
             return read_log(self._reader, request)
         if isinstance(request, IndexRequest):

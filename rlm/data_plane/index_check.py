@@ -1,8 +1,8 @@
-"""The broker's offset and time index, held against the batches they point into, and made anew.
+"""Checks the broker's offset and time index against the batches, and rebuilds wrong ones.
 
 A damaged index would send readers past the records they ask for, and indexes carry no checksum. So
-an index that is missing, malformed or wrong is replaced by one made from the batches, entry for
-entry as a broker makes it on recovery (Kafka's LogSegment).
+a missing, malformed or wrong index is rebuilt from the batches, entry for entry as a broker does on
+recovery (Kafka's LogSegment).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEVER = 2**64  # above every position and offset
 class IndexCheck:
     """Takes the headers of all batches in order, then gives the bytes of both indexes.
 
-    `read_offset_index` and `read_time_index` give what the broker wrote, None when it is missing.
+    `read_offset_index` and `read_time_index` return the broker's files, None if missing.
     """
 
     def __init__(
@@ -39,24 +39,19 @@ class IndexCheck:
         self._time_entries = _entries(TimeIndex.parse, read_time_index, base_offset)
         self._next_offset_entry = 0
         self._next_time_entry = 0
-        # Where the next entries have to be looked at: no batch before that concerns them.
+        # The positions at which the next entries are checked: no batch before concerns them.
         self._next_offset_position = _second(self._offset_entries, 0)
         self._awaited_offset = _NEVER  # of the last entry, until a batch ends there
         self._next_time_offset = _second(self._time_entries, 0)
         self._made_offsets = array("q")  # offset, position, offset, position, ...
         self._made_times = array("q")  # timestamp, offset, ...
-        self._max_timestamp = -1
+        self.max_timestamp_ms = -1  # of all batches
         self._max_timestamp_offset = base_offset
         self._bytes_since_entry = 0
 
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The largest timestamp of all batches; -1 without any."""
-        return self._max_timestamp
-
     def take(self, headers: Sequence[HeaderFields], position: int) -> None:
-        """Verified batches one behind another, which start at `position` of the `.log`."""
-        max_timestamp = self._max_timestamp
+        """Take consecutive verified batches, the first at `position` of the `.log`."""
+        max_timestamp = self.max_timestamp_ms
         since_entry = self._bytes_since_entry
         for base_offset, length, _, _, _, _, delta, _, timestamp, _, _, _, _ in headers:
             last_offset = base_offset + delta
@@ -67,7 +62,7 @@ class IndexCheck:
             if last_offset >= self._next_time_offset:
                 self._check_times(base_offset, last_offset, timestamp)
             if timestamp > max_timestamp:
-                self._max_timestamp = max_timestamp = timestamp
+                self.max_timestamp_ms = max_timestamp = timestamp
                 self._max_timestamp_offset = last_offset
             if since_entry > INDEX_INTERVAL_BYTES:
                 self._made_offsets.extend((last_offset, position))
@@ -79,7 +74,7 @@ class IndexCheck:
         self._bytes_since_entry = since_entry
 
     def offset_index(self) -> bytes:
-        """The broker's offset index if every entry of it is right, else one of our making."""
+        """The broker's offset index if every entry is right, else a rebuilt one."""
         entries = self._offset_entries
         all_right = entries is not None and self._next_offset_entry == len(entries)
         if entries is None or not all_right or self._awaited_offset < _NEVER:
@@ -87,7 +82,7 @@ class IndexCheck:
         return offset_index.encode(entries, self._base_offset)
 
     def time_index(self) -> bytes:
-        """The broker's time index if every entry of it is right, else one of our making."""
+        """The broker's time index if every entry is right, else a rebuilt one."""
         entries = self._time_entries
         if entries is None or self._next_time_entry < len(entries) or not self._ends_at_max():
             self._make_time_entry()
@@ -95,12 +90,14 @@ class IndexCheck:
         return time_index.encode(entries, self._base_offset)
 
     def _ends_at_max(self) -> bool:
-        """Rolling a segment adds its largest timestamp as the last entry."""
-        return not self._time_entries or self._time_entries[-1][0] == self._max_timestamp
+        """True if the last entry is the largest timestamp: a broker adds it when it rolls a
+        segment.
+        """
+        return not self._time_entries or self._time_entries[-1][0] == self.max_timestamp_ms
 
     def _check_offsets(self, base_offset: int, position: int) -> None:
-        """An entry names the start of a batch that begins at or below the entry's offset, which is
-        the last one of what was appended there: of this batch, or of one behind it.
+        """Require that an entry names the start of a batch that begins at or below the entry's
+        offset, which is the last offset of that append: of this batch or a later one.
         """
         entries = self._offset_entries
         at = self._next_offset_entry
@@ -114,14 +111,14 @@ class IndexCheck:
         self._next_offset_position = _second(self._offset_entries, self._next_offset_entry)
 
     def _check_end(self, last_offset: int) -> None:
-        """Some batch ends with the offset of the last entry."""
+        """Require that a batch ends with the offset of the last entry."""
         if last_offset != self._awaited_offset:
             self._offset_entries = None
         self._awaited_offset = _NEVER
 
     def _check_times(self, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """An entry has the largest timestamp of the batch that its offset is in, and those of all
-        batches before are smaller.
+        """An entry has the largest timestamp of its offset's batch, and earlier batches smaller
+        ones.
         """
         entries = self._time_entries
         while (
@@ -130,17 +127,17 @@ class IndexCheck:
             and entries[self._next_time_entry][1] <= last_offset
         ):
             time, offset = entries[self._next_time_entry]
-            if time <= self._max_timestamp or time != timestamp or offset < base_offset:
+            if time <= self.max_timestamp_ms or time != timestamp or offset < base_offset:
                 self._time_entries = entries = None
             else:
                 self._next_time_entry += 1
         self._next_time_offset = _second(self._time_entries, self._next_time_entry)
 
     def _make_time_entry(self) -> None:
-        if self._max_timestamp >= 0 and (
-            not self._made_times or self._max_timestamp > self._made_times[-2]
+        if self.max_timestamp_ms >= 0 and (
+            not self._made_times or self.max_timestamp_ms > self._made_times[-2]
         ):
-            self._made_times.extend((self._max_timestamp, self._max_timestamp_offset))
+            self._made_times.extend((self.max_timestamp_ms, self._max_timestamp_offset))
 
 
 def _entries(
@@ -148,7 +145,7 @@ def _entries(
     read: Callable[[], bytes | None],
     base_offset: int,
 ) -> tuple[tuple[int, int], ...] | None:
-    """The broker's entries, or None: missing, too large or malformed."""
+    """The broker's entries; None if missing, too large or malformed."""
     try:
         data = read()
         return (

@@ -1,12 +1,11 @@
 """Records as JSON, one object a line.
 
-Keys and values are text where they are UTF-8 and base64 otherwise; the field beside says which:
-
+Keys and values are text if they are UTF-8, else base64; the field beside tells which:
     {"offset":7,"timestamp_ms":1700000000000,"key":"a","key_encoding":"utf-8",
      "value":"/w==","value_encoding":"base64","headers":[{"key":"h","value":null,"encoding":null}]}
 
-A few bytes may decompress to many, and one byte of text may take six in JSON. So a large record
-goes out in pieces, and of large batches only a few are held decompressed at once.
+A few bytes may decompress to many, and one byte may take six in JSON. So a large record is sent in
+pieces, and only a few large batches are held decompressed at once.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from kafka_formats.record_batch import (
 )
 
 LINES_BYTES = 64 * 1024
-"""Lines are handed on in pieces of about this size."""
+"""The size of the pieces in which lines are handed on, about."""
 
 SMALL_BATCH_BYTES = 1024 * 1024
-"""Up to so many decompressed bytes every read may hold a batch."""
+"""Decompressed bytes of a batch that every read may hold."""
 
 LARGE_BATCHES_MAX = 2
-"""How many larger ones, of at most `DECOMPRESSED_BYTES_MAX`, all reads hold together."""
+"""Larger batches, of at most `DECOMPRESSED_BYTES_MAX`, that all reads hold together."""
 
 LARGE_BATCH_WAIT_S = 20.0
-"""How long a read waits for others to be done with theirs."""
+"""Seconds a read waits for its turn with a large batch."""
 
 _SLICE_BYTES = 48 * 1024
-"""What is escaped at once; a multiple of 3, so that the base64 of slices can be joined."""
+"""Bytes escaped at once; a multiple of 3, so that the base64 of slices can be joined."""
 
 
 class JsonLines:
-    """Turns batches into lines for all reads of a worker, whose memory it bounds."""
+    """Turns batches into lines for all reads of a worker, and bounds their memory."""
 
     def __init__(self, *, wait_s: float = LARGE_BATCH_WAIT_S) -> None:
         self._large = asyncio.Semaphore(LARGE_BATCHES_MAX)
@@ -53,7 +52,7 @@ class JsonLines:
     async def of(
         self, batch: ScannedBatch, *, from_offset: int, source: str
     ) -> AsyncIterator[bytes]:
-        """The batch's records at or above `from_offset`; the pieces' borders mean nothing.
+        """The batch's records from `from_offset` on; borders of the pieces mean nothing.
 
         CorruptData if malformed; InvalidRequest(format) if it decompresses to more than is ever
         held; RetryLater if others hold large batches for too long.
@@ -93,7 +92,7 @@ def _records(batch: ScannedBatch, source: str, bytes_max: int) -> bytes | None:
 
 
 def lines_of(data: bytes, batch: ScannedBatch, from_offset: int, source: str) -> Iterator[bytes]:
-    """As `JsonLines.of`, of a batch whose decompressed records are `data`."""
+    """As `JsonLines.of`, for a batch whose decompressed records are `data`."""
     held: list[bytes] = []
     held_bytes = 0
     for record in decode_records(data, batch.header, source=source, position=batch.position):
@@ -152,7 +151,7 @@ def _text(raw: bytes | None) -> tuple[str | None, str | None]:
 
 
 def _line_in_pieces(record: Record) -> Iterator[bytes]:
-    """The very bytes that `json_line` makes of a small one."""
+    """Make the same bytes as `json_line` does for a small record."""
     yield b'{"offset":%d,"timestamp_ms":%d,"key":' % (record.offset, record.timestamp_ms)
     yield from _text_in_pieces(record.key, b',"key_encoding":')
     yield b',"value":'
@@ -168,7 +167,7 @@ def _line_in_pieces(record: Record) -> Iterator[bytes]:
 
 
 def _text_in_pieces(raw: bytes | None, then: bytes) -> Iterator[bytes]:
-    """A JSON value, and behind `then` how it is encoded."""
+    """A JSON value, then, behind `then`, its encoding."""
     if raw is None:
         yield b"null" + then + b"null"
     elif _is_utf8(raw):

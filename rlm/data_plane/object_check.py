@@ -1,7 +1,6 @@
-"""Objects of a segment compared with what the metadata has of them, byte by byte. Runs in a worker.
+"""Compares objects of a segment with the metadata, byte by byte. Runs in a worker.
 
-What is found wrong is read once more before it is said: a byte that was turned on the way is no
-damage of the object.
+A wrong object is read once more: a bit that flipped on the way is no damage of the object.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from rsm_backends.streams import closing_stream
 
 
 async def check_objects(job: CheckJob, store: ObjectStore) -> CheckResult:
-    """Raises what the store raises, NotFound excepted."""
+    """Raises the store's errors except NotFound."""
     wrong = []
     for expected in job.objects:
         text = await _wrong(store, expected)
@@ -32,19 +31,12 @@ async def _wrong(store: ObjectStore, expected: ExpectedObject) -> str:
         size, crc = await _read(store.get(expected.key), expected.size_bytes)
     except NotFound:
         return f".{expected.suffix} is gone"
-    if size != expected.size_bytes:
-        more = "more than " if size > expected.size_bytes else ""
-        return (
-            f".{expected.suffix} has {more}{min(size, expected.size_bytes)} bytes, not "
-            f"{expected.size_bytes}"
-        )
-    if crc != expected.crc32c:
-        return f".{expected.suffix} has the CRC32C {crc:08x}, not {expected.crc32c:08x}"
-    return ""
+    wrong = expected.wrong(size, crc)
+    return f".{expected.suffix} has {wrong}" if wrong else ""
 
 
 async def _read(stream: AsyncIterator[bytes], bytes_max: int) -> tuple[int, int]:
-    """Size and CRC32C of what comes; it is left as soon as it is too long."""
+    """Size and CRC32C of the stream, which is left once it is longer than `bytes_max`."""
     size = crc = 0
     async with closing_stream(stream) as pieces:
         async for piece in pieces:

@@ -1,4 +1,4 @@
-"""Memory for the parts on their way, used again and again.
+"""Reusable memory for the parts of uploads.
 
 Fresh pages cost more CPU than reading the disk and sending the bytes together, so the buffers of
 all copies are kept while there are copies, and for some seconds after.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_S = 10.0
-"""How long buffers are kept once no copy needs them."""
+"""Seconds that buffers are kept once no copy needs them."""
 
 KEPT_BYTES_MAX = 256 * 1024 * 1024
 
@@ -23,18 +23,13 @@ class PartBuffers:
         self._kept_bytes_max = kept_bytes_max
         self._kept_s = kept_s
         self._kept: list[bytearray] = []
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._users = 0
         self._dropping: asyncio.TimerHandle | None = None
 
-    @property
-    def kept_bytes(self) -> int:
-        """Memory that waits to be used again."""
-        return self._kept_bytes
-
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Around a copy: nothing is dropped meanwhile."""
+        """Wraps a copy: nothing is dropped meanwhile."""
         self._users += 1
         if self._dropping is not None:
             self._dropping.cancel()
@@ -48,31 +43,31 @@ class PartBuffers:
                 self._dropping = loop.call_later(self._kept_s, self._drop)
 
     def take(self, size: int) -> bytearray:
-        """A buffer of `size` bytes, whatever is in them."""
+        """A buffer of `size` bytes with any content."""
         for number, buffer in enumerate(self._kept):
             if len(buffer) == size:
-                self._kept_bytes -= size
+                self.kept_bytes -= size
                 return self._kept.pop(number)
         return bytearray(size)
 
     def give_back(self, buffer: bytearray, view: memoryview | None = None) -> None:
-        """Nobody reads `buffer` any more; `view`, the caller's own of it, is released.
+        """Return a buffer that nobody reads any more, and release the caller's `view` of it.
 
-        A buffer that somebody still has a view of, as the send queue of a connection being closed
-        may, is never lent again.
+        A buffer that somebody still has a view of, such as the send queue of a closing connection,
+        is not lent again.
         """
-        if self._kept_bytes + len(buffer) <= self._kept_bytes_max and _released(buffer, view):
+        if self.kept_bytes + len(buffer) <= self._kept_bytes_max and _released(buffer, view):
             self._kept.append(buffer)
-            self._kept_bytes += len(buffer)
+            self.kept_bytes += len(buffer)
 
     def _drop(self) -> None:
         self._kept.clear()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._dropping = None
 
 
 def _released(buffer: bytearray, view: memoryview | None) -> bool:
-    """Whether no view of the buffer is left: Python refuses to change the length of any other."""
+    """True if no view of the buffer is left: Python refuses to resize one that has views."""
     try:
         if view is not None:
             view.release()

@@ -1,6 +1,6 @@
-"""The state of all producers, carried forward batch by batch, as a broker does it on recovery.
+"""Carries the state of all producers forward batch by batch, as a broker does on recovery.
 
-Makes a missing producer snapshot anew, and tells `TransactionCheck` of the transactions. Source:
+Rebuilds a missing producer snapshot, and tells `TransactionCheck` of the transactions. Source:
 Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
@@ -35,7 +35,7 @@ _PRODUCER_ID = BatchHeader._fields.index("producer_id")
 class ProducerReplay:
     """Starts from the snapshot at a segment's base and takes the segment's batches in order.
 
-    `producers` None: there is no snapshot. An empty one tells nothing of transactions: a broker
+    `producers` None: there is no snapshot. An empty one proves nothing about transactions: a broker
     that finds its snapshots gone at a clean start writes such.
     """
 
@@ -52,12 +52,12 @@ class ProducerReplay:
 
     @property
     def producers(self) -> tuple[ProducerState, ...]:
-        """What the snapshot behind the last batch holds."""
+        """The content of a snapshot behind the last batch."""
         self._settle()
         return tuple(self._producers.values())
 
     def take(self, run: BatchRun, source: str) -> None:
-        """Carry the state over verified batches one behind another."""
+        """Carry the state over consecutive verified batches."""
         at, data = 0, run.data
         producers, last = self._producers, self._last_plain
         for fields in run.headers:

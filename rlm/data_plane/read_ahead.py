@@ -1,8 +1,8 @@
-"""What the next segment of a sequential read needs first, fetched while the one before it ends.
+"""Fetches the first bytes of a sequential read's next segment while the current one ends.
 
-Only caches are filled: what serves the next offset is asked anew when its turn comes, and what is
-wrong with it is heard then. A read has one such fetch under way at most, of a manifest and, where
-chunks are kept, `AHEAD_BYTES`; it ends with the read.
+Only caches are filled: the read resolves the next offset again at its turn, and meets errors then.
+A read has at most one such fetch under way, of a manifest and, if chunks are kept, `AHEAD_BYTES`;
+it ends with the read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rlm.data_plane.read_request import SegmentPiece, SegmentResolver
 from rlm.data_plane.segment_reader import SegmentReader
 
 AHEAD_BYTES = 1024 * 1024
-"""Of the next log; more than a reader takes while that log's own first request is answered."""
+"""Bytes of the next log; a reader takes less while that log's own first request is answered."""
 
 NEAR_END_BYTES = 8 * 1024 * 1024
 """With so much left of a log its last request has been sent."""
 
 
 class ReadAhead:
-    """Of one read of records. Asks the resolver one question at a time, as its port demands."""
+    """One per read of records. Asks the resolver one question at a time, as its port demands."""
 
     def __init__(self, reader: SegmentReader, resolver: SegmentResolver) -> None:
         self._reader = reader
@@ -34,7 +34,7 @@ class ReadAhead:
         self._unused = False
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        """The resolver's answer of now."""
+        """The resolver's present answer."""
         await self._answered.wait()
         if self._unused and offset == self._begun_for:
             self._unused = False
@@ -42,7 +42,7 @@ class ReadAhead:
         return await self._resolver.piece_at(offset)
 
     def begin(self, offset: int) -> None:
-        """What serves `offset` is wanted soon: once for each, none while another is under way."""
+        """Fetch for the read of `offset`: once each, and not while another fetch is under way."""
         if offset != self._begun_for and (self._fetching is None or self._fetching.done()):
             self._count_wasted()
             self._begun_for = offset
@@ -50,7 +50,7 @@ class ReadAhead:
             self._fetching = asyncio.create_task(self._fetch(offset))
 
     async def close(self) -> None:
-        """No byte of it follows."""
+        """End with the read."""
         self._count_wasted()
         if self._fetching is not None:
             self._fetching.cancel()

@@ -1,9 +1,8 @@
-"""Which batches a reader of committed records may see.
+"""Decides which batches a reader of committed records may see.
 
-A segment is copied once its transactions are decided, but the decision may lie in a segment not
-copied yet. So what the tier itself does not decide is not given out: it ends before the first
-transaction that is open at the end of the tier. What is decided by what, over lost ranges as well:
-`rlm/data_plane/transaction_walk.py`.
+A segment is copied once its transactions are decided, but the decision may be in a later segment
+that is not copied yet. So the read ends before the first transaction that is open at the end of the
+tier. `rlm/data_plane/transaction_walk.py` tells what decides what, also over lost ranges.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from rlm.data_plane.transaction_walk import (
 from rlm.format.manifest import IndexType
 
 HOPS_MAX = 10_000
-"""Segments looked into for one piece before the read gives up for now."""
+"""Segments searched for one piece before the read gives up for now."""
 
 
 class CommittedView:
-    """What is known of the transactions of one piece; from `stable_end` on nothing is decided.
+    """The transactions of one piece; from `stable_end` on nothing is decided.
 
-    `undecided_records` counts what was left out since its transaction's marker is lost.
+    `undecided_records` counts records left out because their transaction's marker is lost.
     """
 
     def __init__(
@@ -73,9 +72,9 @@ class CommittedView:
 async def committed_view(
     reader: SegmentReader, resolver: SegmentResolver, piece: SegmentPiece, offset: int
 ) -> CommittedView:
-    """What became of the transactions that touch [offset, the piece's end].
+    """The outcome of the transactions that touch [offset, the piece's end].
 
-    Conflict(TRANSACTIONS_UNKNOWN) when the tier cannot tell which are still open at its end.
+    Conflict(TRANSACTIONS_UNKNOWN) if the tier cannot tell which are still open at its end.
     """
     walk = TransactionWalk(offset, piece.valid_until)
     at, behind_hole = piece, False
@@ -101,7 +100,7 @@ async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTr
     with contextlib.suppress(NotFound):
         data = await reader.index(segment, IndexType.TRANSACTION)
         entries = transaction_index.parse(data, source=source)
-        # Markers above `valid_until` are a diverged tail's: they decide nothing in the lineage.
+        # Markers above `valid_until` belong to a diverged tail: they decide nothing in the lineage.
         aborted = tuple(entry for entry in entries if entry.last_offset <= piece.valid_until)
     at_base = NO_TRANSACTIONS
     if piece.first_offset <= segment.start_offset:

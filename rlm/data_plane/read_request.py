@@ -1,4 +1,4 @@
-"""What a reader asks of the tier. Plain values: they cross a process border."""
+"""Requests of readers to the tier. Plain values, which cross processes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from rlmm.segment import RemoteLogSegmentId
 
 
 class HeldRead(Protocol):
-    """What is wrong from the start was raised before; the first bytes are verified."""
+    """A read whose first bytes are verified; errors at its start were raised before."""
 
     async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        """Send all to `client`, to which nobody else writes meanwhile; it remains the caller's.
+        """Send all to the caller's `client`, to which nobody else may write meanwhile.
 
-        Raises what ends a read; RetryLater also when the worker died.
+        Raises the errors of a read; RetryLater also if the worker died.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
     """`grace_s` and `bytes_per_s_min` as of `SendPace`, `grace_s` also for each chunk alone;
-    `store_deadline_s` is how long the store may take for the next one.
+    `store_deadline_s` bounds the store's answer for the next chunk.
     """
 
     grace_s: float
@@ -35,7 +34,7 @@ class SendRules:
 
 
 class ClientEnd(StrEnum):
-    """Why no more is sent."""
+    """The reason why sending ended."""
 
     TOOK_ALL = "took_all"
     GONE = "gone"
@@ -44,7 +43,7 @@ class ClientEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How a body went; `sent_bytes` is what the kernel took of it."""
+    """The end of sending; the kernel took `sent_bytes` of the body."""
 
     end: ClientEnd
     sent_bytes: int
@@ -77,8 +76,8 @@ class TieredSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """The part of a segment that may be served: nothing below `first_offset`, which is the one
-    asked for or the first one above that is served, and nothing above `valid_until` (inclusive).
+    """The part of a segment that may be served: from `first_offset`, the offset asked for or the
+    first served one above it, to `valid_until` (inclusive).
     """
 
     segment: TieredSegment
@@ -88,7 +87,7 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Bytes [start, end) of a segment's `.log`; `end` None or past the size means to its end."""
+    """Bytes [start, end) of a segment's `.log`; `end` None or past the size: to its end."""
 
     segment: TieredSegment
     start: int = 0
@@ -97,17 +96,16 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class IndexRequest:
-    """One whole index of a segment."""
-
     segment: TieredSegment
     index: IndexType
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsRequest:
-    """Records from `offset` on. `max_bytes` bounds the stored bytes read; at least one batch goes.
+    """Records from `offset` on. `max_bytes` bounds the stored bytes read; at least one batch is
+    sent.
 
-    In BATCHES the first batch is the one that holds `offset`, whole, so that it may begin lower.
+    In BATCHES the first batch holds `offset` and is whole, so it may begin lower.
     """
 
     offset: int
@@ -118,12 +116,12 @@ class RecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordsEnd:
-    """How a read of records ended.
+    """The end of a read of records.
 
-    `next_offset` is where to go on. `at_end`: nothing readable is in the tier from there on (now);
-    otherwise `max_bytes` was reached. `lost` are the offsets (inclusive) that the read went over
-    since nothing serves them; `undecided_records` were left out of committed ones since the outcome
-    of their transaction was among such offsets.
+    `next_offset` is where to go on. `at_end`: nothing readable follows in the tier now; otherwise
+    `max_bytes` was reached. `lost` are the offsets (inclusive) that the read passed because nothing
+    serves them; `undecided_records` were left out of committed ones because the outcome of their
+    transaction is lost.
     """
 
     next_offset: int
@@ -135,11 +133,10 @@ class RecordsEnd:
 
 
 class SegmentResolver(Protocol):
-    """What a read of records asks of the metadata, step by step; all answers are of one partition.
+    """Answers a read's questions to the metadata, all about one partition.
 
-    May be answered from a view that moves on while the read goes on.
+    The view may move on while the read goes on.
     """
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        """The piece that serves `offset`, or else the next one above it; None when none is left."""
-        ...
+        """The piece that serves `offset`, or else the next one above; None if none is left."""

@@ -1,6 +1,4 @@
-"""Jobs of a worker for a repair: to check objects, to gather a segment. Plain values, which cross
-processes.
-"""
+"""A worker's jobs for a repair, as plain values that cross processes."""
 
 from __future__ import annotations
 
@@ -15,12 +13,19 @@ from rlmm.segment import RemoteLogSegmentId
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """An object as the metadata has it."""
+    """An object as recorded in the metadata."""
 
     suffix: ObjectSuffix
     key: str
     size_bytes: int
     crc32c: int
+
+    def wrong(self, size: int, crc: int) -> str:
+        """The fault of an object of `size` bytes, or more, with this CRC32C; empty without one."""
+        if size != self.size_bytes:
+            more = "more than " if size > self.size_bytes else ""
+            return f"{more}{min(size, self.size_bytes)} bytes, not {self.size_bytes}"
+        return "" if crc == self.crc32c else f"CRC32C {crc:08x}, not {self.crc32c:08x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +38,19 @@ class CheckJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """`wrong` are the objects that are not as expected, each with a sentence."""
+    """The objects that are not as expected, each with a sentence."""
 
     wrong: tuple[tuple[ObjectSuffix, str], ...]
 
     @property
     def text(self) -> str:
-        """All of it in one line; empty when all is whole."""
+        """All faults in one line; empty if there are none."""
         return ", ".join(text for _, text in self.wrong)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLog:
-    """A segment file on this node's disks, the broker's or a held one. `next_base_offset` None: the
-    active one.
-    """
+    """A segment file of the broker or a held one. `next_base_offset` None: it is active."""
 
     path: Path
     base_offset: int
@@ -56,7 +59,7 @@ class LocalLog:
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """Segments of one log, ascending, which together may hold what is looked for."""
+    """Segments of one log, ascending, which together may hold the bytes."""
 
     name: str
     logs: tuple[LocalLog, ...]
@@ -64,14 +67,13 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class GatherJob:
-    """Put a segment's files together anew, as a directory that it can be copied from.
+    """Put a segment's files together again, in a directory that it can be copied from.
 
-    `objects` are those of the damaged segment: what of them is whole is taken, then what is on this
-    node's disks (`local`), then what `store` kept of earlier versions. What is gathered has the
-    length and the CRC32C that the metadata has of `.log`; nothing else will do. `checkpoint` is the
-    lineage's. `replica`: what another replica answered, and then its `.log` is looked for nowhere
-    else. `directory` None: only look where it could be had from. So much of its disk as
-    `free_bytes_min` stays free.
+    `objects` are those of the damaged segment. Sources: the whole ones of them, then this node's
+    disks (`local`), then earlier versions in `store`; with `replica`, what another replica
+    answered, only that for `.log`. A `.log` must have the length and CRC32C of the metadata.
+    `checkpoint` is the lineage's. `directory` None: only look for a source. `free_bytes_min` of its
+    disk stay free.
     """
 
     segment_id: RemoteLogSegmentId
@@ -90,19 +92,17 @@ class GatherJob:
 
     @property
     def topic_id(self) -> Uuid:
-        """Of the partition."""
         return self.segment_id.partition.topic_id
 
     def object(self, suffix: ObjectSuffix) -> ExpectedObject:
-        """One of the three."""
         return next(each for each in self.objects if each.suffix is suffix)
 
 
 @dataclass(frozen=True, slots=True)
 class GatherResult:
-    """`source` says where `.log` was found whole, empty: nowhere; `lacks` what belongs to it and
-    was found nowhere. `tried` says of sources why they will not do, `unanswered` why others could
-    not be asked: while there are any, nothing is known to be lost.
+    """`source` is where `.log` was found whole, empty if nowhere; `lacks` what else is missing.
+    `tried` tells which sources will not do and why, `unanswered` which could not be asked: while
+    there are any, nothing counts as lost.
     """
 
     source: str
@@ -112,7 +112,6 @@ class GatherResult:
 
     @property
     def is_whole(self) -> bool:
-        """It can be copied from."""
         return bool(self.source) and not self.lacks
 
 

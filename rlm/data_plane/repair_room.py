@@ -1,6 +1,4 @@
-"""Room on this node's own disk for what a repair puts together: a disk that takes nothing is no
-answer about a source.
-"""
+"""Room on this node's disk for a repair: a full disk must not count as an answer about a source."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ RETRY_AFTER_MS = 60_000
 
 
 class NoRoom(RetryLater):
-    """The disk of this node takes no more; whatever a source has, this says nothing of it."""
+    """This node's disk is full; this tells nothing about a source."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_ms=RETRY_AFTER_MS)
 
 
 def require_room(directory: Path, wanted_bytes: int, free_bytes_min: int) -> None:
-    """NoRoom: `wanted_bytes` would not leave `free_bytes_min` free. The directory has to exist."""
+    """NoRoom if `wanted_bytes` would leave less than `free_bytes_min`. The directory must exist."""
     with writing_to(directory):
         space = os.statvfs(directory)
     free_bytes, needed = space.f_bavail * space.f_frsize, wanted_bytes + free_bytes_min
@@ -35,11 +33,11 @@ def require_room(directory: Path, wanted_bytes: int, free_bytes_min: int) -> Non
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """What the disk says to writes in it, as NoRoom."""
+    """Turn errors of writes in the directory into NoRoom."""
     try:
         yield
     except OSError as error:
         raise NoRoom(
-            f"what a repair puts together can't be written to {directory} "
+            f"the files of a repair can't be written to {directory} "
             f"({error.strerror or error}): make room on that disk, or mend it"
         ) from error

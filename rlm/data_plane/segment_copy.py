@@ -1,9 +1,9 @@
-"""Copies one sealed segment into a store, verifying while it reads. Runs in a worker process.
+"""Copies one sealed segment into a store and verifies it while reading. Runs in a worker.
 
-Order: `.log` in parallel parts, whose last byte is sent only once the whole file was found right
-and the source unchanged; `.indexes`; the source is looked at once more; `.rsm-manifest` last and
-create-only. So a manifest means a whole, verified segment. Nothing is cleaned up here: objects of a
-failed attempt have an id of their own, which the control plane deletes by.
+Order: `.log` in parallel parts, of which the last byte is sent only once the whole file was found
+right and the source unchanged; `.indexes`; one more look at the source; `.rsm-manifest` last and
+create-only. So a manifest proves a whole, verified segment. Nothing is cleaned up here: the objects
+of a failed attempt have an id of their own, by which the control plane deletes them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ async def copy_segment(
     buffers: PartBuffers | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> CopyResult:
-    """Verify and upload one segment. Returned or raised: no byte of it is sent any more.
+    """Verify and upload one segment. Once it returns or raises, no byte of it is sent any more.
 
     `buffers` may be shared with other copies of this event loop.
 
-    CorruptData(file, position): the segment is damaged. Conflict(SOURCE_CHANGED): truncated,
-    removed or of another lineage by now; plan again. RetryLater: the deadline, or the store. Errors
-    of the store as they are.
+    CorruptData(file, position): the segment is damaged. Conflict(SOURCE_CHANGED): it was truncated,
+    removed or is of another lineage by now; plan again. RetryLater: the deadline, or the store.
+    Other errors of the store as they are.
     """
     check_store_name(job.store)
     source = await _open(job)
@@ -49,7 +49,8 @@ async def copy_segment(
         deadline_store = DeadlineStore(store, job.upload_deadline_ms, now_ms)
         own = PartBuffers() if buffers is None else buffers
         with own.in_use():
-            # Beside the store's own look at the clock, which somebody may set back meanwhile.
+            # Besides the store's own check of the wall clock, which somebody may set back
+            # meanwhile.
             async with asyncio.timeout((job.upload_deadline_ms - now_ms()) / 1000):
                 return await _Copy(job, deadline_store, source, own, on_progress).run()
     except TimeoutError:
@@ -59,7 +60,7 @@ async def copy_segment(
 
 
 async def _open(job: CopyJob) -> SegmentSource:
-    """Open the files in a thread, and close them should the caller be cancelled meanwhile."""
+    """Open the files in a thread, and close them if the caller is cancelled meanwhile."""
     opening = asyncio.ensure_future(asyncio.to_thread(SegmentSource, job))
     try:
         return await asyncio.shield(opening)
@@ -74,7 +75,7 @@ def _close_opened(opening: asyncio.Future[SegmentSource]) -> None:
 
 
 class _Copy:
-    """One run: what is sent, and how far it is."""
+    """One run and its progress."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class _Copy:
         verification = SegmentVerification(self._job, self._source)
 
         async def parts() -> AsyncIterator[Part]:
-            # The last part is given, and so sent, only after everything was found right.
+            # The last part is yielded, and so sent, only after everything was found right.
             part_bytes = min(self._job.limits.part_bytes, max(self._source.size_bytes, 1))
             while True:
                 buffer = self._buffers.take(part_bytes)
@@ -179,8 +180,8 @@ class _Copy:
         self._on_progress(CopyProgress(self._done_before + sent_bytes, self._bytes_total))
 
     def _newest_ms(self, verified: VerifiedLog) -> int:
-        """The greatest time of all batches; without any that of the file, as Kafka has it
-        (`LogSegment.largestTimestamp`). An index says nothing here: it may be a wrong one.
+        """The greatest time of all batches; without any, the file's time, as in Kafka
+        (`LogSegment.largestTimestamp`). A time index may be wrong, so it does not count.
         """
         found_ms = verified.indexes.max_timestamp_ms
         return self._source.modified_ms if found_ms < 0 else found_ms
@@ -211,7 +212,7 @@ class _Copy:
 
 
 def _check_sent(key: str, sent: UploadResult, verified: ChunkChecksums) -> None:
-    """What the store took, by the checksums of its parts, is what was verified."""
+    """Compare the bytes the store took, by the checksums of its parts, with the verified ones."""
     if (sent.size, sent.crc32c) != (verified.size_bytes, verified.crc32c):
         raise InternalError(
             f"{key}: {sent.size} bytes with CRC32C {sent.crc32c:08x} were sent, "

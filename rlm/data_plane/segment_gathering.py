@@ -1,9 +1,9 @@
-"""Puts the files of a damaged segment together anew, as a directory that it can be copied from.
+"""Puts the files of a damaged segment together again, in a directory that it can be copied from.
 Runs in a worker.
 
-The row in the metadata says what `.log` has to be, so that every source is judged alike: its bytes
-have that length and that CRC32C, or it is passed over. Segments of another replica begin and end
-elsewhere; the batches in them are the same bytes, and what lies in the offsets is taken.
+The metadata has the length and CRC32C of `.log`, and every source is judged by them. Segments of
+another replica begin and end elsewhere, but their batches are the same bytes, so the batches of
+this segment's offsets are taken.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _Open = Callable[[], AsyncIterator[bytes]]
 
 
 async def gather(job: GatherJob, store: ObjectStore) -> GatherResult:
-    """Look through the sources; with a directory, write what was found. NoRoom: no room for it."""
+    """Look through the sources; with a directory, write what was found. NoRoom: no room there."""
     if job.directory is not None:
         await asyncio.to_thread(_make, job, job.directory)
     return await _Gathering(job, store).run()
 
 
 class _Gathering:
-    """One run. `tried` says of sources why they will not do, `unanswered` why nobody knows."""
+    """One run. `tried`: sources that will not do, and why; `unanswered`: those not readable now."""
 
     def __init__(self, job: GatherJob, store: ObjectStore) -> None:
         self._job = job
@@ -100,7 +100,7 @@ class _Gathering:
             )
 
     async def _versions(self, expected: ExpectedObject) -> AsyncIterator[str]:
-        """Of the length that is wanted; newest first."""
+        """Ids of the versions that have the right length, newest first."""
         try:
             versions = await self._store.versions(expected.key)
         except StrandlineError as error:
@@ -111,7 +111,7 @@ class _Gathering:
                 yield version.version_id
 
     async def _tell(self, name: str, wrong: Awaitable[str]) -> bool:
-        """Whether nothing is wrong with a source."""
+        """True if nothing is wrong with a source; faults and errors are noted."""
         try:
             text = await wrong
         except (StrandlineError, OSError) as error:
@@ -122,7 +122,7 @@ class _Gathering:
         return not text
 
     def _will_not_do(self, name: str, error: StrandlineError | OSError) -> None:
-        """It is gone or damaged; or nobody knows, since it could not be read."""
+        """Note an error: the source is gone or damaged, or could not be read now."""
         if isinstance(error, NoRoom):
             raise error
         if isinstance(error, NotFound | FileNotFoundError):
@@ -137,7 +137,7 @@ class _Gathering:
             self._unanswered.append(f"{name}: {error}")
 
     async def _take(self, expected: ExpectedObject, open_it: _Open) -> str:
-        """Write a `.log` as it comes; what is wrong with it."""
+        """Write a `.log` as it comes; returns its fault, empty if it is right."""
         job = self._job
         path = _file(job, job.start_offset, LOG_SUFFIX)
         size = crc = 0
@@ -150,13 +150,10 @@ class _Gathering:
                 if path is not None:
                     with writing_to(path.parent):
                         await asyncio.to_thread(_write_at, path, piece, size - len(piece))
-        if size != expected.size_bytes:
-            more = "more than " if size > expected.size_bytes else ""
-            return f"{more}{min(size, expected.size_bytes)} bytes, not {expected.size_bytes}"
-        if crc != expected.crc32c:
-            return f"CRC32C {crc:08x}, not {expected.crc32c:08x}"
+        if wrong := expected.wrong(size, crc):
+            return wrong
         if path is not None:
-            # Without a time index its time is the time of its newest record.
+            # Without a time index, the file's time stands for the time of its newest record.
             at_s = max(job.max_timestamp_ms, 0) / 1000
             with writing_to(path.parent):
                 await asyncio.to_thread(os.utime, path, (at_s, at_s))
@@ -165,7 +162,7 @@ class _Gathering:
     # ---- what belongs to it
 
     async def _gather_indexes(self) -> bool:
-        """Whether there is a transaction index; the others are made anew where they are missing."""
+        """True if there is a transaction index; the copy rebuilds other missing indexes."""
         indexes = await self._whole(ObjectSuffix.INDEXES)
         manifest = await self._whole(ObjectSuffix.MANIFEST)
         if indexes is not None and manifest is not None:
@@ -204,8 +201,7 @@ class _Gathering:
         except StrandlineError as error:
             self._will_not_do(f"its .{expected.suffix}", error)
             return None
-        whole = len(data) == expected.size_bytes and crc32c(data) == expected.crc32c
-        return bytes(data) if whole else None
+        return None if expected.wrong(len(data), crc32c(data)) else bytes(data)
 
     def _split(self, indexes: bytes, manifest: bytes) -> bool:
         job = self._job
@@ -222,7 +218,7 @@ class _Gathering:
         return found is not None and found.size > 0
 
     def _copy_beside(self, source: LocalSource) -> bool:
-        """What stands beside the logs; of transaction indexes what is of these offsets."""
+        """Take the files beside the logs; of transaction indexes the entries of these offsets."""
         job = self._job
         logs = _over(job, source)
         aborted = []
@@ -252,7 +248,7 @@ class _Gathering:
 
 
 def _make(job: GatherJob, directory: Path) -> None:
-    """The directory with what every partition has in it, and the segment behind this one."""
+    """Make the directory with the files of every partition, and the segment behind this one."""
     with writing_to(directory):
         directory.mkdir(parents=True, mode=0o700, exist_ok=True)
     require_room(directory, job.object(ObjectSuffix.LOG).size_bytes, job.free_bytes_min)
@@ -288,7 +284,7 @@ def _read_if_there(path: Path) -> bytes | None:
 
 
 def _write_at(path: Path, data: bytes, at: int) -> None:
-    """At a position, and nothing behind it: what an earlier source left there goes."""
+    """Write at a position and cut the file behind it: an earlier source may have left bytes."""
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
@@ -296,7 +292,7 @@ def _write_at(path: Path, data: bytes, at: int) -> None:
 
 
 def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
-    """The logs that may have something of the job's offsets."""
+    """The logs that may hold offsets of the job."""
     return [
         log
         for log in source.logs
@@ -306,7 +302,7 @@ def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
 
 
 async def _local(job: GatherJob, source: LocalSource) -> AsyncIterator[bytes]:
-    """The bytes of the batches of the job's offsets, whatever segments they lie in."""
+    """The bytes of the batches of the job's offsets, in whatever segments they are."""
     for log in _over(job, source):
         with await asyncio.to_thread(log.path.open, "rb") as file:
             descriptor = file.fileno()
@@ -316,11 +312,11 @@ async def _local(job: GatherJob, source: LocalSource) -> AsyncIterator[bytes]:
                 piece = await asyncio.to_thread(os.pread, descriptor, size, at)
                 yield piece
                 if len(piece) < size:
-                    return  # cut meanwhile; the length will tell
+                    return  # cut meanwhile; the length shows it
 
 
 def _span(job: GatherJob, log: LocalLog, descriptor: int) -> tuple[int, int]:
-    """Positions [start, end) of the batches that are wanted; all of a log that lies within."""
+    """Positions [start, end) of the wanted batches; all of a log that lies within."""
     size = os.fstat(descriptor).st_size
     ends_within = log.next_base_offset is not None and log.next_base_offset <= job.end_offset + 1
     if log.base_offset >= job.start_offset and ends_within:
@@ -345,7 +341,7 @@ def _batches(path: Path, descriptor: int, size: int) -> Iterator[tuple[int, int]
 
 
 async def _in_large_pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """So that a file is not written in many small steps."""
+    """Join small pieces, so that a file is not written in many small steps."""
     held = bytearray()
     async for piece in stream:
         held += piece

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndexes:
-    """The object's bytes and where each index stands in them."""
+    """The object's bytes and the place of each index in them."""
 
     data: bytes
     ranges: Mapping[IndexType, IndexRange]
@@ -34,7 +34,6 @@ class SegmentIndexes:
     txn_index_empty: bool
 
     def checksums(self) -> ChunkChecksums:
-        """Whole and per chunk."""
         view = memoryview(self.data)
         return ChunkChecksums(
             len(view),
@@ -46,7 +45,7 @@ class SegmentIndexes:
 def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) -> SegmentIndexes:
     """Gather the indexes of a verified log. Blocks: callers use a thread.
 
-    CorruptData when the aborted transactions are not known for certain.
+    CorruptData if the aborted transactions are not known for certain.
     """
     snapshot, origin = _producer_snapshot(job, source, verified)
     transactions = _transaction_index(job, source, verified)
@@ -60,7 +59,7 @@ def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) ->
         IndexType.PRODUCER_SNAPSHOT: snapshot,
         IndexType.LEADER_EPOCH: leader_epoch_checkpoint.encode(lineage),
     }
-    # One that was made anew without entries is there, too: the metadata says that there is one.
+    # An index rebuilt without entries is written too: the metadata says that there is one.
     if transactions or not job.txn_index_empty:
         parts[IndexType.TRANSACTION] = transactions
     ranges = {}
@@ -75,8 +74,8 @@ def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) ->
 def _producer_snapshot(
     job: CopyJob, source: SegmentSource, verified: VerifiedLog
 ) -> tuple[bytes, ProducerSnapshotOrigin]:
-    """The snapshot at the next base: the broker's if it shows those transactions open that are (by
-    which readers go), else one made from this base's, else none.
+    """The snapshot at the next base: the broker's if it shows just those transactions open that are
+    (readers go by them), else one rebuilt from this base's, else none.
     """
     path = source.snapshot_path(job.next_base_offset)
     try:
@@ -86,7 +85,7 @@ def _producer_snapshot(
             if verified.producers.transactions.open_differs(told) is None:
                 return data, ProducerSnapshotOrigin.COPIED
     except CorruptData:
-        pass  # made anew below; the broker itself does not read it before its next start
+        pass  # rebuilt below; the broker itself reads it at its next start only
     if verified.producers_known:
         made = producer_snapshot.encode(verified.producers.producers)
         return made, ProducerSnapshotOrigin.REBUILT
@@ -94,11 +93,10 @@ def _producer_snapshot(
 
 
 def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLog) -> bytes:
-    """The transaction index, each entry of it held against the log; empty without aborts.
+    """The transaction index, each entry checked against the log; empty without aborts.
 
-    A reader of committed records trusts it, so one that is wrong is made anew, where the state at
-    the base is known; elsewhere it is refused. See `rlm/data_plane/transaction_check.py` for what
-    is right.
+    Readers of committed records trust it. So a wrong one is rebuilt if the state at the base is
+    known, else refused. `rlm/data_plane/transaction_check.py` has the rules.
     """
     path = source.index_path(TRANSACTION_INDEX_SUFFIX)
     check = verified.producers.transactions
@@ -124,7 +122,7 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
         wrong = error.detail
     made = check.made()
     if made is not None and not (made and job.txn_index_empty):
-        _log.warning("%s is made anew from the .log: %s", path, wrong)
+        _log.warning("%s is rebuilt from the .log: %s", path, wrong)
         return transaction_index.encode(made)
     raise CorruptData(
         f"the transaction index does not fit the ABORT markers in the .log ({wrong}): stop the "

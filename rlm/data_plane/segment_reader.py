@@ -1,7 +1,7 @@
-"""The objects of finished segments, each checked against what the metadata log says of it.
+"""The objects of finished segments, each checked against the metadata log.
 
-Trust goes down one chain: custom metadata (in the log) has the CRC32C of the manifest, of `.log`
-and of `.indexes`; the manifest has those of their chunks.
+The chain of trust: custom metadata in the log has the CRC32C of the manifest, of `.log` and of
+`.indexes`; the manifest has those of their chunks.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused
 from kafka_formats.producer_snapshot import OpenTransaction
-from rlm.data_plane.byte_bounded_cache import ByteBoundedCache
-from rlm.data_plane.chunk_cache import ChunkCache, ChunkCounts
+from rlm.data_plane.chunk_cache import ByteBoundedCache, ChunkCache, ChunkCounts
 from rlm.data_plane.read_request import TieredSegment
 from rlm.data_plane.verified_chunks import VerifiedObject, gone
 from rlm.format.manifest import (
@@ -36,11 +35,11 @@ _PARSED_WEIGHT = 12
 
 
 INDEXES_AHEAD_BYTES_MAX = 4 * 1024 * 1024
-"""An `.indexes` of up to so many bytes is asked for whole, together with the manifest."""
+"""An `.indexes` up to this size is requested whole, together with the manifest."""
 
 
 class SegmentReader:
-    """Manifests and indexes are kept, up to `cache_bytes_max`; of logs what `chunks` holds."""
+    """Keeps manifests and indexes up to `cache_bytes_max`, and chunks of logs in `chunks`."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class SegmentReader:
         )
 
     async def manifest(self, segment: TieredSegment) -> Manifest:
-        """The manifest, whole and of this very segment; CorruptData otherwise."""
+        """The manifest; CorruptData unless it is whole and this segment's."""
         recorded = segment.custom_metadata
         key = (segment.segment_id, recorded.manifest_crc32c)
         manifest = self._manifests.get(key)
@@ -73,7 +72,6 @@ class SegmentReader:
         return manifest
 
     async def log(self, segment: TieredSegment) -> VerifiedObject:
-        """The `.log`."""
         checksums = _checksums(await self.manifest(segment)).log
         return VerifiedObject(
             self._store(segment),
@@ -92,7 +90,7 @@ class SegmentReader:
                     pass  # the chunks are in the cache by now
 
     async def index(self, segment: TieredSegment, index: IndexType) -> bytes:
-        """One index, whole; NotFound when the segment has none of this type."""
+        """One index, whole; NotFound if the segment has none of this type."""
         key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
         data = self._indexes.get(key)
         if data is None:
@@ -116,7 +114,7 @@ class SegmentReader:
         return data
 
     async def chunk_offset_index(self, segment: TieredSegment) -> bytes:
-        """Where to begin for an offset, chunk by chunk; of older manifests the offset index."""
+        """Where to begin for an offset, once a chunk; from older manifests the offset index."""
         found = _checksums(await self.manifest(segment)).chunk_offset_index
         return await self.index(segment, IndexType.OFFSET) if found is None else found
 
@@ -125,8 +123,8 @@ class SegmentReader:
         return frozenset(_checksums(await self.manifest(segment)).open_at_base or ())
 
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
-        """While the manifest is on its way, the metadata log has what it takes to check the whole
-        `.indexes`: one round trip less until the first record. None where nothing is gained.
+        """Fetch the whole `.indexes` while the manifest is on its way, since the metadata log can
+        check it: one round trip less until the first record. None if nothing is gained.
         """
         recorded = segment.custom_metadata
         known = self._manifests.get((segment.segment_id, recorded.manifest_crc32c)) is not None
@@ -135,7 +133,7 @@ class SegmentReader:
         return asyncio.get_running_loop().create_task(self._whole_indexes(segment))
 
     async def _whole_indexes(self, segment: TieredSegment) -> bytes | None:
-        """None when they are not what is recorded; the manifest's table then tells where."""
+        """None unless they are as recorded; the manifest's table then shows where."""
         recorded = segment.custom_metadata
         name = self._keys(segment).indexes
         data = await _whole(self._store(segment), name, recorded.indexes_bytes)
@@ -210,11 +208,13 @@ def _index_range(manifest: Manifest, segment: TieredSegment, index: IndexType) -
 
 
 def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:
-    """The manifest says of the segment what the metadata log says."""
+    """Require that the manifest tells the same of the segment as the metadata log."""
     recorded = segment.custom_metadata
     checksums = manifest.checksums
     if checksums is None:
-        raise CorruptData("the manifest holds no checksums of ours", source=name, position=0)
+        raise CorruptData(
+            "the manifest has no checksums: not written by Strandline", source=name, position=0
+        )
 
     def differs(found: ChunkChecksums, size_bytes: int, crc: int) -> bool:
         return (found.size_bytes, found.crc32c) != (size_bytes, crc)
@@ -226,7 +226,7 @@ def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:
         or differs(checksums.indexes, recorded.indexes_bytes, recorded.indexes_crc32c)
     ):
         raise CorruptData(
-            f"the manifest is not that of segment {segment.segment_id} at offset "
+            f"it is the manifest of another segment than {segment.segment_id} at offset "
             f"{segment.start_offset}",
             source=name,
             position=0,

@@ -1,8 +1,8 @@
 """The files of one sealed segment, opened once and held, while the broker may do anything to them.
 
-A broker deletes segments from the head (local retention), truncates from the tail (a follower that
-diverged), or takes the whole replica away. The descriptors keep what was opened; `check_unchanged`
-tells whether that is still the log. Everything here blocks: callers use a thread.
+A broker deletes segments at the head (local retention), truncates the tail (a diverged follower),
+or moves the whole replica. Descriptors keep the opened files; `check_unchanged` tells if they are
+still the log. Everything here blocks: callers use a thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SegmentSource:
     """Open descriptors. One read at a time; `close` waits for it and may be called twice."""
 
     def __init__(self, job: CopyJob) -> None:
-        """Open everything. Conflict(SOURCE_CHANGED) when the segment is not there any more."""
+        """Open everything. Conflict(SOURCE_CHANGED) if the segment is gone."""
         self._job = job
         self.log_path = job.directory / segment_file_name(job.file_base_offset, LOG_SUFFIX)
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class SegmentSource:
                 try:
                     self._open(path)
                 except FileNotFoundError:
-                    continue  # optional; what is missing is made anew or marked absent
+                    continue  # optional: it is rebuilt or marked absent
             self._status = os.fstat(self._log)
             self._runs = self._open_runs()
             self.check_unchanged()
@@ -58,18 +58,17 @@ class SegmentSource:
 
     @property
     def size_bytes(self) -> int:
-        """Length of what is copied."""
         if self._job.source is not None:
             return sum(run.size_bytes for run in self._job.source.runs)
         return self._status.st_size
 
     @property
     def modified_ms(self) -> int:
-        """When the `.log` was last written to, ms since the epoch."""
+        """The time of the last write to the `.log`, ms since the epoch."""
         return self._status.st_mtime_ns // 1_000_000
 
     def read_log_into(self, position: int, buffer: memoryview) -> None:
-        """Fill `buffer`; a file that has become shorter is Conflict(SOURCE_CHANGED)."""
+        """Fill `buffer`; Conflict(SOURCE_CHANGED) if the file has become shorter."""
         filled = 0
         with self._lock:
             try:
@@ -85,7 +84,7 @@ class SegmentSource:
             raise self._changed(f"it ends at byte {position + filled} of {self.size_bytes}")
 
     def read_beside(self, path: Path) -> bytes | None:
-        """A file that stood beside the `.log`, whole; None if it did not exist."""
+        """A whole file beside the `.log`; None if it did not exist."""
         with self._lock:
             descriptor = self._files.get(path)
             if descriptor is None:
@@ -107,7 +106,7 @@ class SegmentSource:
         return self._job.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def check_unchanged(self) -> None:
-        """Conflict(SOURCE_CHANGED) unless what was opened is still a sealed part of this log."""
+        """Conflict(SOURCE_CHANGED) unless the opened files are still a sealed part of this log."""
         try:
             self._check_file()
             self._check_neighbours()
@@ -116,7 +115,6 @@ class SegmentSource:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Give the descriptors back."""
         with self._lock:
             while self._files:
                 os.close(self._files.popitem()[1])
@@ -142,7 +140,9 @@ class SegmentSource:
         return runs
 
     def _place(self, position: int, size: int) -> tuple[int, int, int]:
-        """Descriptor, position and length of the bytes at `position`, as far as they lie in one."""
+        """Descriptor, position and length of the bytes at `position`, as far as one file has
+        them.
+        """
         if not self._runs:
             return self._log, position, size
         start, descriptor, at, length = self._runs[
@@ -162,10 +162,11 @@ class SegmentSource:
             raise self._changed(f"it was written to (now {now.st_size} bytes)")
 
     def _check_neighbours(self) -> None:
-        """The segment is still there and still ends where the next begins, or has left by the head.
+        """Require that the segment is still there and ends where the next begins, or has left at
+        the head.
 
-        Local retention removes the oldest segments, whose bytes the descriptors keep; then every
-        segment that is left begins at or after this one's end.
+        Local retention removes the oldest segments, whose bytes the descriptors keep; then all
+        remaining segments begin at or after this one's end.
         """
         job = self._job
         metadata = job.directory / PARTITION_METADATA_FILE
@@ -210,14 +211,14 @@ class SegmentSource:
 
 
 CHANGED = "SOURCE_CHANGED"
-"""`reason` of the Conflict that every change of the source while it is read ends in."""
+"""`reason` of the Conflict after any change of the source while it is read."""
 
 
 def same_lineage(planned: Epochs, current: Epochs, start: int, end: int) -> bool:
-    """Whether the offsets [start, end) still have the leader epochs they had.
+    """True if the offsets [start, end) still have the same leader epochs.
 
-    Local retention and DeleteRecords cut the head of the broker's checkpoint: below the first entry
-    left nothing can be compared, and nothing has to be, since only removal gets there.
+    Local retention and DeleteRecords cut the head of the broker's checkpoint: below its first entry
+    nothing can be compared, nor needs to be, since only removal leads there.
     """
     if not current:
         return False

@@ -1,8 +1,8 @@
-"""Which batches of a damaged segment are good. Runs in a worker process; nothing is uploaded.
+"""Finds the good batches of a damaged segment. Runs in a worker; nothing is uploaded.
 
-A batch whose bytes fail their check is passed over if the next one begins where its length says.
-Where that can't be told, all that is behind it counts as missing: what is fetched too much is only
-time. So it does behind as many runs as are told.
+A batch that fails its check is skipped if the next one begins where its length says. Else, and
+after as many runs as are told, all that follows counts as missing: too much fetched costs only
+time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ BATCH_BYTES_MAX = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class SurveyJob:
-    """A survey of the segment that `job` would copy, whose `.log` had `size_bytes` when it was
-    planned.
-    """
+    """A survey of the segment that `job` would copy, whose `.log` had `size_bytes` when planned."""
 
     job: CopyJob
     size_bytes: int
@@ -47,7 +45,7 @@ class SurveyJob:
 def survey(asked: SurveyJob) -> Survey:
     """Read the whole `.log`, one batch in memory at a time. Blocks: callers use a thread.
 
-    RetryLater when it can't be read, Conflict(SOURCE_CHANGED) when it is written to: what a broker
+    RetryLater: it cannot be read. Conflict(SOURCE_CHANGED): it is being written to; what a broker
     truncates is not lost.
     """
     job = asked.job
@@ -83,7 +81,7 @@ def survey(asked: SurveyJob) -> Survey:
 
 
 def walkable_header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
-    """The batch at `position`; None: what stands there can't be walked over."""
+    """The header at `position`; None if the walk cannot go on from there."""
     head = os.pread(descriptor, HEADER_BYTES, position)
     try:
         header = parse_header(head, source=name, position=position)
@@ -95,7 +93,7 @@ def walkable_header(descriptor: int, position: int, size: int, name: str) -> Bat
 
 
 def is_good(data: bytes, header: BatchHeader, name: str) -> bool:
-    """Whether it passes its check."""
+    """True if the batch passes its check."""
     try:
         check_crc(data, 0, header, source=name, position=0)
     except CorruptData:
@@ -104,7 +102,7 @@ def is_good(data: bytes, header: BatchHeader, name: str) -> bool:
 
 
 def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
-    """Whether it is the marker of an aborted transaction."""
+    """True for the marker of an aborted transaction."""
     if not header.is_control:
         return False
     record = next(iter_records(data, source=name, position=0), None)
@@ -115,9 +113,7 @@ def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
 
 @dataclass(slots=True)
 class _Last:
-    """The batch taken last: the offset before it, how many it has, what the run was without it, and
-    whether it aborts.
-    """
+    """The batch taken last: the offset before it, its number of offsets, the run without it."""
 
     before: int
     count: int
@@ -126,7 +122,7 @@ class _Last:
 
 
 class _Found:
-    """Joins good batches to runs. A batch's CRC leaves out its base offset and leader epoch."""
+    """Joins good batches to runs. A batch's CRC does not cover its base offset and leader epoch."""
 
     def __init__(self, job: CopyJob) -> None:
         self._job = job
@@ -138,7 +134,7 @@ class _Found:
         self._last: _Last | None = None
 
     def bad(self, base_offset: int | None = None) -> None:
-        """What stands behind the last good batch is damaged: a batch, or None: all of the rest."""
+        """Note damage behind the last good batch: a batch, or with None all of the rest."""
         mark = self.runs[-1][1] + 1 if self.runs else self._job.start_offset
         self._bad.append((mark, base_offset))
 
@@ -170,18 +166,18 @@ class _Found:
         self._last = _Last(end, last - first + 1, run, aborts)
 
     def _order_holds(self, first: int) -> bool:
-        """Whether a batch that begins at `first` may be taken, by what was taken last.
+        """True if a batch that begins at `first` may be taken after the last one.
 
-        Where they want the same offsets, and the last one stands behind a gap, a bit of the base
-        offset of either turned over: the last one is given up. It was that one's, if the other
-        joins it once the gap is gone; else the other is not taken either.
+        If both claim the same offsets and the last one is behind a gap, a bit flipped in the base
+        offset of one of them, and the last is given up. It was the last one's bit if this batch
+        joins the run once the gap is gone; else this one is not taken either.
         """
         last = self._last
         if last is None or not last.before < first <= self.runs[-1][1]:
             return True
         base, mark = self.runs[-1][1] - last.count + 1, last.before + 1
         if base == mark:
-            return True  # no gap: what is out of order is the other
+            return True  # no gap: this one is out of order
         self._last = None
         if last.run is None:
             self.runs.pop()
@@ -196,11 +192,11 @@ class _Found:
         return not self._cleaned and first == mark + last.count
 
     def _is_legal(self, first: int, last: int) -> bool:
-        """Whether a gap without damaged bytes in it ends no run: cleaners leave very many."""
+        """True if a gap without damaged bytes ends no run: cleaners leave very many."""
         return self._cleaned and not any(first <= base <= last for base in self._job.removed_logs)
 
     def _thinned(self, holes: Iterable[Offsets]) -> Iterator[ThinnedHole]:
-        """Those of which all that is damaged can be told."""
+        """The holes of which all damage can be told."""
         for first, last in holes:
             begin = bisect_left(self._bad, first, key=itemgetter(0))
             end = bisect_right(self._bad, last, key=itemgetter(0))
@@ -221,7 +217,7 @@ class _Found:
                 each for each in holes if any(each[0] <= mark <= each[1] for mark in marks)
             )
             thinned = tuple(self._thinned(holes))
-        # Only now: what made a hole that reaches above the log start may stand below it.
+        # Only now: the cause of a hole that reaches above the log start may be below it.
         missing = without(holes, ((job.start_offset, job.log_start_offset - 1),))
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
         return Survey(runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned)

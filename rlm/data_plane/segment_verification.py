@@ -1,9 +1,8 @@
-"""What a segment must be before its manifest may be written: held against every batch of it.
+"""Checks every batch of a segment before its manifest may be written.
 
 CRC of every batch, magic 2, offsets ascending inside [base, next base) without a gap that
-`gap_rule` does not allow, leader epochs as in the lineage, nothing behind the last batch. Along
-the way it gathers what the upload needs: checksums, the largest timestamp, checked indexes, the
-producers.
+`gap_rule` forbids, leader epochs as in the lineage, nothing behind the last batch. On the way it
+gathers what the upload needs: checksums, the largest timestamp, checked indexes, the producers.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums
 from rlm.local_log.gap_rule import GapWatch, shows_cleaner
 
 PIECE_BYTES = 1024 * 1024
-"""Read and scanned at once. Small batches come in runs that end where a piece does, so pieces of
-one chunk each would cost more."""
+"""Bytes read and scanned at once; smaller pieces would cut runs of small batches short."""
 OPEN_AT_BASE_MAX = 10_000
-"""Open transactions that a manifest names; a partition has as many as producers at work in it."""
+"""Open transactions that a manifest names at most, one per active producer."""
 
 _NEVER = 2**63  # above every offset
 
@@ -38,10 +36,10 @@ _NEVER = 2**63  # above every offset
 class VerifiedLog:
     """A `.log` that was read to its end and is right.
 
-    `producers_known`: the replay began from a known state, so its snapshot is the true one;
-    `open_at_base` are the transactions that this state shows open, None where it is not to be
-    relied upon, or more are open than a manifest names. `cleaned`: its batches show that Kafka's
-    cleaner was there; `thinned`: or offsets have none, which is legal where it was.
+    `producers_known`: the replay began from a known state, so its snapshot is true; `open_at_base`:
+    the transactions open in that state, None if it is unreliable or has too many. `cleaned`:
+    batches show Kafka's cleaner; `thinned`: they do, or offsets have no batch, which is legal after
+    it.
     """
 
     checksums: ChunkChecksums
@@ -55,7 +53,7 @@ class VerifiedLog:
 
 
 class VerifiedPart(NamedTuple):
-    """How many bytes of the buffer were filled, and their CRC32C."""
+    """Bytes of the buffer that were filled, and their CRC32C."""
 
     size_bytes: int
     crc32c: int
@@ -100,9 +98,9 @@ class SegmentVerification:
     def read_part(self, buffer: bytearray) -> VerifiedPart | None:
         """Fill `buffer` with the next bytes, verified; None behind the end.
 
-        The last part is given only once everything has been found right. CorruptData for damage,
-        Conflict(SOURCE_CHANGED) when the log is not what it was: a file that is being rewritten
-        looks damaged, so the second is looked for first.
+        The last part is returned only once everything was found right. CorruptData for damage;
+        Conflict(SOURCE_CHANGED) if the log changed, which is checked first, since a file being
+        rewritten looks damaged.
         """
         if self._finished:
             return None
@@ -117,7 +115,7 @@ class SegmentVerification:
         return part if part.size_bytes else None
 
     def result(self) -> VerifiedLog:
-        """What was gathered; only after the last part was given."""
+        """The results, after the last part was read."""
         assert self._finished, "the log was not read to its end"
         return VerifiedLog(
             ChunkChecksums(self._position, self._crc, tuple(self._chunks)),
@@ -131,7 +129,7 @@ class SegmentVerification:
         )
 
     def _fill(self, view: memoryview) -> VerifiedPart:
-        """Piece by piece, so that it is still in the processor's cache at its second sum."""
+        """Piece by piece, so that each is still in the processor's cache at its second sum."""
         filled = part_crc = 0
         while filled < len(view) and self._position < self._source.size_bytes:
             size = min(
@@ -148,7 +146,7 @@ class SegmentVerification:
         return VerifiedPart(filled, part_crc)
 
     def _take_sums(self, piece: memoryview) -> int:
-        """The CRC32C of the next bytes; those of their chunks and of the file are carried on."""
+        """The CRC32C of the next bytes; carries on those of chunks and file."""
         piece_crc = at = 0
         while at < len(piece):
             size = min(CHUNK_BYTES - self._chunk_bytes, len(piece) - at)
@@ -224,16 +222,16 @@ class SegmentVerification:
         self._producers.take(run, self._name)
 
     def _enter_epoch(self, number: int) -> None:
-        """`_epoch` is what the lineage has for the offsets up to `_epoch_end` (exclusive)."""
+        """Set `_epoch`, the lineage's epoch of the offsets below `_epoch_end`."""
         epochs = self._epochs
         self._epoch_at, self._epoch = number, epochs[number].epoch
         after = number + 1
         self._epoch_end = epochs[after].start_offset if after < len(epochs) else _NEVER
 
     def _check_epoch(self, base_offset: int, last_offset: int, epoch: int, position: int) -> None:
-        """The batch was written by the leader that the lineage names for its offsets.
+        """Require that the batch was written by the leader that the lineage names for its offsets.
 
-        Below the log start offset the lineage may have lost its head: there it may be older.
+        Below the log start offset the lineage may have lost its head; there the batch may be older.
         """
         while self._epoch_end <= base_offset:
             self._enter_epoch(self._epoch_at + 1)
@@ -257,7 +255,7 @@ def _named(opened: frozenset[OpenTransaction]) -> tuple[OpenTransaction, ...] | 
 
 
 def _producers_at_base(job: CopyJob, source: SegmentSource) -> tuple[ProducerState, ...] | None:
-    """The producers' state at the segment's base; None when nothing tells it."""
+    """The producers' state at the segment's base; None if unknown."""
     if job.start_offset == 0:
         return ()
     path = source.snapshot_path(job.start_offset)
@@ -269,5 +267,5 @@ def _producers_at_base(job: CopyJob, source: SegmentSource) -> tuple[ProducerSta
     if found is not None and any(
         each.current_txn_first_offset >= job.start_offset for each in found
     ):
-        return None  # it is of another place in the log
+        return None  # it belongs to another place in the log
     return found

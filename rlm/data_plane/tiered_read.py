@@ -36,7 +36,7 @@ _INT64_MAX = 2**63 - 1
 
 
 async def read_log(reader: SegmentReader, request: LogRequest) -> AsyncIterator[Parts]:
-    """Bytes of a `.log`; InvalidRequest for a range that is none."""
+    """Bytes of a `.log`; InvalidRequest for an impossible range."""
     log = await reader.log(request.segment)
     end = log.size_bytes if request.end is None else request.end
     async with closing_stream(log.stream(request.start, end)) as stream:
@@ -45,7 +45,7 @@ async def read_log(reader: SegmentReader, request: LogRequest) -> AsyncIterator[
 
 
 async def read_index(reader: SegmentReader, request: IndexRequest) -> AsyncIterator[Parts]:
-    """One whole index in pieces; NotFound when the segment has none of this type."""
+    """One whole index in pieces; NotFound if the segment has none of this type."""
     data = memoryview(await reader.index(request.segment, request.index))
     for at in range(0, len(data), CHUNK_BYTES):
         yield (data[at : at + CHUNK_BYTES],)
@@ -83,7 +83,7 @@ class RecordsRead:
         self._undecided_records = 0
 
     async def pieces(self) -> AsyncIterator[Parts]:
-        """Whole batches, or whole lines; the pieces' borders mean nothing else."""
+        """Whole batches, or whole lines; other borders of the pieces mean nothing."""
         try:
             async with closing_stream(self._pieces()) as pieces:
                 async for parts in pieces:
@@ -100,7 +100,7 @@ class RecordsRead:
                 raise InternalError(
                     f"the piece for offset {self._next_offset} ends at {piece.valid_until}"
                 )
-            # Behind a lost range a segment may begin with what is not the partition's.
+            # Behind a lost range a segment may begin with batches that are not the partition's.
             if piece.first_offset > self._next_offset:
                 self._lost.append((self._next_offset, piece.first_offset - 1))
                 self._next_offset = piece.first_offset
@@ -127,9 +127,7 @@ class RecordsRead:
         scanner = BatchScanner(log.key, batch_bytes_max=ANY_BATCH_BYTES, position=position)
         self._jumped = position > 0
         stream = log.stream(
-            scanner.position,
-            log.size_bytes,
-            first_window_bytes=self._bytes_left + 2 * CHUNK_BYTES,
+            scanner.position, log.size_bytes, first_window_bytes=self._bytes_left + 2 * CHUNK_BYTES
         )
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:
@@ -156,10 +154,10 @@ class RecordsRead:
         return self._request.max_bytes - self._stored_bytes
 
     def _proven(self, batches: Iterable[ScannedBatch], source: str) -> Iterator[ScannedBatch]:
-        """Behind a jump into the log the first batch must begin at or below the next offset.
+        """Require that the first batch after a jump into the log begins at or below the next
+        offset.
 
-        Otherwise the index that named its position is wrong, and what it jumped over would be
-        missing.
+        Otherwise the index that named its position is wrong, and records would be skipped.
         """
         for batch in batches:
             if self._jumped and batch.header.base_offset > self._next_offset:
@@ -175,7 +173,7 @@ class RecordsRead:
     def _take(
         self, batches: Iterable[ScannedBatch], valid_until: int, committed: CommittedView | None
     ) -> tuple[list[ScannedBatch], bool]:
-        """The batches to hand out, and whether the piece goes on behind them."""
+        """The batches to send, and True if the piece goes on behind them."""
         taken: list[ScannedBatch] = []
         for batch in batches:
             header = batch.header
@@ -202,8 +200,8 @@ class RecordsRead:
         return taken, True
 
     def _surely_gives(self, header: BatchHeader) -> bool:
-        """Whether something of the batch reaches the reader: of markers, and of batches that the
-        cleaner emptied, JSON has no line, and a page without any would look like the end.
+        """True if something of the batch surely reaches the reader: JSON has no line for markers
+        and for emptied batches, and a page without lines would look like the end.
         """
         if self._request.format is RecordFormat.BATCHES:
             return True
@@ -225,7 +223,7 @@ class RecordsRead:
                     yield (piece,)
 
     async def _start_position(self, piece: SegmentPiece) -> int:
-        """Where the batch that holds the next offset stands, or one before it."""
+        """The position of the batch that holds the next offset, or of one before it."""
         segment = piece.segment
         if self._next_offset <= segment.start_offset:
             return 0
@@ -241,7 +239,7 @@ def _scanned(scanner: BatchScanner, parts: Parts) -> Iterator[ScannedBatch]:
 def floor_position(index: bytes, relative_offset: int) -> int:
     """The position of the last entry at or below an offset relative to the base; 0 without one.
 
-    Searches the bytes as they are: parsing a big index takes longer than the read it is for.
+    Searches the raw bytes: parsing a big index takes longer than the read it is for.
     """
     count = len(index) // _INDEX_ENTRY.size
 

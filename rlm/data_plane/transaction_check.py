@@ -1,13 +1,12 @@
-"""A segment's transactions as its batches show them, held against what its indexes say. Pure.
+"""Compares a segment's transactions, as its batches show them, with its indexes. Pure.
 
-Of a transaction that began in the segment, or that the producer snapshot at the base shows open,
-everything is known, and its entry must say just that. Without a snapshot at the base, one without
-an earlier marker of its producer in the segment may have begun below it: an entry that says so is
-unverified, and so is an ABORT without an entry, which may be of a transaction without records.
-Kafka's cleaner may take the first batches of an aborted transaction and keep its entry: in a
-segment that the cleaner has touched, an entry may begin where none of its producer's batches is
-left, and name an earlier stable offset. Sources: Kafka's ProducerStateManager, TransactionIndex,
-LogCleaner (CleanedTransactionMetadata).
+A transaction that began in the segment, or that the producer snapshot at the base shows open, is
+fully known, and its entry must match. Without that snapshot, a transaction without an earlier
+marker of its producer in the segment may have begun below: an entry that says so is unverified, and
+so is an ABORT without an entry, whose transaction may have no records. Kafka's cleaner may take the
+first batches of an aborted transaction but keep its entry: in a cleaned segment an entry may begin
+where none of its producer's batches is left, and name an earlier stable offset. Sources: Kafka's
+ProducerStateManager, TransactionIndex, LogCleaner (CleanedTransactionMetadata).
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _NONE: frozenset[OpenTransaction] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class _Abort:
-    """An ABORT marker. `first`: where its transaction began, as far as is known; None: it has no
-    batch. `seen`: its first batch in the segment. `low`: it began at this offset or above it; None:
-    perhaps below the base. `at_base`: the snapshot at the base shows it open. `stable_offset`: the
-    last stable offset behind the marker.
+    """An ABORT marker. `first`: the start of its transaction as far as known, None without batches.
+    `seen`: its first batch in the segment. `low`: a lower bound of the start, None if it may be
+    below the base. `at_base`: the snapshot at the base shows it open. `stable_offset`: the last
+    stable offset behind the marker.
     """
 
     first: int | None
@@ -38,9 +37,9 @@ class _Abort:
 
 
 class TransactionCheck:
-    """Hears of the transactional and control batches of a segment in their order.
+    """Takes the transactional and control batches of a segment in order.
 
-    `open_at_base` None: not known; with `shown_empty` a snapshot shows none, which may be wrong.
+    `open_at_base` None: unknown; with `shown_empty` a snapshot shows none, which may be wrong.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class TransactionCheck:
         self.base_known = open_at_base is not None
         self._shown_empty = shown_empty
         self._start_offset = start_offset
-        # Producer id to first offset, ascending: what begins later stands behind.
+        # Producer id to first offset, ascending: later transactions are appended.
         by_first = sorted(open_at_base or _NONE, key=lambda each: each.first_offset)
         self._open: OrderedDict[int, int] = OrderedDict(
             (each.producer_id, each.first_offset) for each in by_first
@@ -64,12 +63,12 @@ class TransactionCheck:
         self._aborts: dict[tuple[int, int], _Abort] = {}
 
     def has_batch(self, producer_id: int, base_offset: int) -> None:
-        """A transactional batch with data."""
+        """Take a transactional batch with data."""
         self._open.setdefault(producer_id, base_offset)
         self._seen.setdefault(producer_id, base_offset)
 
     def ends(self, producer_id: int, offset: int, *, aborted: bool) -> None:
-        """A marker."""
+        """Take a marker."""
         first = self._open.pop(producer_id, None)
         seen = self._seen.pop(producer_id, None)
         if aborted:
@@ -86,18 +85,18 @@ class TransactionCheck:
         self._behind_marker[producer_id] = offset + 1
 
     def marker_gone(self, producer_id: int, offset: int) -> None:
-        """A control batch whose marker the cleaner took, and the transaction before it."""
+        """Take a control batch whose marker, and the transaction before it, the cleaner removed."""
         self._open.pop(producer_id, None)
         self._seen.pop(producer_id, None)
         self._behind_marker[producer_id] = offset + 1
 
     @property
     def open(self) -> frozenset[OpenTransaction]:
-        """Behind the last batch heard of; without the base known as far as is seen."""
+        """Transactions open behind the last batch; those seen, if the base is unknown."""
         return frozenset(OpenTransaction(*each) for each in self._open.items())
 
     def made(self) -> tuple[AbortedTransaction, ...] | None:
-        """The entries of the segment's index; None where they are not known for certain."""
+        """The entries of the segment's index; None if they are not known for certain."""
         if not self.base_known and not (
             self._shown_empty and all(each.first is not None for each in self._aborts.values())
         ):
@@ -111,8 +110,8 @@ class TransactionCheck:
     def differences(
         self, entries: Sequence[AbortedTransaction], *, cleaned: bool = False
     ) -> Iterator[str]:
-        """What is wrong with each entry of the index, and each that is not in it. `cleaned`: the
-        cleaner has been in the segment.
+        """The faults of the index's entries and its missing ones. `cleaned`: the cleaner was
+        here.
         """
         listed = set()
         for entry in entries:
@@ -146,8 +145,8 @@ class TransactionCheck:
                 )
 
     def unverified(self, entries: Iterable[AbortedTransaction]) -> int:
-        """How many ABORTs of the segment may end a transaction that begins below the base, where
-        nothing tells: those whose entry says so, and those that have neither an entry nor a batch.
+        """The number of ABORTs that may end a transaction from below the base, where nothing proves
+        it: those whose entry says so, and those with neither an entry nor a batch.
         """
         first_offsets = {
             (each.producer_id, each.last_offset): each.first_offset for each in entries
@@ -164,8 +163,8 @@ class TransactionCheck:
         )
 
     def open_differs(self, found: Iterable[OpenTransaction]) -> str | None:
-        """How the transactions that a producer snapshot behind the last batch shows open differ
-        from those that are; None: they fit.
+        """How open transactions differ from those a snapshot behind the last batch shows; or
+        None.
         """
         told = dict(found)
         for producer_id in {*self._open, *told, *self._behind_marker}:
@@ -181,9 +180,7 @@ class TransactionCheck:
         return None
 
     def _may_have_begun_below(self, producer_id: int, says: int | None) -> bool:
-        """Whether a snapshot's word has to be taken: without the base known, of a producer that
-        has no marker in the segment.
-        """
+        """True if a snapshot must be believed: base unknown, no marker of the producer here."""
         if self.base_known or producer_id in self._behind_marker or says is None:
             return False
         return says < self._start_offset

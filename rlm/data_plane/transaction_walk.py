@@ -1,13 +1,12 @@
-"""Which transactions of a range of offsets were aborted, walked from segment to segment. Pure.
+"""Finds the aborted transactions of a range of offsets, segment by segment. Pure.
 
-A transaction stands in the transaction index of the segment that has its ABORT marker, which may be
-many segments behind its records, and a COMMIT stands in none: what is neither listed nor open is
-committed. That ends where offsets are lost, since the marker may have been among them. So behind a
-hole a transaction goes on only if its first segment proves it: the producer snapshot at its base
-(or at its end) still has the same producer and first offset open, or its index lists that very
-transaction. Every other one that was open before the hole is never decided: its records are left
-out and counted, not waited for. Nodes and Spark tasks take their steps here. Sources: Kafka's
-TransactionIndex, ProducerStateManager and RemoteLogManager.
+The transaction index of the segment with the ABORT marker, perhaps many segments behind the
+records, lists a transaction; a COMMIT is in no index. So a transaction neither listed nor open is
+committed, except where offsets are lost, perhaps with the marker. Behind a hole a transaction goes
+on only if the first segment proves it: its producer snapshot at the base (or at its end) shows the
+same producer and first offset open, or its index lists the transaction. Every other one open before
+the hole is never decided: its records are left out and counted, not waited for. Nodes and Spark
+tasks both use this. Sources: Kafka's TransactionIndex, ProducerStateManager and RemoteLogManager.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ NO_TRANSACTIONS: frozenset[OpenTransaction] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransactions:
-    """What the indexes of one segment tell, as far as the segment is served.
+    """The indexes of one segment, as far as the segment is served.
 
-    `aborted`: those whose marker lies in the part that is served. `open_at_base` is what is proven
-    to be open where that part begins; without proof it is empty. `open_at_end` None: not known.
+    `aborted`: those whose marker is in the served part. `open_at_base`: transactions proven open at
+    its start, empty without proof. `open_at_end` None: unknown.
     """
 
     aborted: tuple[AbortedTransaction, ...]
@@ -36,8 +35,8 @@ class SegmentTransactions:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Transactions whose outcome is lost: `transactions`, each from its first offset on, and with
-    `all_but` every transaction but these (where not even what was open is known).
+    """Transactions with a lost outcome: `transactions`, and with `all_but` every transaction except
+    these (if even the open ones are unknown).
     """
 
     transactions: frozenset[OpenTransaction] = NO_TRANSACTIONS
@@ -47,7 +46,7 @@ class Undecided:
         return bool(self.transactions) or self.all_but is not None
 
     def has(self, producer_id: int, offset: int) -> bool:
-        """Whether a transactional batch that begins at `offset` is of one of them."""
+        """True if a transactional batch that begins at `offset` belongs to one of them."""
         if _among(self.transactions, producer_id, offset):
             return True
         return self.all_but is not None and not _among(self.all_but, producer_id, offset)
@@ -57,29 +56,23 @@ NOTHING_UNDECIDED = Undecided()
 
 
 class TransactionWalk:
-    """Of the offsets `first_offset` to `last_offset`, inclusive: take the segment that serves them,
-    then those behind it in their order, until `decided` or none is left.
+    """Walks for the offsets `first_offset` to `last_offset`, inclusive: take the segment that
+    serves them, then the following ones in order, until `decided` or none is left.
     """
 
     def __init__(self, first_offset: int, last_offset: int) -> None:
         self._first_offset = first_offset
         self._last_offset = last_offset
-        self._open: frozenset[OpenTransaction] | None = None  # None: not known
+        self.open: frozenset[OpenTransaction] | None = None
+        """Touch the offsets, and no taken segment ends them; may be committed where snapshots were
+        left out. None: unknown."""
         self._lost: set[OpenTransaction] = set()
         self._all_but: frozenset[OpenTransaction] | None = None
         self.aborted: list[AbortedTransaction] = []
         self.decided = False
 
     @property
-    def open(self) -> frozenset[OpenTransaction] | None:
-        """Those that the segments taken do not end, as far as they touch the offsets; some may be
-        committed where snapshots were left out. None: not known.
-        """
-        return self._open
-
-    @property
     def undecided(self) -> Undecided:
-        """What will never be decided."""
         return Undecided(frozenset(self._lost), self._all_but)
 
     def take(self, segment: SegmentTransactions, *, behind_hole: bool = False) -> None:
@@ -90,22 +83,22 @@ class TransactionWalk:
         self.aborted += touching
         if segment.open_at_end is not None:
             still = self._touching(segment.open_at_end)
-            self._open = still if self._open is None else self._open & still
-        elif self._open is not None:
-            self._open -= _begun(touching)
-        if complete or self._open == NO_TRANSACTIONS:
-            self._open = NO_TRANSACTIONS
+            self.open = still if self.open is None else self.open & still
+        elif self.open is not None:
+            self.open -= _begun(touching)
+        if complete or self.open == NO_TRANSACTIONS:
+            self.open = NO_TRANSACTIONS
             self.decided = True
 
     def _cross_hole(self, segment: SegmentTransactions) -> None:
         proven = segment.open_at_base | _begun(segment.aborted)
         proven = self._touching(proven | (segment.open_at_end or NO_TRANSACTIONS))
-        if self._open is None:
+        if self.open is None:
             self._all_but = proven
-            self._open = proven
+            self.open = proven
         else:
-            self._lost |= self._open - proven
-            self._open &= proven
+            self._lost |= self.open - proven
+            self.open &= proven
 
     def _touching(self, transactions: Iterable[OpenTransaction]) -> frozenset[OpenTransaction]:
         return frozenset(each for each in transactions if each.first_offset <= self._last_offset)

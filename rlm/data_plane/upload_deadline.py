@@ -1,7 +1,7 @@
 """A store that sends no byte of an upload at or after the upload's deadline.
 
-The deadline stands in COPY_SEGMENT_STARTED: whoever cleans up after a dead attempt waits for it,
-then deletes for good. So it must hold for every request, retries included, even when all hangs.
+The deadline is in COPY_SEGMENT_STARTED: the clean-up of a dead attempt waits for it, then deletes
+for good. So it must hold for every request, retries included, even if everything hangs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PASSING = frozenset(
     ("head", "list_page", "list_folders", "delete_many", "abort_multipart", "list_uploads",
      "uploads_below", "versions")
 )  # fmt: skip
-"""Calls that leave nothing behind. Any other one is in time or not made."""
+"""Calls that leave nothing behind. Any other call is in time or not made."""
 
 
 class DeadlineStore(StoreWrapper):
-    """Refuses writes after `deadline_ms` (since the epoch) and cancels those under way at it.
+    """Refuses writes after `deadline_ms` (since the epoch) and cancels running ones at it.
 
     Reads, deletes and the abort of an upload pass.
     """

@@ -1,7 +1,7 @@
-"""Ranged reads of a stored object that give out only bytes whose checksum was right.
+"""Ranged reads of a stored object that return only bytes with a right checksum.
 
-The object is fetched in whole chunks, each is compared with the manifest's table, and only then is
-the asked part of it handed on.
+The object is fetched in whole chunks; each is compared with the manifest's table before the
+requested part of it is returned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
 WINDOW_BYTES = 8 * 1024 * 1024
-"""How much one request fetches at most: a reader that leaves early wastes no more."""
+"""The most that one request fetches: a reader that leaves early wastes no more."""
 
 Parts = Sequence[Buffer]
-"""Bytes that lie in several places, in order: put together only where they leave the process."""
+"""Consecutive bytes in several places, joined only where they leave the process."""
 
 
 class VerifiedObject:
-    """One object of a segment. Memory: a chunk, and what the store hands out at once.
+    """One object of a segment. Memory: a chunk, and what the store returns at once.
 
-    With a cache, chunks are looked for there first and left there; `segment_id` names them in it.
+    Chunks are looked up and left in the cache, if any, under `segment_id`.
     """
 
     def __init__(
@@ -39,19 +39,13 @@ class VerifiedObject:
         segment_id: RemoteLogSegmentId | None = None,
     ) -> None:
         self._store = store
-        self._key = key
+        self.key = key
         self._checksums = checksums
         self._cache = cache if cache is not None and cache.enabled else None
         self._segment_id = segment_id
 
     @property
-    def key(self) -> str:
-        """The object's key, for messages."""
-        return self._key
-
-    @property
     def size_bytes(self) -> int:
-        """The length of the whole object."""
         return self._checksums.size_bytes
 
     async def read(self, start: int, end: int) -> bytes:
@@ -62,15 +56,15 @@ class VerifiedObject:
     async def stream(
         self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
     ) -> AsyncIterator[Parts]:
-        """Bytes [start, end), `end` cut to the size, a chunk at a time: as the store gave them.
+        """Bytes [start, end), `end` cut to the size, a chunk at a time, as the store gave them.
 
-        CorruptData(key, position) at the chunk that fails its checksum or is missing;
-        InvalidRequest for a range that is none.
+        CorruptData(key, position) at a chunk that fails its checksum or is missing; InvalidRequest
+        for an impossible range.
         """
         end = min(end, self.size_bytes)
         if not 0 <= start <= max(end, 0):
             raise InvalidRequest(
-                f"bytes {start} to {end} are no range of {self.size_bytes} bytes", field="range"
+                f"bytes {start} to {end} are not a range of {self.size_bytes} bytes", field="range"
             )
         if start == end:
             return
@@ -93,7 +87,7 @@ class VerifiedObject:
             window = WINDOW_BYTES
 
     def _asked_of(self, chunk: int, parts: Parts, start: int, end: int) -> Parts:
-        """What of a whole chunk lies in [start, end) of the object."""
+        """The part of a whole chunk that lies in [start, end) of the object."""
         at = chunk * self._checksums.chunk_bytes
         if at >= start and at + self._checksums.chunk_bytes <= end:
             return parts
@@ -104,7 +98,7 @@ class VerifiedObject:
         return (self._segment_id, self._checksums.crc32c, chunk)
 
     def _until_kept(self, chunk: int, until: int) -> int:
-        """`until`, or the first chunk behind `chunk` that need not be fetched."""
+        """`until`, or the first chunk behind `chunk` that the cache holds."""
         if self._cache is not None:
             for following in range(chunk + 1, until):
                 if self._cache.holds(self._chunk_key(following)):
@@ -137,13 +131,13 @@ class VerifiedObject:
                 cache.give_up(self._chunk_key(chunk))
 
     async def _fetch_verified(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """See `_fetch_present`; CorruptData, too, where there is no such object."""
+        """As `_fetch_present`; CorruptData also if there is no such object."""
         try:
             async with closing_stream(self._fetch_present(chunk, until)) as verified:
                 async for parts in verified:
                     yield parts
         except NotFound:
-            raise gone(self._key) from None
+            raise gone(self.key) from None
 
     async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
         """The whole verified chunks [chunk, until), by one request, as the store gave them."""
@@ -152,7 +146,7 @@ class VerifiedObject:
         held: list[Buffer] = []
         crc = 0
         wanted = min(chunk_bytes, end - start)
-        async with closing_stream(self._store.get(self._key, start=start, end=end)) as pieces:
+        async with closing_stream(self._store.get(self.key, start=start, end=end)) as pieces:
             async for piece in pieces:
                 rest: Buffer = piece
                 while rest:
@@ -191,13 +185,13 @@ class VerifiedObject:
             )
 
     def _corrupt(self, message: str, position: int) -> CorruptData:
-        return CorruptData(message, source=self._key, position=position)
+        return CorruptData(message, source=self.key, position=position)
 
 
 def gone(key: str) -> CorruptData:
-    """An object of a finished segment that its store has not.
+    """The error for a missing object of a finished segment.
 
-    Not NotFound: that says of a segment, or of an index, that there is none, and is believed.
+    Not NotFound: that would mean that there is no such segment or index.
     """
     return CorruptData(
         "it is not in the store, though the metadata has its segment: this node lags, or somebody "
@@ -208,7 +202,7 @@ def gone(key: str) -> CorruptData:
 
 
 def _cut(parts: Parts, start: int, end: int) -> Parts:
-    """Bytes [start, end) of what the parts are together; `end` may lie behind them."""
+    """Bytes [start, end) of the joined parts; `end` may lie behind them."""
     found: list[Buffer] = []
     at = 0
     for part in parts:

@@ -27,7 +27,7 @@ class FlowControl:
         self._part_bytes = part_bytes
         self._workers = workers
         self._monotonic = monotonic
-        self._limits = FlowLimits()
+        self.limits = FlowLimits()
         self._node = {flow: _Valve(monotonic) for flow in Flow}
         self._topics: dict[tuple[Flow, str], _Valve] = {}
         self._listeners: list[OnPaces] = []
@@ -35,14 +35,10 @@ class FlowControl:
         self._waiting = dict.fromkeys(Flow, 0)
         self.change(limits)
 
-    @property
-    def limits(self) -> FlowLimits:
-        return self._limits
-
     def change(self, limits: FlowLimits) -> None:
         """Change the limits, also for callers already waiting. InvalidRequest: nothing changes."""
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
-        self._limits = limits
+        self.limits = limits
         for flow, valve in self._node.items():
             valve.change(limits.node.of(flow))
         wanted = {(flow, topic): rates.of(flow) for topic, rates in limits.topics.items()
@@ -58,7 +54,7 @@ class FlowControl:
             tell(self.paces())
 
     def paces(self) -> Paces:
-        return paces(self._limits, part_bytes=self._part_bytes, workers=self._workers)
+        return paces(self.limits, part_bytes=self._part_bytes, workers=self._workers)
 
     def tell(self, listener: OnPaces) -> None:
         """Call `listener` at every change."""
@@ -86,7 +82,7 @@ class FlowControl:
 
     def slack_s(self, flow: Flow, topic: str, size_bytes: int) -> float:
         """Extra seconds that the limits may add to moving so many bytes; 0 without a limit."""
-        rate = least_rate(self._limits, flow, topic)
+        rate = least_rate(self.limits, flow, topic)
         return 0.0 if rate is None else size_bytes / rate
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm.data_plane.byte_bounded_cache import ByteBoundedCache
+from rlm.data_plane.chunk_cache import ByteBoundedCache
 
 
 def test_the_longest_unused_goes_first() -> None:

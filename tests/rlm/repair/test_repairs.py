@@ -77,7 +77,7 @@ def test_a_look_changes_nothing_and_says_what_would_be_done(
             proposed = len(node.proposed)
             told = await only(node, LOOK)
             assert (told.outcome, told.source) == (Outcome.WOULD, "the broker's segments")
-            assert told.wrong.startswith(".log has the CRC32C ")
+            assert told.wrong.startswith(".log has CRC32C ")
             assert told.text == "it serves 10 to 19"
             assert len(node.proposed) == proposed
             assert not (tmp_path / "repair").exists()
@@ -196,7 +196,7 @@ def test_an_upload_that_cannot_be_read_back_replaces_nothing(
             await store.damage(keys_of(old).log)
             told = await only(node)
             assert told.outcome is Outcome.FAILED
-            assert "read back after its upload: .log has the CRC32C" in told.text
+            assert "read back after its upload: .log has CRC32C" in told.text
             assert row_at(node, orders, 10) == old
             await node.remote_log.start()
             await asyncio.sleep(LIMITS.upload_deadline_s + GONE_AFTER_S)
