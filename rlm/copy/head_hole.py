@@ -24,8 +24,7 @@ from kafka_formats.log_names import (
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.scanner import BrokerPort
-from rlm.leadership.broker_answers import LocalLogStart
-from rlm.leadership.leadership import NotLeading
+from rlm.leadership.leadership import LocalLogStart, NotLeading
 from rlm.local_log.log_dir import LocalSegment
 from rlm.local_log.lost_epochs import EpochFinder
 from rlmm.partition_state import PartitionState

@@ -13,8 +13,14 @@ from typing import Protocol
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import Wait, WhyNot
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import (
+    BrokerWord,
+    Leads,
+    LocalLogStart,
+    NoAnswer,
+    NotLeading,
+    TopicConfig,
+)
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
 from rlm.local_log.replica_memory import ReplicaMemory

@@ -163,9 +163,7 @@ class TransactionCheck:
         )
 
     def open_differs(self, found: Iterable[OpenTransaction]) -> str | None:
-        """How open transactions differ from those a snapshot behind the last batch shows; or
-        None.
-        """
+        """The difference to the transactions shown open behind the last batch; None without one."""
         told = dict(found)
         for producer_id in {*self._open, *told, *self._behind_marker}:
             first, says = self._open.get(producer_id), told.get(producer_id)

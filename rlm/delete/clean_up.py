@@ -1,4 +1,4 @@
-"""Deleting a segment, finished or not: the end of design 6.2, and 6.3's left-overs.
+"""Deletes a segment, finished or not.
 
     DELETE_SEGMENT_STARTED applied (expecting COPY_SEGMENT_STARTED or COPY_SEGMENT_FINISHED)
       -> wait for running readers, if the copy had finished
@@ -8,7 +8,7 @@
       -> DELETE_SEGMENT_FINISHED applied
 
 Invariant (delete_order): no object goes before DELETE_SEGMENT_STARTED is applied, no row before its
-objects. Every step may be repeated by anybody, so a crash anywhere is finished by the next run.
+objects. Any node may repeat every step, so the next run finishes after a crash.
 """
 
 from __future__ import annotations
@@ -27,18 +27,14 @@ from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import segment_keys
 from rlm.stores.object_deletion import delete_objects
 from rlm.stores.tier_store import TierStore, TierStores
-from rlmm.segment import (
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
-    SegmentState,
-)
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 
 UNFINISHED = "a copy that did not finish"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """The steps for one row; who runs them when is `clean_up_tasks`' business.
+    """The steps for one row; `clean_up_tasks` runs them.
 
     `held_back` says why nothing of a topic may be deleted now (a doubtful clock, a kill switch).
     `confirm_prefix` raises Refused once the store's prefix is another cluster's.
@@ -65,10 +61,9 @@ class CleanUp:
     ) -> bool:
         """Bring a row from the expected state (compare and set) to DELETE_SEGMENT_STARTED.
 
-        `policy_offset`: the topic's policy that decided, None for none. False: the row is in
-        another state, is gone, or alone serves offsets from log start on, the policy is another
-        one, or deleting is paused; nothing is to be deleted. Fenced: somebody newer claimed the
-        partition and decides.
+        `policy_offset`: that of the deciding topic policy, if any. False, with nothing to delete:
+        the row changed, is gone, or alone serves offsets from log start on, the policy changed, or
+        deleting is paused. Fenced: a newer claim of the partition decides.
         """
         marked = await self.proposals.mark_deleted(
             RemoteLogSegmentMetadataUpdate(
@@ -82,7 +77,7 @@ class CleanUp:
                 expected_state=expected,
                 policy_offset=policy_offset,
             ),
-            # A copy that did not finish is taken back whatever is paused; its objects wait.
+            # An unfinished copy is taken back even during a pause; its objects wait.
             lambda: None if expected is SegmentState.COPY_SEGMENT_STARTED else self._why_not(row),
         )
         if marked:
@@ -107,15 +102,13 @@ class CleanUp:
         )
 
     def due_ms(self, row: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
-        """When the second, final delete may happen (ms since the epoch).
+        """The time of the second, final delete (ms since the epoch).
 
-        A PUT that the store accepted but has not shown yet may appear after we looked. Another
-        incarnation's worker may even be sending still (a paused machine, a split network), and
-        stops by itself only at the deadline written in the row; so its attempt waits for that
-        deadline plus a margin for the difference of the clocks. An attempt of this very
-        incarnation whose pool call has ended sends no byte any more; what is left is the store's
-        own delay. A process that lives on waits for the deadline all the same, it costs nothing;
-        one that is about to end (`uploader_stopped`) takes a short margin.
+        A PUT that the store accepted but has not shown may appear after our look. Another
+        incarnation's worker may still be sending (a paused machine, a split network) until the
+        deadline in the row, so its attempt waits for that plus a margin for the clocks. Our own
+        attempts, ended, send nothing more; a process about to end (`uploader_stopped`) waits only
+        for the store's own delay.
         """
         due_ms = delete_due_ms(row, self.around.limits)
         if not uploader_stopped:
@@ -126,10 +119,10 @@ class CleanUp:
         return min(due_ms, max(objects_due_ms(row, self.around.limits), settled_ms))
 
     async def remove(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
-        """From DELETE_SEGMENT_STARTED to the end; safe to repeat. Sleeps until `due_ms` by what the
-        clock says now: one that is set meanwhile changes nothing.
+        """Delete from DELETE_SEGMENT_STARTED to the end; safe to repeat. Sleeps until `due_ms` by
+        the present clock: setting it meanwhile changes nothing.
 
-        Raises RetryLater or Refused of the store; the row stays as it is and is found again.
+        Raises RetryLater or Refused of the store; a later run finds the row again.
         """
         now_s, now_ms = self.around.ambient.monotonic(), self.around.ambient.now_ms()
         await self._sleep_until(now_s + (objects_due_ms(row, self.around.limits) - now_ms) / 1000)
@@ -137,7 +130,7 @@ class CleanUp:
         await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
         if await self._sleep_until(now_s + (due_ms - now_ms) / 1000):
-            # Asked anew: the wait may have been long.
+            # Again, after a wait that may have been long.
             self._check_allowed(row)
             await self.delete_objects(row)
         await self.proposals.finish_delete(
@@ -153,7 +146,7 @@ class CleanUp:
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
 
     async def _sleep_until(self, at_s: float) -> bool:
-        """Whether there was anything to wait for; monotonic seconds."""
+        """Sleep until a monotonic time; True if it lay ahead."""
         wait_s = at_s - self.around.ambient.monotonic()
         if wait_s > 0:
             await self.around.ambient.sleep(wait_s)
@@ -168,7 +161,7 @@ class CleanUp:
         return self.held_back(row.segment_id.partition.topic)
 
     async def delete_objects(self, row: RemoteLogSegmentMetadata) -> None:
-        """Of this row's segment, wherever they may be; see `rlm/stores/object_deletion.py`."""
+        """Delete the objects of this row's segment in every store that may have them."""
         for tier in self._stores_of(row):
             async with self.slots:
                 await delete_objects(
@@ -181,10 +174,9 @@ class CleanUp:
                 )
 
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
-        """The store that the row names, else all: an unfinished row names none, and the default
-        may have been another one when it was written. Keys hold the segment id, so that looking
-        in a store that never had it does no harm. The default one, which most likely has it, comes
-        first: another one may be missing.
+        """The store that the row names. An unfinished row names none, and the default may have
+        changed since: all stores, the default first because others may be missing. Keys hold the
+        segment id, so a look in a wrong store does no harm.
         """
         custom = custom_of(row.custom_metadata)
         if custom is not None:

@@ -1,4 +1,4 @@
-"""Clean-ups under way: at most one a segment, run beside the copies, bounded in number."""
+"""Clean-ups under way: at most one a segment, beside the copies, bounded in number."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 1_000
-"""Clean-ups remembered at once, running or failed; more left-overs wait for a later scan."""
+"""Clean-ups remembered, running or failed; a later scan finds more left-overs."""
 
 OnTrouble = Callable[[RemoteLogSegmentMetadata, str, str], None]
-"""(row, kind, text) of a clean-up that failed; it is tried again after a later scan."""
+"""Takes (row, kind, text) of a failed clean-up, which is tried again after a later scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCleanUp:
-    """Left-over objects that go for good at `due_ms` (since the epoch): run again after that."""
+    """Left-over objects to be removed for good at `due_ms` (since the epoch), by a later run."""
 
     segment_id: RemoteLogSegmentId
     due_ms: int
@@ -43,8 +43,6 @@ class _Running:
 
 
 class CleanUpTasks:
-    """Starts, limits and ends clean-ups."""
-
     def __init__(self, clean_up: CleanUp, on_trouble: OnTrouble) -> None:
         self._clean_up = clean_up
         self._on_trouble = on_trouble
@@ -55,7 +53,9 @@ class CleanUpTasks:
         self._hurried = False
 
     def hurry(self) -> None:
-        """The process is about to end: from now on, own attempts go after a short margin only."""
+        """The process is about to end: from now on, own attempts are removed after a short
+        margin.
+        """
         self._hurried = True
 
     def is_running(self, segment_uuid: Uuid) -> bool:
@@ -70,13 +70,13 @@ class CleanUpTasks:
         *,
         policy_offset: int | None = None,
     ) -> bool:
-        """Mark the row deleted and start removing its objects beside everything else.
+        """Mark the row deleted and start to remove its objects in the background.
 
-        The row is marked expecting the state that it has here, COPY_SEGMENT_STARTED for a clean-up
-        and COPY_SEGMENT_FINISHED for retention, which names the policy it decided by. True once
-        DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False when nothing is to be
-        deleted after all. The row's writer must not be uploading any more if it is this
-        incarnation. Fenced, RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
+        The mark expects the row's present state: COPY_SEGMENT_STARTED for a clean-up,
+        COPY_SEGMENT_FINISHED for retention, which names its policy. True once
+        DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False if nothing is to be
+        deleted after all. A row of this incarnation must not be uploading any more. Fenced,
+        RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
         """
         if row.segment_id.id in self._running:
             return True
@@ -86,7 +86,7 @@ class CleanUpTasks:
             ):
                 return False
             if was_finished(row):
-                # The delay for running readers counts from the mark, which stands in the row.
+                # The delay for running readers counts from the mark's time in the row.
                 marked = self._clean_up.marked_row(row)
                 if marked is None:
                     return True  # another node removed it meanwhile
@@ -111,8 +111,8 @@ class CleanUpTasks:
         task.add_done_callback(lambda _: self._running.pop(id_, None))
 
     def _timed(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-        """With times that this process measured since it saw the row; one that is about to end has
-        no time to measure, and goes by those that stand in it as far as they are not ahead.
+        """The row with times measured since this process saw it; a process about to end has no time
+        to measure and takes the row's, as far as they are not ahead.
         """
         clean_up, id_ = self._clean_up, row.segment_id.id
         now_s, now_ms = clean_up.around.ambient.monotonic(), clean_up.around.ambient.now_ms()
@@ -137,7 +137,7 @@ class CleanUpTasks:
             self._back_off(row, error)
             expected = isinstance(error, StrandlineError)
             if expected and self._clean_up.held_back(row.segment_id.partition.topic) is not None:
-                # What holds deletes back is told once for all of them, where it stands.
+                # The reason for held-back deletes is told once for all of them.
                 self._trouble.pop(row.segment_id.id, None)
             else:
                 self._trouble[row.segment_id.id] = f"{row.segment_id}: {error}"
@@ -161,7 +161,7 @@ class CleanUpTasks:
         )  # fmt: skip
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """How many clean-ups failed and are to be repeated, with the last one's error."""
+        """Failed clean-ups, to be repeated: their number and the last error."""
         if not self._trouble:
             return ()
         count, last = len(self._trouble), next(reversed(self._trouble.values()))
@@ -169,7 +169,7 @@ class CleanUpTasks:
         return (NodeProblem(ProblemArea.DELETION, "segments", text),)
 
     async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:
-        """Wait for the clean-ups due by `until_ms`; the others are told and left running."""
+        """Wait for the clean-ups due by `until_ms`; return the others, which go on."""
         while True:
             due = [each.task for each in self._running.values() if each.due_ms <= until_ms]
             if not due:
@@ -180,14 +180,16 @@ class CleanUpTasks:
         return self.pending()
 
     def pending(self) -> tuple[PendingCleanUp, ...]:
-        """What is still to be removed for good, and when."""
+        """Removals still to come, with their times."""
         return tuple(
             PendingCleanUp(each.row.segment_id, each.due_ms, each.why)
             for each in self._running.values()
         )
 
     def left_over(self, row: RemoteLogSegmentMetadata) -> PendingCleanUp:
-        """A row nobody works on at this moment: when it may be tried again, and why not before."""
+        """A row without a running clean-up: the time of the next try, and the reason for the
+        wait.
+        """
         failed = self._failed.get(row.segment_id.id, NO_BACK_OFF)
         why = why_left_over(row)
         due_ms = max(
@@ -198,7 +200,7 @@ class CleanUpTasks:
         )
 
     async def close(self) -> None:
-        """Cancel what is left; the rows stay in DELETE_SEGMENT_STARTED for the next run."""
+        """Cancel the clean-ups; the rows stay in DELETE_SEGMENT_STARTED for the next run."""
         tasks = [each.task for each in self._running.values()]
         for task in tasks:
             task.cancel()
@@ -206,7 +208,6 @@ class CleanUpTasks:
 
 
 def why_left_over(row: RemoteLogSegmentMetadata) -> str:
-    """A sentence for the audit log."""
     if was_finished(row):
         return "marked deleted"
     return UNFINISHED

@@ -1,9 +1,8 @@
-"""When the objects of a segment that is being deleted may go, and when its row. Pure.
+"""The times at which objects of a segment being deleted, and its row, may go. Pure.
 
-In a module of its own: the pipeline's executors apply it, and have no metadata manager.
-
-The times in a row are those of the clocks that wrote it, which may be a year off. Who can measure,
-goes by a row that is `measured` or at least `not_ahead`.
+The pipeline's executors use this module, and have no metadata manager. The times in a row come from
+the clocks of its writers, which may be a year off: use a row that is `measured`, or at least
+`not_ahead`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from rlm.control.surroundings import CopyLimits
 from rlmm.segment import RemoteLogSegmentMetadata
 
 ATTEMPT_MS_MAX = 24 * 3_600_000
-"""No attempt's deadline is taken to be further off than this, whatever its row says."""
+"""The longest deadline of an attempt that a row is believed."""
 
 
 def objects_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
-    """From when on a marked row's objects may be deleted, ms since the epoch.
+    """The time from which a marked row's objects may be deleted, ms since the epoch; 0: at once.
 
-    Readers that were given a segment before it was marked may still stream it; nobody was given
-    one that never was finished (0: at once).
+    Readers that got a segment before its mark may still stream it; an unfinished one has no
+    readers.
     """
     if was_finished(row):
         return row.event_timestamp_ms + round(limits.delete_delay_s * 1000)
@@ -29,10 +28,10 @@ def objects_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
 
 
 def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
-    """When nobody reads or writes a row's objects any more, ms since the epoch (`CleanUp.due_ms`).
+    """The time when no request to a row's objects is left, ms since the epoch (`CleanUp.due_ms`).
 
-    A finished copy sends nothing more, but has late requests, too: a PUT that was repeated for want
-    of an answer may take effect after the objects went, and must not outlive the row that names it.
+    Finished copies have late requests too: a PUT repeated for lack of an answer may take effect
+    after the delete, and must not outlive the row that names the object.
     """
     margin_ms = round(limits.upload_margin_s * 1000)
     if was_finished(row):
@@ -46,20 +45,18 @@ def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
 def measured(
     row: RemoteLogSegmentMetadata, limits: CopyLimits, marked_ms: int
 ) -> RemoteLogSegmentMetadata:
-    """The row as a clock that is right writes it, of which `marked_ms` is known to be no earlier
-    than its mark. Whoever uploads began before that and stops by the deadline's distance.
+    """The row as a right clock would have written it; its mark is known to be no later than
+    `marked_ms`. Uploads began before that, and stop after the deadline's distance.
     """
     return replace(
-        row,
-        event_timestamp_ms=marked_ms,
-        upload_deadline_ms=marked_ms + _attempt_ms(row, limits),
+        row, event_timestamp_ms=marked_ms, upload_deadline_ms=marked_ms + _attempt_ms(row, limits)
     )
 
 
 def not_ahead(
     row: RemoteLogSegmentMetadata, limits: CopyLimits, now_ms: int
 ) -> RemoteLogSegmentMetadata:
-    """The row, but nothing of it later than if it had been marked now."""
+    """The row with no time later than if it had been marked now."""
     return replace(
         row,
         event_timestamp_ms=min(row.event_timestamp_ms, now_ms),

@@ -1,4 +1,4 @@
-"""Why a node copies, or deletes, nothing of a topic at this moment, whatever its plans say."""
+"""The reasons why a node copies or deletes nothing of a topic now, whatever its plans say."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NOT_RECONCILED = (
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Asked anew before each step. Sentences; None when it may be done."""
+    """Asked before each step. Returns sentences; None if the step is allowed."""
 
     metadata: RemoteLogMetadataManager
     switches: KillSwitches
     clock: ClockCheck
 
     def copying(self, topic: str) -> str | None:
-        """What pauses it: the topic's policy, or the node's switch."""
+        """The pause by the topic's policy or the node's switch."""
         if self.metadata.topic_policy(topic).copy_paused:
             return (
                 f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
@@ -33,7 +33,7 @@ class HeldBack:
         return self.switches.text(Switch.COPYING)
 
     def deleting(self, topic: str) -> str | None:
-        """The same for deletes, which a doubtful clock and a restart hold back, too."""
+        """The pause of deletes; a doubtful clock and a restart hold them back too."""
         paused = self.switches.text(Switch.DELETING)
         if paused is not None:
             return paused
@@ -47,7 +47,7 @@ class HeldBack:
         return self.clock.trouble()
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """What holds back more than a topic; the switches tell theirs themselves."""
+        """Reasons that concern more than a topic; the switches report their own."""
         found = []
         clock_trouble = self.clock.trouble()
         if clock_trouble is not None:

@@ -1,4 +1,4 @@
-"""Segments that readers met damaged: what a node knows without having looked for it."""
+"""Remembers segments that readers found damaged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlmm.segment import RemoteLogSegmentId
 logger = logging.getLogger(__name__)
 
 SEEN_MAX = 1_000
-"""Segments remembered; the ones that were seen first are forgotten first."""
+"""Segments remembered; the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenDamage:
-    """What was wrong, as the reader was told it."""
+    """A damaged segment, with the error that its reader got."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -29,12 +29,12 @@ class SeenDamage:
 
 @dataclass(slots=True)
 class DamageSeen:
-    """One per node; forgotten when it ends, as the next read meets it again."""
+    """One per node; not stored, since the next read finds the damage again."""
 
     seen: dict[Uuid, SeenDamage] = field(default_factory=dict)
 
     def note(self, error: CorruptData, stores: TierStores) -> None:
-        """A read of these ended with it. Damage of anything but segments is not remembered."""
+        """Remember the segment of a read's error; other damage is ignored."""
         for tier in stores.by_name.values():
             key = parse_segment_key(tier.prefix, error.source)
             if key is not None:
@@ -55,9 +55,9 @@ class DamageSeen:
         self.seen[id_] = SeenDamage(key.segment_id, key.start_offset, str(error))
 
     def forget(self, id_: Uuid) -> None:
-        """It is whole, or not in the tier any more."""
+        """The segment is whole, or not in the tier any more."""
         self.seen.pop(id_, None)
 
     def __iter__(self) -> Iterator[SeenDamage]:
-        """Those that stand; a copy, so that some may be forgotten meanwhile."""
+        """A copy, so that some may be forgotten meanwhile."""
         return iter(tuple(self.seen.values()))

@@ -1,14 +1,14 @@
-"""What a follower asks that fell behind the leader's local log: where to start, with what state.
+"""Tells a follower that fell behind the leader's local log where to start, with which state.
 
-Pure. After Kafka's TierStateMachine (KIP-405): below the leader's local log start offset a leader
-answers OFFSET_MOVED_TO_TIERED_STORAGE (109), and the follower rebuilds leader epochs and producer
-state from the tier, then fetches on from there. No log bytes are needed.
+Pure. After Kafka's TierStateMachine (KIP-405): below its local log start offset a leader answers
+OFFSET_MOVED_TO_TIERED_STORAGE (109). The follower rebuilds leader epochs and producer state from
+the tier, and fetches on from there. No log bytes are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_formats.errors import Fenced, InvalidRequest, NotFound, RetryLater
@@ -24,8 +24,6 @@ OFFSET_MOVED_TO_TIERED_STORAGE = 109
 
 
 class FollowerPlan(StrEnum):
-    """What the follower has to do."""
-
     FETCH_LOCALLY = "fetch_locally"
     BUILD_FROM_TIER = "build_from_tier"
     TRUNCATE_FULLY = "truncate_fully"
@@ -48,12 +46,13 @@ class FollowerFetchQuery:
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetchAnswer:
-    """`fetch_offset` is where to go on fetching from the leader, after truncating the whole local
-    log unless the plan is FETCH_LOCALLY. `error_code` is what a Kafka leader answers to the FETCH.
+    """The follower goes on fetching from the leader at `fetch_offset`, after truncating the whole
+    local log unless the plan is FETCH_LOCALLY. `error_code` is a Kafka leader's answer to the
+    FETCH.
 
-    BUILD_FROM_TIER: `leader_epochs` replace the follower's, `segment`'s producer snapshot is
-    restored at `fetch_offset`; `producer_snapshot_exact` is False when the segment's tail above
-    `valid_until` diverged, so that its snapshot may know producers of records nobody reads.
+    BUILD_FROM_TIER: `leader_epochs` replace the follower's, and `segment`'s producer snapshot is
+    restored at `fetch_offset`. `producer_snapshot_exact` is False if the segment's tail above
+    `valid_until` diverged: its snapshot may know producers of records nobody reads.
     """
 
     partition: TopicIdPartition
@@ -83,32 +82,43 @@ def answer_follower_fetch(
     """The plan, true at `metadata_offset`.
 
     Fenced / RetryLater for an older / newer leader epoch than the claimed one (Kafka's
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH); RetryLater while the tier does not reach up to the
-    leader's local log yet; NotFound for a partition the metadata log never heard of.
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH); RetryLater while the tier does not reach the
+    leader's local log yet; NotFound for a partition unknown to the metadata log.
     """
     check_query(query, leader_local_log_start_offset)
     if state is None:
         raise NotFound(f"{query.partition} is not in the metadata log: nothing of it was tiered")
     _check_epoch(query, state)
     local_start = leader_local_log_start_offset
-    answer = _Answer(query, state, local_start, metadata_offset)
+    log_start = state.log_start_offset if state.log_start_offset >= 0 else local_start
+    locally = FollowerFetchAnswer(
+        query.partition, FollowerPlan.FETCH_LOCALLY, NONE, query.fetch_offset, log_start,
+        local_start, (), None, -1, producer_snapshot_exact=False, metadata_offset=metadata_offset,
+    )  # fmt: skip
     if query.fetch_offset >= local_start:
-        return answer.fetch_locally()
+        return locally
+    truncated = replace(
+        locally,
+        plan=FollowerPlan.TRUNCATE_FULLY,
+        error_code=OFFSET_OUT_OF_RANGE,
+        fetch_offset=local_start,
+        log_start_offset=local_start,
+        leader_epochs=truncate_from_end(state.lineage, local_start),
+    )
     if state.highest_copied is None:
-        return answer.truncate_fully(log_start_offset=local_start)
+        return truncated
     up_to = _build_up_to(query, state, local_start)
     if up_to < state.log_start_offset:
-        return answer.truncate_fully(log_start_offset=local_start)
+        return truncated
     epoch = epoch_for_offset(state.lineage, up_to)
     found = segment_for_offset(epoch, up_to) if epoch is not None else None
     if found is not None:
-        return answer.build_from(found)
+        return _built_from(found, locally, state)
     if epoch is None or any(lost.start <= up_to <= lost.end for lost in state.lost_ranges):
-        # Nothing will ever serve the offset right below the leader's local log: it is lost, or
-        # below everything that the lineage knows. There is no producer state to restore, and the
-        # leader has nothing below its local start either.
-        log_start = state.log_start_offset if state.log_start_offset >= 0 else local_start
-        return answer.truncate_fully(log_start_offset=log_start)
+        # The offset right below the leader's local log will never be served: it is lost, or below
+        # everything the lineage knows. There is no producer state to restore, and the leader has
+        # nothing below either.
+        return replace(truncated, log_start_offset=log_start)
     raise RetryLater(
         f"offset {up_to} of {query.partition} is below the leader's local log but not tiered yet "
         f"(next offset to copy: {state.next_offset}); ask again"
@@ -147,68 +157,20 @@ def _build_up_to(query: FollowerFetchQuery, state: PartitionState, local_start: 
     return local_start - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    query: FollowerFetchQuery
-    state: PartitionState
-    local_start: int
-    metadata_offset: int
-
-    def fetch_locally(self) -> FollowerFetchAnswer:
-        log_start = self.state.log_start_offset
-        return self._make(
-            FollowerPlan.FETCH_LOCALLY,
-            NONE,
-            self.query.fetch_offset,
-            log_start if log_start >= 0 else self.local_start,
-            (),
-            None,
-        )
-
-    def truncate_fully(self, *, log_start_offset: int) -> FollowerFetchAnswer:
-        return self._make(
-            FollowerPlan.TRUNCATE_FULLY,
-            OFFSET_OUT_OF_RANGE,
-            self.local_start,
-            log_start_offset,
-            truncate_from_end(self.state.lineage, self.local_start),
-            None,
-        )
-
-    def build_from(self, found: SegmentAnswer) -> FollowerFetchAnswer:
-        below = self.query.fetch_offset < self.state.log_start_offset
-        # The segment may reach above the leader's local start; Kafka goes on after it.
-        fetch_offset = min(found.metadata.end_offset, found.valid_until) + 1
-        return self._make(
-            FollowerPlan.BUILD_FROM_TIER,
-            OFFSET_OUT_OF_RANGE if below else OFFSET_MOVED_TO_TIERED_STORAGE,
-            fetch_offset,
-            self.state.log_start_offset,
-            truncate_from_end(self.state.lineage, fetch_offset),
-            found,
-        )
-
-    def _make(
-        self,
-        plan: FollowerPlan,
-        error_code: int,
-        fetch_offset: int,
-        log_start_offset: int,
-        leader_epochs: Epochs,
-        found: SegmentAnswer | None,
-    ) -> FollowerFetchAnswer:
-        return FollowerFetchAnswer(
-            partition=self.query.partition,
-            plan=plan,
-            error_code=error_code,
-            fetch_offset=fetch_offset,
-            log_start_offset=log_start_offset,
-            leader_local_log_start_offset=self.local_start,
-            leader_epochs=leader_epochs,
-            segment=found.metadata if found is not None else None,
-            valid_until=found.valid_until if found is not None else -1,
-            producer_snapshot_exact=(
-                found is not None and found.valid_until >= found.metadata.end_offset
-            ),
-            metadata_offset=self.metadata_offset,
-        )
+def _built_from(
+    found: SegmentAnswer, locally: FollowerFetchAnswer, state: PartitionState
+) -> FollowerFetchAnswer:
+    # The segment may reach above the leader's local start; Kafka goes on after it.
+    fetch_offset = min(found.metadata.end_offset, found.valid_until) + 1
+    below = locally.fetch_offset < state.log_start_offset
+    return replace(
+        locally,
+        plan=FollowerPlan.BUILD_FROM_TIER,
+        error_code=OFFSET_OUT_OF_RANGE if below else OFFSET_MOVED_TO_TIERED_STORAGE,
+        fetch_offset=fetch_offset,
+        log_start_offset=state.log_start_offset,
+        leader_epochs=truncate_from_end(state.lineage, fetch_offset),
+        segment=found.metadata,
+        valid_until=found.valid_until,
+        producer_snapshot_exact=found.valid_until >= found.metadata.end_offset,
+    )

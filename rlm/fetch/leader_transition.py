@@ -1,8 +1,8 @@
-"""What a new leader asks: where may it go on copying? Pure, read-only (design 6.6).
+"""Tells a new leader where it may go on copying. Pure, read-only.
 
-Kafka's own algorithm is findHighestRemoteOffset and findLogStartOffset of RemoteLogManager
-(KIP-405); ours differs in one thing: the lineage is the view's, merged with what the asker knows,
-because the asker's checkpoint loses its head to local retention.
+Kafka's algorithm is findHighestRemoteOffset and findLogStartOffset of RemoteLogManager (KIP-405).
+Ours differs in one thing: the lineage is the view's, merged with the asker's checkpoint, because
+that loses its head to local retention.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class LeaderTransitionQuery:
-    """The asker's position: its leader epoch, its checkpoint (ending in that epoch), its log."""
+    """The asker's position: leader epoch, checkpoint (ending in that epoch), and log."""
 
     partition: TopicIdPartition
     leader_epoch: int
@@ -30,7 +30,6 @@ class LeaderTransitionQuery:
     log_end_offset: int
 
     def as_claim(self) -> AskedClaim:
-        """The claim it would make."""
         return AskedClaim(
             self.partition, self.leader_epoch, self.checkpoint, self.local_log_start_offset
         )
@@ -38,11 +37,12 @@ class LeaderTransitionQuery:
 
 @dataclass(frozen=True, slots=True)
 class LeaderTransitionAnswer:
-    """Where copying goes on. `highest_copied_offset` is inclusive; -1, -1 when nothing is copied.
+    """The offset where copying goes on. `highest_copied_offset` is inclusive; -1, -1 if nothing is
+    copied.
 
-    All is as this asker's claim would leave it (`rlmm.apply.claim_forecast`), but `claim`, which is
-    the standing one. `lineage_cut_at` is where the present lineage would be cut, None if nowhere.
-    True at `metadata_offset`.
+    All values are as after the asker's claim (`rlmm.apply.claim_forecast`), except `claim`, the
+    standing one. `lineage_cut_at`: where that claim would cut the lineage, if at all. True at
+    `metadata_offset`.
     """
 
     partition: TopicIdPartition
@@ -66,9 +66,9 @@ def answer_leader_transition(
     left_overs: Sequence[RemoteLogSegmentMetadata],
     metadata_offset: int,
 ) -> LeaderTransitionAnswer:
-    """Answer from the view alone: `state` as it is, `forecast` what the asker's claim would do.
+    """Answer from the view alone: `state` as it is, `forecast` the effect of the asker's claim.
 
-    Fenced, InvalidRequest or Conflict where that claim would be refused.
+    Fenced, InvalidRequest or Conflict if that claim would be refused.
     """
     check_query(query)
     after = _after(forecast)
@@ -104,7 +104,7 @@ def _after(forecast: ClaimForecast) -> PartitionState:
 
 
 def check_query(query: LeaderTransitionQuery) -> None:
-    """InvalidRequest with the field's name for anything that no broker could have sent."""
+    """InvalidRequest with the field's name for values that no broker sends."""
     if query.leader_epoch < 0:
         raise InvalidRequest("must be 0 or more", field="leader_epoch")
     if not query.checkpoint or query.checkpoint[-1].epoch != query.leader_epoch:
@@ -120,7 +120,7 @@ def check_query(query: LeaderTransitionQuery) -> None:
 
 
 def _copied_below(state: PartitionState, log_end_offset: int) -> tuple[int, int]:
-    """(offset, epoch) of the highest copied record that the asker's log has, or (-1, -1)."""
+    """(offset, epoch) of the highest copied record in the asker's log, or (-1, -1)."""
     if state.highest_copied is None:
         return -1, -1
     highest, epoch = state.highest_copied

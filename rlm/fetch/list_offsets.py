@@ -1,12 +1,11 @@
 """ListOffsets for a tiered partition: the special timestamps. Pure.
 
-Sources: Kafka's ListOffsetsRequest (KIP-405, KIP-1005, KIP-1023). A real timestamp is searched in
-`rlm/fetch/timestamp_search.py`.
+Sources: Kafka's ListOffsetsRequest (KIP-405, KIP-1005, KIP-1023). `rlm/fetch/timestamp_search.py`
+searches real timestamps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -33,7 +32,7 @@ class OffsetSpec(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalOffsets:
-    """What this node knows of the local log. `latest` is the last stable offset."""
+    """The local log as this node knows it. `latest` is the last stable offset."""
 
     local_log_start_offset: int
     latest: int
@@ -42,7 +41,7 @@ class LocalOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer:
-    """One ListOffsets answer; -1 where there is none. True at `metadata_offset`."""
+    """One ListOffsets answer; -1 for none. True at `metadata_offset`."""
 
     partition: TopicIdPartition
     timestamp_ms: int
@@ -58,73 +57,40 @@ def answer_special(
     local: LocalOffsets | None,
     metadata_offset: int,
 ) -> OffsetAnswer:
-    """LATEST, EARLIEST and the tiered specials. NotFound where only the local log could tell."""
+    """LATEST, EARLIEST and the tiered specials. NotFound if only the local log could tell."""
     if state is None and local is None:
         raise NotFound(f"{partition} is neither tiered nor in this node's log directories")
-    if spec is OffsetSpec.MAX_TIMESTAMP:
-        raise InvalidRequest("MAX_TIMESTAMP needs a search, not a look-up", field="timestamp")
-    offset, epoch = _ANSWERS[spec](partition, state, local)
+    offset, epoch = _answer(spec, partition, state, local)
     return OffsetAnswer(partition, NO_TIMESTAMP, offset, epoch, metadata_offset)
 
 
-def _latest(
-    partition: TopicIdPartition, _: PartitionState | None, local: LocalOffsets | None
+def _answer(
+    spec: OffsetSpec,
+    partition: TopicIdPartition,
+    state: PartitionState | None,
+    local: LocalOffsets | None,
 ) -> tuple[int, int]:
-    if local is None:
-        raise _only_local(partition, "latest")
-    epoch = local.checkpoint[-1].epoch if local.checkpoint else UNKNOWN_EPOCH
-    return local.latest, epoch
-
-
-def _earliest(
-    partition: TopicIdPartition, state: PartitionState | None, local: LocalOffsets | None
-) -> tuple[int, int]:
-    if state is None or state.log_start_offset < 0:
-        return _earliest_local(partition, state, local)
-    return state.log_start_offset, _epoch(state.lineage, state.log_start_offset)
-
-
-def _earliest_local(
-    partition: TopicIdPartition, _: PartitionState | None, local: LocalOffsets | None
-) -> tuple[int, int]:
-    if local is None:
-        raise _only_local(partition, "earliest local")
-    offset = local.local_log_start_offset
-    return offset, _epoch(local.checkpoint, offset)
-
-
-def _latest_tiered(
-    _: TopicIdPartition, state: PartitionState | None, __: LocalOffsets | None
-) -> tuple[int, int]:
-    if state is None or state.highest_copied is None:
-        return UNKNOWN_OFFSET, UNKNOWN_EPOCH
-    offset, epoch = state.highest_copied
-    # As Kafka: below the log start there is no epoch left to name.
-    return offset, epoch if offset >= state.log_start_offset else UNKNOWN_EPOCH
-
-
-def _earliest_pending_upload(
-    _: TopicIdPartition, state: PartitionState | None, local: LocalOffsets | None
-) -> tuple[int, int]:
-    if state is None or state.next_offset < 0:
-        return UNKNOWN_OFFSET, UNKNOWN_EPOCH
-    epochs = local.checkpoint if local is not None and local.checkpoint else state.lineage
-    return state.next_offset, _epoch(epochs, state.next_offset)
-
-
-_ANSWERS: dict[
-    OffsetSpec,
-    Callable[
-        [TopicIdPartition, PartitionState | None, LocalOffsets | None],
-        tuple[int, int],
-    ],
-] = {
-    OffsetSpec.LATEST: _latest,
-    OffsetSpec.EARLIEST: _earliest,
-    OffsetSpec.EARLIEST_LOCAL: _earliest_local,
-    OffsetSpec.LATEST_TIERED: _latest_tiered,
-    OffsetSpec.EARLIEST_PENDING_UPLOAD: _earliest_pending_upload,
-}
+    match spec:
+        case OffsetSpec.MAX_TIMESTAMP:
+            raise InvalidRequest("MAX_TIMESTAMP needs a search, not a look-up", field="timestamp")
+        case OffsetSpec.LATEST:
+            local = _known(partition, local, "latest")
+            return local.latest, local.checkpoint[-1].epoch if local.checkpoint else UNKNOWN_EPOCH
+        case OffsetSpec.EARLIEST if state is not None and state.log_start_offset >= 0:
+            return state.log_start_offset, _epoch(state.lineage, state.log_start_offset)
+        case OffsetSpec.EARLIEST | OffsetSpec.EARLIEST_LOCAL:
+            local = _known(partition, local, "earliest local")
+            start = local.local_log_start_offset
+            return start, _epoch(local.checkpoint, start)
+        case OffsetSpec.LATEST_TIERED if state is not None and state.highest_copied is not None:
+            offset, epoch = state.highest_copied
+            # As in Kafka: no epoch below the log start.
+            return offset, epoch if offset >= state.log_start_offset else UNKNOWN_EPOCH
+        case OffsetSpec.EARLIEST_PENDING_UPLOAD if state is not None and state.next_offset >= 0:
+            epochs = local.checkpoint if local is not None and local.checkpoint else state.lineage
+            return state.next_offset, _epoch(epochs, state.next_offset)
+        case _:
+            return UNKNOWN_OFFSET, UNKNOWN_EPOCH
 
 
 def _epoch(epochs: Epochs, offset: int) -> int:
@@ -132,8 +98,10 @@ def _epoch(epochs: Epochs, offset: int) -> int:
     return UNKNOWN_EPOCH if epoch is None else epoch
 
 
-def _only_local(partition: TopicIdPartition, what: str) -> NotFound:
-    return NotFound(
+def _known(partition: TopicIdPartition, local: LocalOffsets | None, what: str) -> LocalOffsets:
+    if local is not None:
+        return local
+    raise NotFound(
         f"the {what} offset of {partition} is known on nodes with a replica of it; this node's "
         "log directories hold none: ask the node beside its leader"
     )

@@ -1,8 +1,8 @@
-"""Reading from the tier: bytes of a segment, an index, records across segments.
+"""Reads from the tier: bytes of a segment, an index, records across segments.
 
-Resolves what serves an offset in the view, names the store by the segment's custom metadata, and
-hands the work to a worker. Nothing outside the merged lineage, and nothing that fails its checksum,
-reaches a reader (no_bad_byte).
+Resolves the segment that serves an offset in the view, finds the store by its custom metadata, and
+passes the work to a worker. Nothing outside the merged lineage, and nothing that fails its
+checksum, reaches a reader (no_bad_byte).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ResolvedReads:
     def hold_log(
         self, segment_uuid: Uuid, start: int, end: int | None
     ) -> AbstractAsyncContextManager[HeldRead]:
-        """The same bytes for a client's own connection; what is wrong is raised at once."""
+        """The same bytes for a client's own connection; errors are raised at once."""
         return self._hold(self._log_request(segment_uuid, start, end))
 
     @asynccontextmanager
@@ -76,7 +76,7 @@ class ResolvedReads:
         request: RecordsRequest,
         on_end: Callable[[RecordsEnd], None] | None,
     ) -> AsyncIterator[bytes]:
-        """Records from an offset on; see `check_readable` for what is refused."""
+        """Records from an offset on; `check_readable` refuses some offsets."""
         state = self.state_of(partition)
         if request.max_bytes <= 0:
             raise InvalidRequest("must be above 0", field="max_bytes")
@@ -88,7 +88,7 @@ class ResolvedReads:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Damage is told to whoever may mend it, and then to the reader."""
+        """Note damage for a repair, and pass it on to the reader."""
         try:
             yield
         except CorruptData as error:
@@ -96,28 +96,26 @@ class ResolvedReads:
             raise
 
     def state_of(self, partition: TopicIdPartition) -> PartitionState:
-        """The partition in the view; NotFound if the log never heard of it."""
+        """The partition in the view; NotFound if the log never named it."""
         state = self.metadata.partition_state(partition)
         if state is None:
             raise NotFound(f"{partition} is not in the metadata log: nothing of it was tiered")
         return state
 
     def served_from(self, partition: TopicIdPartition, offset: int) -> ServedSegment | None:
-        """What serves `offset`, or else the next offset above that is served; None: nothing does.
-        True of the view as it is now.
+        """The present segment that serves `offset`, or the next served offset above; None without
+        any.
         """
         state = self.state_of(partition)
         return next(self.metadata.served_segments(state, offset, OFFSET_MAX), None)
 
     def piece(self, served: ServedSegment) -> SegmentPiece:
-        """What a worker needs to read it."""
         offsets, row = served
         return SegmentPiece(self.tiered(row), offsets.first_offset, offsets.last_offset)
 
     def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
-        """Where a finished segment's objects are.
-
-        CorruptData when its custom metadata is not ours, Refused when its store is not configured.
+        """The place of a finished segment's objects. CorruptData if its custom metadata is not
+        ours, Refused if its store is not configured.
         """
         if row.custom_metadata is None:
             raise NotFound(
@@ -149,7 +147,7 @@ class ResolvedReads:
 
 
 def check_readable(state: PartitionState, offset: int) -> None:
-    """InvalidRequest below 0 and below the log start; NotFound for what is not in the tier."""
+    """InvalidRequest below 0 and below the log start; NotFound for offsets not in the tier."""
     if offset < 0:
         raise InvalidRequest("must be 0 or more", field="offset")
     if state.highest_copied is None:
@@ -176,12 +174,11 @@ def check_readable(state: PartitionState, offset: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ViewResolver:
-    """Answers a worker's questions from the view of the moment, one look-up each."""
+    """Answers a worker's questions from the present view, one look-up each."""
 
     reader: ResolvedReads
     partition: TopicIdPartition
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        """The piece that serves `offset`, or the next one above."""
         served = self.reader.served_from(self.partition, offset)
         return None if served is None else self.reader.piece(served)

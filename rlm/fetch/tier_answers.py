@@ -1,4 +1,4 @@
-"""The questions of design 6.6 brought to the pure planners with what this node knows."""
+"""Answers brokers' questions about the tier by the pure planners, with this node's facts."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ from rlm.fetch.list_offsets import (
 )
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.timestamp_search import TimestampSearch
-from rlm.leadership.broker_answers import LocalLogStart
-from rlm.leadership.leadership import Leads, NoAnswer
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer
 from rlmm.manager.manager import RemoteLogMetadataManager
 
 OF_THE_TIER = frozenset(
     {OffsetSpec.EARLIEST, OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD}
 )
-"""What is answered otherwise where nothing is tiered."""
+"""These are answered differently if nothing is tiered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Read-only. Every answer is true at the applied offset it names; that nothing is tiered is
-    said only of a partition that is ready here (`rlmm/manager/readiness.py`).
+    """Read-only. Every answer is true at the applied offset it names; "nothing is tiered" is said
+    only of a partition that is ready here (`rlmm/manager/readiness.py`).
     """
 
     metadata: RemoteLogMetadataManager
@@ -57,7 +56,7 @@ class Answers:
     identity: Identity
 
     def claim_outlook(self, partition: TopicIdPartition) -> ClaimOutlook | NoOutlook:
-        """What this node's next claim would do; nothing is awaited, as in `leader_transition`."""
+        """The effect of this node's next claim; nothing is awaited, as in `leader_transition`."""
         return claim_outlook(
             partition,
             self.table.work(partition),
@@ -67,7 +66,7 @@ class Answers:
         )
 
     def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
-        """One look at the view; nothing is awaited in between, so it is one moment's answer."""
+        """One look at the view without an await, so that the answer is of one moment."""
         partition = query.partition
         return answer_leader_transition(
             query,
@@ -78,7 +77,7 @@ class Answers:
         )
 
     async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
-        """Asks the broker for the leader's local log start where the follower did not say it."""
+        """Asks the broker for the leader's local log start if the follower did not give it."""
         partition = query.partition
         local_start = query.leader_local_log_start_offset
         if local_start is None:
@@ -100,12 +99,12 @@ class Answers:
         return answer
 
     def _check_ready(self, partition: TopicIdPartition) -> None:
-        """RetryLater: a view that lags says that nothing is tiered, and who believed it would begin
-        a log without what is (design 6.4).
+        """RetryLater: a lagging view would say that nothing is tiered, and a leader that believed
+        it would begin the log without its tiered part.
         """
         if not self.metadata.is_ready(partition):
             raise RetryLater(
-                f"{partition} is not ready on this node: nothing found does not mean nothing"
+                f"{partition} is not ready on this node: ask again, its metadata may lag"
             )
 
     async def _ask_local_log_start(self, query: FollowerFetchQuery) -> int:
@@ -132,7 +131,7 @@ class Answers:
         )
 
     async def offsets(self, partition: TopicIdPartition, timestamp: int) -> OffsetAnswer:
-        """A special from the planner, a time from a search in the tier."""
+        """A special from the planner, a time by a search in the tier."""
         spec = parse_spec(timestamp)
         applied = self.metadata.applied_offset
         if spec is not None and spec is not OffsetSpec.MAX_TIMESTAMP:

@@ -1,8 +1,7 @@
-"""The first tiered record at or after a time: Kafka's findOffsetByTimestamp over the tier.
+"""Finds the first tiered record at or after a time: Kafka's findOffsetByTimestamp over the tier.
 
-Walks what is served in offset order, skips segments by their maximum timestamp without reading
-them, and lets the batches' own headers choose the batch to decode. Transaction markers count, as
-they do for Kafka.
+Walks the served segments in offset order, skips them by their maximum timestamp without reading,
+and picks the batch to decode by the batches' headers. Transaction markers count, as in Kafka.
 """
 
 from __future__ import annotations
@@ -37,14 +36,12 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSearch:
-    """Searches in one partition."""
-
     reader: ResolvedReads
     partition: TopicIdPartition
     breathe: Breathe
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
-        """None when no tiered record is that young: ask the broker for the local rest."""
+        """None if no tiered record is that young: ask the broker for the local rest."""
         async for served in self._served():
             if served[1].max_timestamp_ms < timestamp_ms:
                 continue
@@ -54,10 +51,11 @@ class TimestampSearch:
         return None
 
     async def with_max_timestamp(self) -> FoundRecord | None:
-        """The first record with the largest timestamp in the tier; None when nothing is tiered.
+        """The first record with the largest timestamp in the tier; None if nothing is tiered.
 
-        A segment's row tells the largest of all of it, and it may be served in part only: so it
-        bounds what is found there, and the highest bounds are looked into until none is above.
+        A row has the largest timestamp of its whole segment, which may be served only in part. So
+        it is an upper bound, and the highest bounds are searched until none is above the best
+        record.
         """
         bounds = [(row.max_timestamp_ms, at.first_offset) async for at, row in self._served()]
         best: FoundRecord | None = None
@@ -73,7 +71,7 @@ class TimestampSearch:
         return best
 
     async def _served(self) -> AsyncIterator[ServedSegment]:
-        """Each look-up is one of its own: what is done with an answer takes its time."""
+        """The served segments, each by a look-up of its own, since the caller takes its time."""
         offset, steps = 0, 0
         while (served := self.reader.served_from(self.partition, offset)) is not None:
             yield served
@@ -95,7 +93,7 @@ class TimestampSearch:
         return None
 
     async def _largest_in(self, served: ServedSegment) -> FoundRecord | None:
-        """The first record with the largest timestamp of what is served; reads all of it."""
+        """The first record with the largest timestamp of the served part; reads all of it."""
         piece = self.reader.piece(served)
         best: FoundRecord | None = None
         async for data in self._whole_batches(served, piece, piece.first_offset):
@@ -109,7 +107,7 @@ class TimestampSearch:
     async def _whole_batches(
         self, served: ServedSegment, piece: SegmentPiece, start: int
     ) -> AsyncIterator[bytes]:
-        """What is stored from the batch that holds `start` on, cut between batches."""
+        """The stored bytes from the batch that holds `start` on, cut between batches."""
         request = RecordsRequest(start, max(served[1].size_bytes, 1))
         pending = bytearray()
         async for data in self.reader.pool.read_records(request, _OnePiece(piece), None):
@@ -125,18 +123,17 @@ class TimestampSearch:
         async for piece in self.reader.open_index(id_, IndexType.TIMESTAMP):
             data += piece
         index = TimeIndex.parse(bytes(data), base_offset=segment.start_offset, source=str(id_))
-        # The entry says "up to here nothing is younger"; the floor of the time before is safe.
+        # The entry says "up to here nothing is younger": the floor of the time before is safe.
         return index.lookup(timestamp_ms - 1)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class _OnePiece:
-    """A resolver that knows this piece only."""
+    """A resolver with one piece."""
 
     piece: SegmentPiece
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        """The piece, unless it ends below."""
         return self.piece if offset <= self.piece.valid_until else None
 
 
@@ -158,7 +155,7 @@ def search_batches(
 def largest_in_batches(data: bytes, first_offset: int, last_offset: int) -> FoundRecord | None:
     """The first record with the largest timestamp of whole batches, within the offsets."""
     best: FoundRecord | None = None
-    # By their largest timestamps, so that few are decoded.
+    # In the order of their largest timestamps, so that few are decoded.
     for at, header in sorted(_headers(data), key=lambda each: (-each[1].max_timestamp, each[0])):
         if best is not None and header.max_timestamp < best.timestamp_ms:
             break
@@ -183,7 +180,7 @@ def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _whole_bytes(data: bytearray) -> int:
-    """How many of the bytes are whole batches."""
+    """The length of the whole batches in the data."""
     at = 0
     while at + LOG_OVERHEAD <= len(data):
         size = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")

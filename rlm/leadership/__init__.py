@@ -1,1 +1,1 @@
-"""Leadership of partitions: the broker's word, and whether this node works for one."""
+"""Leadership of partitions: the broker's word, and this node's decision."""

@@ -1,8 +1,8 @@
-"""What this node's own broker says: who leads, how far it is stable, how topics are configured.
+"""Asks this node's own broker: who leads, the last stable offsets, topic configs.
 
-Every question but one goes over one connection to that one broker. A broker that cannot be asked
-is an answer as well (`NoAnswer`), never an exception into the caller's loop; a broker of another
-cluster, or another node of the same one, is never believed.
+Every question but one uses one connection to that broker. A broker that cannot be asked is an
+answer (`NoAnswer`), never an exception in the caller's loop; a broker of another cluster, or
+another node of this one, is never believed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from kafka_client.sasl import SaslCredentials
 from kafka_client.topic_id_requests import can_ask_topic_ids, unknown_topic_ids
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import (
+    BrokerWord,
+    Leads,
+    LocalLogStart,
+    NoAnswer,
+    NotLeading,
+    TopicConfig,
+)
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
 TOPIC_IDS_PER_REQUEST_MAX = 1_000
 BROKERS_ASKED_MAX = 8
-"""More are not asked whether they know a topic."""
 RECONNECT_BASE_S = 0.2
 RECONNECT_MAX_S = 10.0
 TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
@@ -38,10 +43,10 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnectionSettings:
-    """Which broker is this node's own, and how to talk to it.
+    """This node's own broker, and how to connect to it.
 
-    `security_protocol` is Kafka's. `ssl_ca_file` None trusts the machine's authorities. The files
-    are read anew at every connection, so that certificates can be replaced.
+    `security_protocol` is Kafka's. `ssl_ca_file` None trusts the machine's authorities. Every
+    connection reads the files anew, so that certificates can be replaced.
     """
 
     host: str
@@ -58,13 +63,13 @@ class BrokerConnectionSettings:
     request_timeout_s: float = 10.0
 
     def sasl(self) -> SaslCredentials | None:
-        """Credentials, if the protocol has any. InvalidRequest when they are unusable."""
+        """Credentials, if the protocol has any. InvalidRequest if they are unusable."""
         if not self.security_protocol.startswith("SASL_"):
             return None
         return SaslCredentials(self.sasl_mechanism, self.sasl_username, self.sasl_password)
 
     def tls(self) -> ssl.SSLContext | None:
-        """A TLS context, if the protocol wants one. Reads files. Refused when they are unusable."""
+        """A TLS context, if the protocol wants one. Reads files. Refused if they are unusable."""
         if self.security_protocol not in ("SSL", "SASL_SSL"):
             return None
         try:
@@ -79,7 +84,7 @@ class BrokerConnectionSettings:
 
 
 class BrokerView:
-    """One per node. It connects when first asked, and again (with back-off) after a loss."""
+    """One per node. Connects when first asked, and again (with back-off) after a loss."""
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class BrokerView:
         random_fraction: Callable[[], float],
         new_nonce: Callable[[], str],
     ) -> None:
-        """`new_nonce` is for SCRAM: printable characters that nobody can guess."""
+        """`new_nonce` returns unguessable printable characters, for SCRAM."""
         settings.sasl()  # unusable credentials are refused now
         self._settings = settings
         self._monotonic = monotonic
@@ -104,8 +109,8 @@ class BrokerView:
     async def check(self) -> None:
         """Connect now, whatever the back-off says.
 
-        Refused when the broker is another cluster's, another node, or does not let us in;
-        RetryLater when it cannot be reached.
+        Refused: the broker is another cluster's, another node, or does not let us in. RetryLater:
+        it cannot be reached.
         """
         async with self._one_at_a_time:
             await self._open()
@@ -113,9 +118,8 @@ class BrokerView:
     async def leadership(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
-        """For each (topic, partition): leads with epoch and last stable offset, or not, or why not.
-
-        One ListOffsets(latest, read_committed) for all of them.
+        """Leadership with epoch and last stable offset for each (topic, partition), by one
+        ListOffsets(latest, read_committed).
         """
         found = await self._offsets(
             partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED
@@ -130,7 +134,7 @@ class BrokerView:
     async def local_log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
-        """For each (topic, partition) the first offset on the broker's disk, if it leads."""
+        """The first offset on the broker's disk for each (topic, partition) it leads."""
         found = await self._offsets(
             partitions, broker_requests.EARLIEST_LOCAL, broker_requests.READ_UNCOMMITTED
         )
@@ -142,7 +146,7 @@ class BrokerView:
         }
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
-        """For each topic its effective configs, which any broker knows."""
+        """The effective configs of each topic, which any broker knows."""
 
         async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
             return await broker_requests.topic_configs(connection, topics, TOPIC_CONFIG_KEYS)
@@ -153,10 +157,9 @@ class BrokerView:
         return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
 
     async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
-        """By node id of every broker that lives, which of `ids` it does not know (design 6.1).
-
-        The one question that goes to other brokers than the node's own, over connections of their
-        own. NoAnswer: one of them can't be asked, and then none counts.
+        """The ids of `ids` that each live broker does not know, by its node id. A broker that was
+        away may lack topics, so all are asked, over connections of their own. NoAnswer: one cannot
+        be asked.
         """
         cluster = await self.ask(broker_requests.describe_cluster)
         if isinstance(cluster, NoAnswer):
@@ -186,7 +189,6 @@ class BrokerView:
             connection.abort()
 
     async def close(self) -> None:
-        """Close the connection. Idempotent."""
         async with self._one_at_a_time:
             if self._connection is not None:
                 await self._connection.close()
@@ -217,14 +219,14 @@ class BrokerView:
         return answers
 
     async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
-        """The answer over the standing connection, or over a new one if that was lost meanwhile."""
+        """The answer over the standing connection, or over a new one if that was lost."""
         async with self._one_at_a_time:
             try:
                 if self._connection is not None and not self._connection.closed:
                     try:
                         return await question(self._connection)
                     except RetryLater:
-                        # Brokers close idle connections and expired logins: once more, afresh.
+                        # Brokers close idle connections and expired logins: try once more.
                         pass
                 return await question(await self._open_unless_too_early())
             except StrandlineError as error:
@@ -262,9 +264,8 @@ class BrokerView:
     async def connect(
         self, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
     ) -> Connection:
-        """A connection to any broker of the cluster, as to this node's own; the caller closes it.
-
-        Errors as in `Connection.open`.
+        """A connection to any broker of the cluster, with this node's settings; the caller closes
+        it. Errors as in `Connection.open`.
         """
         settings = self._settings
         endpoint = Endpoint(
@@ -300,7 +301,7 @@ class BrokerView:
             raise RetryLater(f"the broker at {connection.name} answered {error.name}")
 
     def _compare_address(self, connection: Connection, known: tuple[str, int] | None) -> None:
-        """Without DescribeConfigs on the cluster: is this the address the node advertises?"""
+        """Without DescribeConfigs on the cluster: require the address that the node advertises."""
         settings = self._settings
         if known != (settings.host, settings.port):
             raise Refused(
@@ -347,7 +348,7 @@ class BrokerView:
 
 
 def _timestamp_for(connection: Connection, timestamp: int) -> int:
-    """EARLIEST for EARLIEST_LOCAL where that is unknown: without tiering they are the same."""
+    """EARLIEST for EARLIEST_LOCAL if that is unknown: without tiering they are the same."""
     knows_it = broker_requests.can_ask_earliest_local(connection)
     if timestamp == broker_requests.EARLIEST_LOCAL and not knows_it:
         return broker_requests.EARLIEST

@@ -1,9 +1,9 @@
-"""Whether this node works for a partition: claim it, go on, or keep away. Pure.
+"""Decides if this node works for a partition: claim it, go on, or keep away. Pure.
 
-The broker's word is one ListOffsets(latest, read_committed) answer from the node's *own* broker; it
-carries leader epoch and last stable offset together, so an offset never belongs to another
-leadership than the one it is used for (design 5.3). Without a broker (a standalone directory) this
-node counts as leader at the checkpoint's last epoch.
+The broker's word is a ListOffsets(latest, read_committed) answer of the node's *own* broker. It has
+leader epoch and last stable offset together: an offset of one leadership, used under another, could
+copy records that were truncated. Without a broker (a standalone directory) this node counts as
+leader at the checkpoint's last epoch.
 """
 
 from __future__ import annotations
@@ -40,8 +40,29 @@ BrokerWord = Leads | NotLeading | NoAnswer
 
 
 @dataclass(frozen=True, slots=True)
+class LocalLogStart:
+    """The first offset on the broker's disk, and the epoch of the leadership that says so."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic's configs that matter here. Limits in ms and bytes, -1 is unlimited.
+
+    `remote_storage_enable`: the brokers tier this topic themselves.
+    """
+
+    cleanup_policy: str
+    retention_ms: int
+    retention_bytes: int
+    remote_storage_enable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """A claim this incarnation had accepted."""
+    """An accepted claim of this incarnation."""
 
     token: int
     leader_epoch: int
@@ -49,11 +70,10 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
-    """A claim that apply refused: not repeated at this epoch before `until_ms`, unless the claim
-    with the token `against` (-1: none) that stood then was voided or followed by another, or an
-    admin acted: `cut_allowed` and `mode_offset` are those of the partition then.
-
-    It was refused at `since_ms`: a clock that says less was set back, by a year perhaps.
+    """A claim that apply refused at `since_ms`: not repeated at this epoch before `until_ms`,
+    unless the claim `against` (a token, -1: none) was voided or followed, or an admin acted
+    (`cut_allowed` and `mode_offset` are the partition's at the refusal). A clock before `since_ms`
+    was set back.
     """
 
     leader_epoch: int
@@ -74,7 +94,7 @@ class RefusedClaim:
         since_ms: int,
         until_ms: int,
     ) -> RefusedClaim:
-        """Refused while the partition was in this state."""
+        """A claim refused while the partition was in this state."""
         refused = cls(leader_epoch, UNKNOWN_OFFSET, text, until_ms, since_ms=since_ms)
         if state is None:
             return refused
@@ -86,7 +106,7 @@ class RefusedClaim:
         )
 
     def still_stands(self, state: PartitionState | None, epoch: int, now_ms: int) -> bool:
-        """Nothing happened that could make a claim at `epoch` a better one."""
+        """True if nothing happened that could make a claim at `epoch` succeed."""
         again = self.now(epoch, state, self.text, since_ms=self.since_ms, until_ms=self.until_ms)
         return self.since_ms <= now_ms < self.until_ms and self == again
 
@@ -119,7 +139,7 @@ Decision = ProposeClaim | Lead | StandBy
 
 @dataclass(frozen=True, slots=True)
 class LeadershipFacts:
-    """`state` is the partition in the view, None while the log never heard of it."""
+    """`state` is the partition in the view, None if the log never named it."""
 
     word: BrokerWord
     checkpoint: Epochs
@@ -131,14 +151,14 @@ class LeadershipFacts:
 
 
 def decide(facts: LeadershipFacts) -> Decision:
-    """One decision a scan; every rule that keeps a node away comes before the claim."""
+    """Decide once a scan; the rules that keep a node away come before the claim."""
     if isinstance(facts.word, NotLeading):
         return StandBy(WhyNot.NOT_LEADER, "this node's broker does not lead it", cancel=True)
     by_state = _kept_away_by_state(facts.state)
     if by_state is not None:
         return by_state
     if isinstance(facts.word, NoAnswer):
-        # Copies under way may finish: the claim in the log, not the broker, fences them.
+        # Copies under way may finish: the claim in the log fences them, not the broker.
         overtaken = _overtaken(facts)
         if overtaken is not None:
             return overtaken
@@ -147,7 +167,7 @@ def decide(facts: LeadershipFacts) -> Decision:
 
 
 def _overtaken(facts: LeadershipFacts) -> StandBy | None:
-    """The claim this node holds stands no more: what it copies could not be finished."""
+    """Stand by if this node's claim was replaced: its copies could not be finished."""
     standing = facts.state.claim if facts.state is not None else None
     if facts.held is None or standing is None or standing.token == facts.held.token:
         return None
@@ -189,8 +209,8 @@ def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
         )
     on_disk = facts.checkpoint[-1].epoch
     if on_disk != epoch:
-        # The broker writes the checkpoint before the first record of an epoch; the next scan
-        # finds both alike.
+        # The broker writes the checkpoint before the first record of an epoch; the next scan finds
+        # both alike.
         return StandBy(
             WhyNot.EPOCH_NOT_ON_DISK,
             f"the broker leads at epoch {epoch}, its leader-epoch-checkpoint ends at {on_disk}",
@@ -230,7 +250,7 @@ def _claimed_elsewhere(standing: Claim, epoch: int) -> StandBy:
 
 
 def _may_follow(standing: Claim, epoch: int, incarnation: Incarnation) -> bool:
-    """Apply's rule for claims, asked beforehand so that a sure refusal is not proposed again."""
+    """Apply's rule for claims, checked first so that a sure refusal is not proposed again."""
     if epoch != standing.leader_epoch:
         return epoch > standing.leader_epoch
     there = standing.incarnation

@@ -1,5 +1,5 @@
-"""This process takes its node id on in the metadata log, before its first claim, and stops when it
-sees another living one with that id. The rules are in `rlmm/apply/nodes.py`.
+"""Registers this process's node id in the metadata log before its first claim, and stops it if
+another living process has the id. `rlmm/apply/nodes.py` has the rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REGISTERING = "registering this node"
 
 @dataclass(slots=True)
 class NodeRegistrar:
-    """One per node. `on_shut_out` is told once that this process has to stop, and why."""
+    """One per node. `on_shut_out` is told once, with the reason, that this process has to stop."""
 
     metadata: RemoteLogMetadataManager
     around: Surroundings
@@ -35,8 +35,8 @@ class NodeRegistrar:
     _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def ensure(self) -> None:
-        """Return once the registration is applied here. RetryLater and OutcomeUnknown as they come;
-        Fenced: a later life of this directory registered, this process has to stop.
+        """Return once the registration is applied here. Fenced: a later life of this directory
+        registered, so this process has to stop. RetryLater and OutcomeUnknown pass.
         """
         async with self._lock:
             if self._registered:
@@ -52,7 +52,7 @@ class NodeRegistrar:
             self._registered = True
 
     async def run(self) -> None:
-        """Until cancelled, or shut out."""
+        """Register and look, until cancelled or shut out."""
         while not self._shut_out:
             try:
                 await self.ensure()
@@ -63,7 +63,7 @@ class NodeRegistrar:
             await self.around.ambient.sleep(self.around.limits.scan_interval_s)
 
     async def look(self) -> None:
-        """Whether the node id is still this process's, as of what is applied here."""
+        """Stop if the node id is another process's, by the records applied here."""
         mine = self.around.identity.incarnation
         node = self.metadata.registered_node(mine.node_id)
         if node is None:

@@ -1,6 +1,6 @@
-"""Which topics are tiered at all: `topics.include` and `topics.exclude` as shell patterns.
+"""Selects the tiered topics by `topics.include` and `topics.exclude`, as shell patterns.
 
-Nothing is tiered without an `include`; internal topics never are, whatever the patterns say.
+Nothing is tiered without an `include`; internal topics never are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class TopicFilter:
     exclude: tuple[str, ...] = ()
 
     def why_left_out(self, topic: str) -> str | None:
-        """None when the topic is tiered, else a sentence that says what to change."""
+        """A sentence that says what to change; None if the topic is tiered."""
         if is_internal(topic):
             return f"{topic} is an internal topic; internal topics are never tiered"
         for pattern in self.exclude:
@@ -32,5 +32,5 @@ class TopicFilter:
 
 
 def is_internal(topic: str) -> bool:
-    """Topics that Kafka or Strandline keep for themselves."""
+    """True for topics that Kafka or Strandline keep for themselves."""
     return topic.startswith(INTERNAL_TOPIC_PREFIX)

@@ -27,8 +27,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Ambient
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.scanner import BrokerPort
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads
+from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads, LocalLogStart, TopicConfig
 from rlm.local_log.replica_directory import read_small
 from rlm.retention.delete_records_watch import Look, Watched, watched
 from rlm.retention.expirer import Expirer

@@ -18,8 +18,7 @@ from itertools import islice
 from typing import Protocol
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.leadership.broker_answers import TopicConfig
-from rlm.leadership.leadership import NoAnswer
+from rlm.leadership.leadership import NoAnswer, TopicConfig
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 
 CLEANUP_POLICY_DELETE = "delete"

@@ -15,8 +15,14 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE, LOG_START_FILE
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import TopicPartition
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import (
+    BrokerWord,
+    Leads,
+    LocalLogStart,
+    NoAnswer,
+    NotLeading,
+    TopicConfig,
+)
 from rlmm.partition_state import UNLIMITED
 from sim.tier.partition import Partition
 from sim.tier.replica import Replica

@@ -24,8 +24,7 @@ from rlm.copy.mending import Mender
 from rlm.copy.scanner import TopicPartition
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.data_plane import DataPlane
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, NoAnswer, NotLeading
+from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.reconcile.collector import Collector

@@ -15,9 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 from kafka_formats.errors import Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import parse_partition_metadata
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership.broker_view import BrokerConnectionSettings, BrokerView
-from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.local_log.log_dir import find_partitions
 from tests.real.certificates import Certificate, make_certificate
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlm.copy.scanner import TopicPartition
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, NoAnswer, NotLeading
+from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 
 DELETE = TopicConfig("delete", -1, -1, False)
 

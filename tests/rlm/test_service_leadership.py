@@ -14,8 +14,14 @@ from rlm.control.why_not import WhyNot
 from rlm.copy.partition_status import Role
 from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
 from rlm.fetch.list_offsets import OffsetAnswer, OffsetSpec
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
-from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import (
+    BrokerWord,
+    Leads,
+    LocalLogStart,
+    NoAnswer,
+    NotLeading,
+    TopicConfig,
+)
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import ClaimReset, PartitionClaim
 from rlmm.segment import Incarnation

@@ -15,8 +15,7 @@ from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import Record, encode_batch
 from rlm.control.why_not import WhyNot
 from rlm.copy.partition_status import PartitionStatus
-from rlm.leadership.broker_answers import TopicConfig
-from rlm.leadership.leadership import Leads
+from rlm.leadership.leadership import Leads, TopicConfig
 from rlm.local_log.gap_rule import (
     RANGES_TOLD_MAX,
     GapWatch,

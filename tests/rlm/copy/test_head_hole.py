@@ -12,8 +12,7 @@ import pytest
 from kafka_formats.batch_scan import scan
 from rlm.control.why_not import WhyNot
 from rlm.data_plane.read_request import RecordsRequest
-from rlm.leadership.broker_answers import LocalLogStart
-from rlm.leadership.leadership import Leads, NoAnswer
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer
 from rlmm.records.control_records import OffsetsSkipped
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S

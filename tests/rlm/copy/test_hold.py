@@ -16,8 +16,7 @@ from rlm.control.run_events import HoldReleased
 from rlm.copy import held_batches
 from rlm.copy.hold import HoldLimits
 from rlm.copy.partition_status import Role
-from rlm.leadership.broker_answers import TopicConfig
-from rlm.leadership.leadership import Leads
+from rlm.leadership.leadership import Leads, TopicConfig
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.held_segments import (

@@ -15,8 +15,7 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.offset_checkpoint import LOG_START_FILE
 from rlm.control.why_not import WhyNot
-from rlm.leadership.broker_answers import LocalLogStart
-from rlm.leadership.leadership import Leads, NoAnswer
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer
 from rlm.local_log.log_dir import find_partitions
 from rlm.local_log.lost_epochs import FoundEpochs, agree, read_heads, with_heads_found
 from rlmm.partition_state import PartitionState

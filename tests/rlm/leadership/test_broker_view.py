@@ -22,13 +22,12 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
-from rlm.leadership.broker_answers import LocalLogStart, TopicConfig
 from rlm.leadership.broker_view import (
     PARTITIONS_PER_REQUEST_MAX,
     BrokerConnectionSettings,
     BrokerView,
 )
-from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from tests.kafka_client.fake_broker import (
     NO_THROTTLE,
     VERSIONS,

@@ -15,8 +15,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import encode_partition_metadata
 from rlm.copy.scanner import TopicPartition
-from rlm.leadership.broker_answers import LocalLogStart
-from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 from rlm.node_files.kill_switches import Switch
 from rlm.retention.delete_records_follower import DeleteRecordsFollower
 from rlmm.partition_state import TopicPolicy

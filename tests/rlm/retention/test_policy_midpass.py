@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import OutcomeUnknown
-from rlm.leadership.broker_answers import TopicConfig
-from rlm.leadership.leadership import BrokerWord, Leads
+from rlm.leadership.leadership import BrokerWord, Leads, TopicConfig
 from rlm.node_files.kill_switches import Switch
 from rlm.retention.expirer import PARTITIONS_PARALLEL_MAX
 from rlm.retention.topic_retention import ASK_AGAIN_S, SETTLE_S, ByTopicConfig

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import ZERO_UUID
-from rlm.leadership.broker_answers import TopicConfig
-from rlm.leadership.leadership import Leads, NoAnswer
+from rlm.leadership.leadership import Leads, NoAnswer, TopicConfig
 from rlm.retention.expirer import no_trouble
 from rlm.retention.topic_retention import (
     AGE_MAX_S,
