@@ -26,6 +26,7 @@ from rlm.control.surroundings import Ambient
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, SourceRuns, UploadLimits
 from rlm.data_plane.segment_source import CHANGED
 from rlm.local_log.damage import Damage, Stretch
+from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.log_dir import LocalSegment
 from rlm.local_log.segment_facts import SegmentFacts, segment_epochs, segment_facts
 from rlm.stores.tier_store import TierStore
@@ -46,7 +47,7 @@ class CopyOrder:
     """What to copy under which claim. `lineage` is the merged one of the view, `log_start_offset`
     the tier's, `local_log_start_offset` that of the log the files are of. `held`: they are links
     that were kept from local retention, with a history of their own. `gaps_allowed` and
-    `removed_logs` as in `gap_rule.GapWatch`. `stretch`: what is copied of the segment, which has
+    `once_there` as in `gap_rule.GapWatch`. `stretch`: what is copied of the segment, which has
     the `damage`.
     """
 
@@ -58,7 +59,7 @@ class CopyOrder:
     token: int
     held: bool = False
     gaps_allowed: bool = False
-    removed_logs: tuple[int, ...] = ()
+    once_there: tuple[Offsets, ...] = ()
     damage: Damage | None = None
     stretch: Stretch | None = None
 
@@ -318,7 +319,7 @@ class Copier:
                 batch_bytes_max=self._around.limits.batch_bytes_max,
             ),
             gaps_allowed=order.gaps_allowed,
-            removed_logs=order.removed_logs,
+            once_there=order.once_there,
             source=order.source,
         )
 

@@ -26,6 +26,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.run_events import HoldReleased, OnEvent
 from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads
@@ -78,7 +79,7 @@ class _Order:
 
     local: LocalPartition
     facts: HoldFacts
-    busy_base_offset: int | None
+    copying: CopyUnderWay | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,12 @@ class _Orders:
     def busy(self, unit: Unit) -> bool:
         """Its copy is under way and ends by itself."""
         order = self.by_partition.get(unit.partition)
-        return order is not None and order.busy_base_offset == unit.base_offset
+        copying = None if order is None else order.copying
+        return (
+            copying is not None
+            and unit.base_offset <= copying.end_offset
+            and copying.start_offset < unit.next_base_offset
+        )
 
     def why_let_go(self, unit: Unit) -> Release | None:
         """None while it serves a purpose, or may: a replica that is not here may come back."""
@@ -259,8 +265,9 @@ class Hold:
             deleted=state is not None and _is_deleted(state),
             left_out=work.left_out is not None,
             log_start_offset=-1 if state is None else state.log_start_offset,
+            lineage=() if state is None else state.lineage,
         )
-        return _Order(local, facts, None if work.copying is None else work.copying.start_offset)
+        return _Order(local, facts, work.copying)
 
     async def _in_time(self, orders: _Orders) -> None:
         """A pass that hangs is waited for again, never joined by a second one."""

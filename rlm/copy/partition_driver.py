@@ -466,9 +466,7 @@ class PartitionDriver:
             local.local_log_start_offset, work.held.token,
             held=step.gone or any(unit.segment == segment for unit in work.kept),
             gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
-            removed_logs=tuple(
-                base for base in local.removed_logs if step.base_offset < base <= step.end_offset
-            ),
+            once_there=work.once_there(step.base_offset, step.end_offset, state.lost_ranges),
         )  # fmt: skip
 
     def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:

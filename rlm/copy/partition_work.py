@@ -5,6 +5,7 @@ everything that must is in the metadata log.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import LostOffsets, PartitionState
 
 NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories were not looked at yet")
 HOLD_NOT_LOOKED_AT = Wait(
@@ -120,6 +121,27 @@ class PartitionWork:
         if self.local is None:
             return ()
         return (*(unit.segment for unit in self.kept), *self.local.segments)
+
+    def once_there(self, base: int, end: int, lost: Iterable[LostOffsets]) -> tuple[Offsets, ...]:
+        """Offsets of the segment `base` to `end` (inclusive) that had batches, by other evidence
+        than the segment's own: an index whose `.log` is gone, a held segment that begins there, and
+        what is recorded as lost. None of them is the cleaner's work (`gap_rule.GapWatch`).
+        """
+        assert self.local is not None, "a segment of this machine"
+        own = self.local.leader_epochs
+        bases = {
+            *self.local.removed_logs,
+            *(
+                unit.base_offset
+                for unit in self.units
+                if unit.first_known_offset == unit.base_offset
+                and unit.leader_epochs[0].epoch == epoch_for_offset(own, unit.base_offset)
+            ),
+        }
+        return (
+            *((at, at) for at in sorted(bases) if base < at <= end),
+            *((each.start, each.end) for each in lost if each.start <= end and base <= each.end),
+        )
 
     @property
     def checkpoint(self) -> Epochs:

@@ -152,7 +152,7 @@ class WorkTable:
     def _gone(self, work: PartitionWork) -> None:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
         work.seen(None)
-        work.units = ()
+        work.units, work.hold_wait = (), None if self._hold is None else HOLD_NOT_LOOKED_AT
         work.unusable = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)
         work.wait = NO_LOCAL_LOG

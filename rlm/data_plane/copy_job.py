@@ -11,6 +11,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.local_log.damage import Run
+from rlm.local_log.gap_rule import Offsets
 from rlmm.segment import RemoteLogSegmentId
 
 
@@ -47,7 +48,7 @@ class CopyJob:
     `log_start_offset` (-1: none) are history no reader gets, so the lineage may lack their epochs.
     No byte is sent at or after `upload_deadline_ms` (since the epoch). `prefix` starts every key of
     `store`. `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
-    COPY_SEGMENT_STARTED record, repeated in the manifest. `gaps_allowed` and `removed_logs`: see
+    COPY_SEGMENT_STARTED record, repeated in the manifest. `gaps_allowed` and `once_there`: see
     `gap_rule.GapWatch`. `source` None: the `.log` as it is.
     """
 
@@ -67,7 +68,7 @@ class CopyJob:
     log_start_offset: int = -1
     limits: UploadLimits = UploadLimits()
     gaps_allowed: bool = False
-    removed_logs: tuple[int, ...] = ()
+    once_there: tuple[Offsets, ...] = ()
     source: SourceRuns | None = None
 
     @property

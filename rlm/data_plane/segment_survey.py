@@ -29,7 +29,7 @@ from kafka_formats.record_batch import (
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.segment_source import CHANGED
 from rlm.local_log.damage import Run, Survey, ThinnedHole, without
-from rlm.local_log.gap_rule import RANGES_TOLD_MAX, Offsets, shows_cleaner
+from rlm.local_log.gap_rule import RANGES_TOLD_MAX, Offsets, overlaps, shows_cleaner
 
 BATCH_BYTES_MAX = 128 << 20
 
@@ -193,7 +193,7 @@ class _Found:
 
     def _is_legal(self, first: int, last: int) -> bool:
         """True if a gap without damaged bytes ends no run: cleaners leave very many."""
-        return self._cleaned and not any(first <= base <= last for base in self._job.removed_logs)
+        return self._cleaned and not overlaps(first, last, self._job.once_there)
 
     def _thinned(self, holes: Iterable[Offsets]) -> Iterator[ThinnedHole]:
         """The holes of which all damage can be told."""
@@ -212,10 +212,8 @@ class _Found:
         )
         thinned: tuple[ThinnedHole, ...] = ()
         if self._cleaned:  # gaps are legal, but for those that damage made
-            marks = (*(mark for mark, _ in self._bad), *job.removed_logs)
-            holes = tuple(
-                each for each in holes if any(each[0] <= mark <= each[1] for mark in marks)
-            )
+            marks = (*((mark, mark) for mark, _ in self._bad), *job.once_there)
+            holes = tuple(each for each in holes if overlaps(*each, marks))
             thinned = tuple(self._thinned(holes))
         # Only now: the cause of a hole that reaches above the log start may be below it.
         missing = without(holes, ((job.start_offset, job.log_start_offset - 1),))

@@ -75,7 +75,7 @@ class SegmentVerification:
         self._epochs = job.leader_epochs
         self._enter_epoch(0)
         self._next_offset = job.start_offset
-        self._gaps = GapWatch(job.log_start_offset, job.gaps_allowed, job.removed_logs)
+        self._gaps = GapWatch(job.log_start_offset, job.gaps_allowed, job.once_there)
         self._position = 0
         self._finished = False
         self._crc = 0

@@ -9,7 +9,7 @@ partition shows that Kafka's cleaner was there: in the gap's own segment, or bel
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import CorruptData
@@ -58,19 +58,24 @@ def shows_cleaner(attributes: int, last_offset_delta: int, record_count: int) ->
     return record_count <= last_offset_delta or bool(attributes & DELETE_HORIZON)
 
 
+def overlaps(first: int, last: int, ranges: Iterable[Offsets]) -> bool:
+    """True if offsets `first` to `last` (inclusive) share one with any of `ranges`."""
+    return any(first <= end and start <= last for start, end in ranges)
+
+
 @dataclass(slots=True)
 class GapWatch:
     """Takes what is odd about one segment while its batches are walked, and judges at the end.
 
     `wanted_from`: below it nothing is asked. `allowed`: the partition is known to have been
-    cleaned. `removed_logs` are base offsets inside the segment whose `.index` is there without a
-    `.log`: no cleaner leaves that, so a gap over one is damage whatever else is known. `thinned`:
+    cleaned. `once_there` are offsets that had batches, by other evidence than the segment's: a gap
+    over any of them is damage whatever else is known. `thinned`:
     offsets have no batch, or the cleaner was in one.
     """
 
     wanted_from: int = 0
     allowed: bool = False
-    removed_logs: Collection[int] = ()
+    once_there: Collection[Offsets] = ()
     cleaned: bool = False
     thinned: bool = False
     _gaps: list[Offsets] = field(default_factory=list)
@@ -81,7 +86,7 @@ class GapWatch:
         """No batch has the offsets `first` to `last`; the next one stands at `position`."""
         self.thinned = True
         # Asked of the whole gap: the log may start inside what such a file had.
-        is_removed = any(first <= base <= last for base in self.removed_logs)
+        is_removed = overlaps(first, last, self.once_there)
         first = max(first, self.wanted_from)
         if first > last:
             return

@@ -39,9 +39,10 @@ from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
+from rlmm.log.disk import OsDisk, replace_file
 from rlmm.log.synced_path import sync_path
 
-_UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)")
+_UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+)?")
 _ASIDE, _GONE = ".making-", ".removing-"
 _PROBE = ".probe"
 
@@ -128,7 +129,11 @@ class HoldDirectory:
         base, next_base = segment.base_offset, segment.next_base_offset
         id_ = local.partition
         parent = self.path / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
-        name = f"{base:020d}-{next_base:020d}-{segment.size_bytes}"
+        try:
+            inode = segment.log_path.stat().st_ino
+        except FileNotFoundError:
+            return None
+        name = f"{base:020d}-{next_base:020d}-{segment.size_bytes}-{inode}"
         aside = parent / (_ASIDE + name)
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove(aside)
@@ -154,7 +159,7 @@ class HoldDirectory:
             _remove(aside)
             raise
         log = parent / name / segment_file_name(base, LOG_SUFFIX)
-        return _followed(replace(found, segment=replace(found.segment, log_path=log)), local)
+        return replace(found, segment=replace(found.segment, log_path=log))
 
     def look_again(self, unit: Unit, local: LocalPartition | None) -> Unit | None:
         """The unit as it is now; None: it is gone or not what it was. `local` is the live log by
@@ -170,7 +175,12 @@ class HoldDirectory:
         unit = replace(unit, alone=now.st_nlink == 1)
         if local is None or unit.alone or not _is_part_of(local, unit, now):
             return unit
-        return _followed(unit, local)
+        epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
+        if epoch is None or epoch == unit.followed_by:
+            return unit
+        checkpoint = unit.segment.log_path.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
+        replace_file(OsDisk(), checkpoint, _checkpoint(local, unit.next_base_offset))
+        return replace(unit, followed_by=epoch)
 
     def release(self, unit: Unit) -> Path | None:
         """Let it go: from here on nobody finds it. What is to be removed, None if it was gone
@@ -267,12 +277,6 @@ def _device(path: Path) -> int:
         ) from error
 
 
-def _followed(unit: Unit, local: LocalPartition) -> Unit:
-    """By the live log that the unit is a part of."""
-    epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
-    return unit if epoch is None else replace(unit, followed_by=epoch)
-
-
 def _is_part_of(local: LocalPartition, unit: Unit, now: os.stat_result) -> bool:
     """Whether the broker's own file at the unit's base is the one that is held. A file that a log
     has let go of never comes back to it, so that it was a part at the look as well.
@@ -303,11 +307,17 @@ def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) ->
         except FileNotFoundError:
             continue
     (into / segment_file_name(next_base, LOG_SUFFIX)).touch(mode=0o600)
-    # As a copy's: with what the batches told of a lost head, and nothing from behind the segment.
-    lineage = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base)
-    _write(into / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(lineage))
+    _write(into / LEADER_EPOCH_CHECKPOINT_FILE, _checkpoint(local, next_base))
     metadata = encode_partition_metadata(local.partition.topic_id)
     _write(into / PARTITION_METADATA_FILE, metadata)
+
+
+def _checkpoint(local: LocalPartition, next_base: int) -> bytes:
+    """With what the batches told of a lost head, and of what is behind the segment the epoch that
+    follows it.
+    """
+    epochs = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base + 1)
+    return leader_epoch_checkpoint.encode(epochs)
 
 
 def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
@@ -338,7 +348,7 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
         leader_epochs=inside,
         modified_ms=found.st_mtime_ns // 1_000_000,
         alone=found.st_nlink == 1,
-        followed_by=inside[-1].epoch,
+        followed_by=epochs[-1].epoch,
     )
 
 

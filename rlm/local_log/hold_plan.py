@@ -29,9 +29,12 @@ class Release(StrEnum):
     CHANGED = "changed"
     BYTES_MAX = "bytes_max"
     FREE_BYTES_MIN = "free_bytes_min"
+    HELD_TWICE = "held_twice"
 
 
-NOT_A_LOSS = frozenset({Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED})
+NOT_A_LOSS = frozenset(
+    {Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED, Release.HELD_TWICE}
+)
 """What goes for these reasons is not missed by anybody."""
 
 
@@ -75,7 +78,8 @@ class Unit:
 class HoldFacts:
     """One partition. `last_stable_offset` is a lower bound; `next_offset` -1: nothing is copied.
 
-    `segments` are the broker's own, `checkpoint` its leader epoch checkpoint.
+    `segments` are the broker's own, `checkpoint` its leader epoch checkpoint, `lineage` the
+    recorded one.
     """
 
     segments: Sequence[LocalSegment]
@@ -86,17 +90,20 @@ class HoldFacts:
     deleted: bool
     left_out: bool
     log_start_offset: int = -1
+    lineage: Epochs = ()
 
 
 def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
     """The sealed, committed, uncopied segments of the broker that are not held yet.
 
     Where the file behind a held one vanished, that one seems to reach further: it is held already.
-    A second link to it would make its bytes count as the broker's for ever.
+    A second link to it would make its bytes count as the broker's for ever. A unit that is held
+    alone is not the broker's file, whatever its borders: that was put there since, perhaps because
+    the held one is damaged.
     """
     if facts.deleted or facts.left_out:
         return ()
-    held = tuple(held)
+    held = tuple(unit for unit in held if not unit.alone)
     known = {(unit.base_offset, unit.next_base_offset) for unit in held}
     files = {(unit.base_offset, unit.segment.size_bytes) for unit in held}
     return tuple(
@@ -115,7 +122,7 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
     if not facts.checkpoint:
         return False
     first_known = max(base, facts.checkpoint[0].start_offset)
-    return first_known < next_base and not _copied(facts, first_known, next_base)
+    return first_known < next_base and not _copied(facts, first_known, next_base, facts.checkpoint)
 
 
 def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
@@ -124,7 +131,7 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
     """
     if facts.deleted:
         return Release.PARTITION_DELETED
-    if _copied(facts, unit.first_known_offset, unit.next_base_offset):
+    if _copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
         # What was copied went long before retention reached it: this never was.
         expired = unit.next_base_offset <= facts.log_start_offset
         return Release.BELOW_LOG_START if expired else Release.COPIED
@@ -133,11 +140,27 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
     return None
 
 
-def _copied(facts: HoldFacts, first_known: int, next_base: int) -> bool:
-    """Every offset is in the tier or was expired there, and none of them is recorded as lost."""
+def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
+    """Every offset is in the tier or was expired there, none of them is recorded as lost, and the
+    tier has nothing there of an older leader, which an unclean election cut off: the claim that
+    records the cut may have to wait.
+    """
     if next_base > facts.next_offset:
         return False
-    return not any(lost.start < next_base and first_known <= lost.end for lost in facts.lost_ranges)
+    if any(lost.start < next_base and first_known <= lost.end for lost in facts.lost_ranges):
+        return False
+    borders = (entry.start_offset for entry in (*epochs, *facts.lineage))
+    return not any(
+        _epoch(epochs, offset) > _epoch(facts.lineage, offset) >= 0
+        for offset in (*borders, first_known)
+        if first_known <= offset < next_base
+    )
+
+
+def _epoch(epochs: Epochs, offset: int) -> int:
+    """-1 where it is not known."""
+    epoch = epoch_for_offset(epochs, offset)
+    return -1 if epoch is None else epoch
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
@@ -251,21 +274,31 @@ def _epochs_at(unit: Unit, offset: int) -> tuple[int | None, ...]:
 def over_budget(
     units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
 ) -> tuple[tuple[Unit, Release], ...]:
-    """Which units go, first what is not wanted now and of each the oldest, so that those held alone
-    fit into `bytes_max` and `bytes_missing` of the disk become free. Only what is held alone frees
-    anything.
+    """Which units go, so that those held alone fit into `bytes_max` and `bytes_missing` of the disk
+    become free: first what is held twice, then what is not wanted now, and of each the oldest. Only
+    what is held alone frees anything.
     """
-    alone = sorted(
-        (unit for unit in units if unit.alone),
-        key=lambda unit: (unit.wanted, unit.modified_ms, unit.partition, unit.base_offset),
-    )
-    over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
+    ascending = sorted(units, key=lambda unit: (unit.alone, -unit.modified_ms))
+    seen: set[tuple[TopicIdPartition, int, int, Epochs]] = set()
+    alone: list[tuple[Unit, bool]] = []
+    for unit in ascending:
+        same = (unit.partition, unit.base_offset, unit.next_base_offset, unit.leader_epochs)
+        if unit.alone:
+            alone.append((unit, same in seen))
+        seen.add(same)
+    over = sum(unit.segment.size_bytes for unit, _ in alone) - bytes_max
     released = []
-    for unit in alone:
+    for unit, twice in sorted(alone, key=_goes_first):
         if over <= 0 and bytes_missing <= 0:
             break
         why = Release.BYTES_MAX if over > 0 else Release.FREE_BYTES_MIN
-        released.append((unit, why if unit.wanted else Release.NOT_TIERED))
+        why = Release.HELD_TWICE if twice else why if unit.wanted else Release.NOT_TIERED
+        released.append((unit, why))
         over -= unit.segment.size_bytes
         bytes_missing -= unit.segment.size_bytes
     return tuple(released)
+
+
+def _goes_first(each: tuple[Unit, bool]) -> tuple[bool, bool, int, TopicIdPartition, int]:
+    unit, twice = each
+    return not twice, unit.wanted, unit.modified_ms, unit.partition, unit.base_offset

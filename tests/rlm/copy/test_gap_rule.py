@@ -227,7 +227,7 @@ def test_a_compact_policy_seen_once_is_remembered(tmp_path: Path, log: KafkaLog)
 
 @pytest.mark.parametrize("cleaned", [True, False])
 def test_a_removed_log_counts_where_the_log_starts_inside_it(cleaned: bool) -> None:
-    watch = GapWatch(wanted_from=15, allowed=True, removed_logs=(12,), cleaned=cleaned)
+    watch = GapWatch(wanted_from=15, allowed=True, once_there=((12, 12),), cleaned=cleaned)
     watch.gap(11, 19, 0)
     with pytest.raises(MissingBatches) as caught:
         watch.check("test")
@@ -235,7 +235,7 @@ def test_a_removed_log_counts_where_the_log_starts_inside_it(cleaned: bool) -> N
 
 
 def test_a_removed_log_counts_behind_any_number_of_other_gaps() -> None:
-    watch = GapWatch(removed_logs=(5_001,))
+    watch = GapWatch(once_there=((5_001, 5_001),))
     for offset in range(RANGES_TOLD_MAX + 1):
         watch.gap(2 * offset, 2 * offset, 0)
     watch.gap(5_000, 5_009, 0)

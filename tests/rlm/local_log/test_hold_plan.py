@@ -64,13 +64,31 @@ def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> N
     assert held_bases(facts(live(0, 10, 20, 30), lso=25)) == [0, 10]
     assert held_bases(facts(live(0, 10, 20, 30), next_offset=10)) == [10, 20]
     assert held_bases(facts(live(0, 10, 20, 30), next_offset=11)) == [10, 20]
-    assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20)) == [0, 20]
+    assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20, alone=False)) == [0, 20]
+
+
+def test_a_unit_that_the_broker_has_no_link_to_is_not_the_broker_s_file_whatever_its_borders() -> (
+    None
+):
+    assert held_bases(facts(live(0, 10, 20)), unit(10, 20, alone=True)) == [0, 10]
+
+
+def test_what_an_older_leader_copied_there_is_no_copy_of_it() -> None:
+    """The claim that records the unclean election's cut may have to wait."""
+    behind = replace(facts(live(0, 10, 20, 30), (0, 0), (5, 10)), next_offset=30)
+    cut_off = replace(behind, lineage=epochs((0, 0)))
+    assert held_bases(cut_off) == [10, 20]
+    assert why_let_go(cut_off, unit(10, 20, (5, 10))) is None
+    for recorded in (epochs((0, 0), (5, 10)), epochs((0, 0), (6, 10)), epochs((5, 20)), ()):
+        copied = replace(behind, lineage=recorded)
+        assert held_bases(copied) == []
+        assert why_let_go(copied, unit(10, 20, (5, 10))) is Release.COPIED
 
 
 def test_a_file_is_held_once_however_far_it_seems_to_reach_once_the_next_one_vanished() -> None:
-    assert held_bases(facts(live(0, 20, 30)), unit(0, 10), unit(10, 20)) == [20]
+    assert held_bases(facts(live(0, 20, 30)), unit(0, 10, alone=False), unit(10, 20)) == [20]
     cut = (segment(0, 20, size=60), *live(20, 30))
-    assert held_bases(facts(cut), unit(0, 10)) == [0, 20]
+    assert held_bases(facts(cut), unit(0, 10, alone=False)) == [0, 20]
 
 
 def test_a_lost_range_that_a_segment_cannot_fill_any_more_keeps_it_from_nothing() -> None:
@@ -117,6 +135,14 @@ def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
         (0, ((left_out, Release.NOT_TIERED), (wanted, Release.BYTES_MAX))),
     ):
         assert over_budget((wanted, left_out), bytes_max=bytes_max, bytes_missing=0) == going
+
+
+def test_where_room_is_needed_what_is_held_twice_goes_before_anything_else() -> None:
+    first, again = replace(unit(10, 20), modified_ms=1), replace(unit(10, 20), modified_ms=2)
+    for held in ((unit(0, 10), first, again), (unit(0, 10), first, replace(again, alone=False))):
+        going = over_budget(held, bytes_max=0, bytes_missing=0)
+        assert going[:2] == ((first, Release.HELD_TWICE), (unit(0, 10), Release.BYTES_MAX))
+    assert going[2:] == ()
 
 
 def test_a_unit_goes_once_it_is_copied() -> None:
