@@ -130,6 +130,17 @@ def test_no_module_is_named_after_nothing() -> None:
     assert bad == []
 
 
+def test_no_process_lets_sigpipe_end_it() -> None:
+    """A peer that goes away would end a node, a worker or a job without a word."""
+    found = [
+        relative(path)
+        for path in python_files()
+        if relative(path).partition("/")[0] in (*PACKAGES, "executors", "pyspark_strandline")
+        and "SIG_DFL" in path.read_text()
+    ]
+    assert found == []
+
+
 def test_nothing_is_left_over() -> None:
     found = [
         f"{relative(path)}:{number}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import sys
+from typing import NoReturn
 
 import typer
 
-from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
+from rlm.control.process_end import flush_output
+from strandline.cli.lazy_commands import add_lines_of_help, exit_status, lazy_commands
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "export": (
@@ -57,7 +59,6 @@ def _pipeline() -> None:
 add_lines_of_help(app, COMMANDS, panel="Jobs")
 
 
-def main() -> None:
+def main() -> NoReturn:
     """The entry point of the jobs' process."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    app(prog_name="strandline pipeline")
+    sys.exit(flush_output(exit_status(app, prog_name="strandline pipeline")))

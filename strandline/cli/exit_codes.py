@@ -15,6 +15,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from rlm.control import process_end
 
 
 class ExitCode(IntEnum):
@@ -31,6 +32,7 @@ class ExitCode(IntEnum):
     INCOMPLETE = 8
     NO = 9
     INTERRUPTED = 130
+    OUTPUT_CLOSED = process_end.OUTPUT_CLOSED
 
 
 _BY_KIND: tuple[tuple[type[StrandlineError], ExitCode], ...] = (

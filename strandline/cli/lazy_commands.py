@@ -6,6 +6,7 @@ protocol or Spark. So a table repeats the first line of each command's help (a t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -14,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from kafka_formats.errors import StrandlineError
+from rlm.control.process_end import output_is_closed
 from strandline.cli.exit_codes import ExitCode, exit_code_for
 
 Commands = Mapping[str, tuple[str, str]]
@@ -23,7 +25,8 @@ Commands = Mapping[str, tuple[str, str]]
 def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
     """A group for `typer.Typer(cls=...)` that runs `commands` of `package`.
 
-    Commands return their exit code; errors of ours become one line and the kind's exit code.
+    Commands return their exit code; errors of ours become one line and the kind's exit code. A
+    command whose output is closed ends without a word.
     """
 
     class LazyCommands(TyperGroup):
@@ -36,16 +39,39 @@ def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
 
         def invoke(self, ctx: Any) -> None:
             try:
-                code = super().invoke(ctx)
-            except StrandlineError as error:
-                _print_error(str(error))
-                code = exit_code_for(error)
-            except KeyboardInterrupt:
-                _print_error("interrupted")
-                code = ExitCode.INTERRUPTED
+                code = self._invoke(ctx)
+            except BrokenPipeError:  # Typer takes any of them for closed output
+                if not output_is_closed():
+                    sys.excepthook(*sys.exc_info())
+                    raise typer.Exit(ExitCode.INTERNAL) from None
+                code = ExitCode.OUTPUT_CLOSED
             raise typer.Exit(int(code or ExitCode.OK))
 
+        def _invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except StrandlineError as error:
+                _print_error(str(error))
+                return exit_code_for(error)
+            except KeyboardInterrupt:
+                _print_error("interrupted")
+                return ExitCode.INTERRUPTED
+
     return LazyCommands
+
+
+def exit_status(app: typer.Typer, prog_name: str | None = None) -> int:
+    """Run the command line of this process and return its exit code.
+
+    An error that is not ours is shown as Python shows it, and is INTERNAL.
+    """
+    try:
+        app(prog_name=prog_name)
+    except SystemExit as ended:  # the only way in which Typer comes back
+        return ended.code if isinstance(ended.code, int) else ExitCode.INTERNAL
+    except BaseException:  # noqa: BLE001
+        sys.excepthook(*sys.exc_info())
+    return ExitCode.INTERNAL
 
 
 def load_command(package: str, commands: Commands, name: str) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from typing import Annotated, NoReturn
 
 import typer
 
 from rlm.control.process_end import end_process
-from strandline.cli.lazy_commands import add_lines_of_help, lazy_commands
+from strandline.cli.lazy_commands import add_lines_of_help, exit_status, lazy_commands
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "format": (
@@ -201,13 +199,4 @@ for _panel, _names in PANELS.items():
 
 def main() -> NoReturn:
     """The entry point of the `strandline` script."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `strandline records ... | head` just ends
-    status = 1
-    try:
-        app()
-    except SystemExit as ended:  # the only way in which Typer comes back
-        if isinstance(ended.code, int):
-            status = ended.code
-    except BaseException:  # noqa: BLE001 - shown as Python shows it
-        sys.excepthook(*sys.exc_info())
-    end_process(status)
+    end_process(exit_status(app))

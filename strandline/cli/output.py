@@ -17,11 +17,18 @@ _GAP = 2
 """Between two columns."""
 
 
+class _Console(Console):
+    """Rich's own would end the process here, with the exit code of a bug."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # the BrokenPipeError that Rich has just caught
+
+
 def _console(*, stderr: bool) -> Console:
     """As wide as the terminal; wide enough for any table where there is none."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPED_WIDTH
-    return Console(stderr=stderr, highlight=False, width=width)
+    return _Console(stderr=stderr, highlight=False, width=width)
 
 
 console = _console(stderr=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.exit_codes import ExitCode
 from strandline.doctor.private_files import private_files
 from strandline.settings.loading import load_settings
 from tests.deploy.container import image_environment
@@ -69,6 +70,11 @@ def test_the_program_and_its_files_are_where_the_image_has_them() -> None:
     assert Path("/var/lib", state) in settings.node.data_dir.parents
     (user,) = values("User")
     assert re.search(rf"^u {user} ", (FOLDER / "strandline.sysusers").read_text(), re.M)
+
+
+def test_a_node_is_started_again_whatever_ended_it_but_a_wrong_setting() -> None:
+    assert values("Restart") == ["always"], "`on-failure` takes an end by SIGPIPE for a clean one"
+    assert values("RestartPreventExitStatus") == [str(int(ExitCode.USAGE))]
 
 
 @pytest.mark.integration

@@ -10,13 +10,13 @@ from pathlib import Path
 def stop_tree(pid: int) -> None:
     """SIGSTOP to the process and its children: nothing of it runs until `wake_tree`."""
     os.kill(pid, signal.SIGSTOP)  # first, so that it makes no more children
-    for child in _descendants(pid):
+    for child in descendants(pid):
         os.kill(child, signal.SIGSTOP)
 
 
 def wake_tree(pid: int) -> None:
     """SIGCONT to the same."""
-    for child in _descendants(pid):
+    for child in descendants(pid):
         os.kill(child, signal.SIGCONT)
     os.kill(pid, signal.SIGCONT)
 
@@ -24,15 +24,16 @@ def wake_tree(pid: int) -> None:
 def kill_tree(pid: int) -> None:
     """SIGKILL to the same: a machine that is gone. What waits for `pid` is the caller's."""
     stop_tree(pid)
-    for each in (*_descendants(pid), pid):
+    for each in (*descendants(pid), pid):
         os.kill(each, signal.SIGKILL)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Process ids of its children, and of theirs."""
     direct = []
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):  # a JVM's are of other threads
         try:
             direct += [int(each) for each in thread.read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return [found for child in direct for found in (child, *_descendants(child))]
+    return [found for child in direct for found in (child, *descendants(child))]
