@@ -58,7 +58,7 @@ from rlm.reconcile.adoption import Adoption
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
 from rlm.retention.expirer import Expirer
 from rlm.retention.topic_deletion import TopicDeletion
-from rlm.retention.topic_retention import ByPolicy, ByTopicConfig, RetentionRules
+from rlm.retention.topic_retention import ByTopicConfig, RetentionRules
 from rlm.stores.clock_check import ClockCheck
 from rlm.stores.cluster_marker import confirm_prefix, ignore_shut_out
 from rlm.stores.store_claims import StoreClaims
@@ -209,9 +209,9 @@ class RemoteLogManager:
 
     def _new_expirer(self, of_configs: BrokerPort | None) -> Expirer:
         policy_of = self._metadata.topic_policy
-        rules: RetentionRules = ByPolicy(policy_of)
+        rules = RetentionRules(policy_of)
         if of_configs is not None:
-            rules = ByTopicConfig(of_configs, policy_of, self._ambient.monotonic)
+            rules = ByTopicConfig(policy_of, of_configs, self._ambient.monotonic)
         return Expirer(
             metadata=self._metadata,
             clean_ups=self._clean_ups,

@@ -71,8 +71,12 @@ PLAIN_WORDS = (
     "rlm/fetch",
     "rlm/format",
     "rlm/leadership",
+    "rlm/local_log",
     "rlm/node_files",
     "rlm/quota",
+    "rlm/reconcile",
+    "rlm/repair",
+    "rlm/retention",
     "rlm/stores",
 )
 """Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""

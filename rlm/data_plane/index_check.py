@@ -90,9 +90,7 @@ class IndexCheck:
         return time_index.encode(entries, self._base_offset)
 
     def _ends_at_max(self) -> bool:
-        """True if the last entry is the largest timestamp: a broker adds it when it rolls a
-        segment.
-        """
+        """True if the last entry is the largest timestamp, which a broker adds at a roll."""
         return not self._time_entries or self._time_entries[-1][0] == self.max_timestamp_ms
 
     def _check_offsets(self, base_offset: int, position: int) -> None:
@@ -117,9 +115,7 @@ class IndexCheck:
         self._awaited_offset = _NEVER
 
     def _check_times(self, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """An entry has the largest timestamp of its offset's batch, and earlier batches smaller
-        ones.
-        """
+        """An entry has the largest timestamp of its offset's batch; earlier batches have less."""
         entries = self._time_entries
         while (
             entries is not None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Conflict, InternalError, RetryLater
@@ -20,9 +21,15 @@ from rlm.data_plane.segment_indexes import SegmentIndexes, build_indexes
 from rlm.data_plane.segment_source import CHANGED, SegmentSource
 from rlm.data_plane.segment_verification import SegmentVerification, VerifiedLog
 from rlm.data_plane.upload_deadline import DeadlineStore
-from rlm.format.custom_metadata import CustomMetadata, check_store_name
-from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums, Manifest, ObjectChecksums
-from rlm.format.object_keys import segment_keys
+from rlm.format.custom_metadata import check_store_name
+from rlm.format.manifest import (
+    CHUNK_BYTES,
+    ChunkChecksums,
+    Manifest,
+    ObjectChecksums,
+    custom_metadata_for,
+)
+from rlm.format.object_keys import SegmentKeys, segment_keys
 from rsm_backends.multipart import Part, UploadResult, upload_parts, upload_whole_parts
 from rsm_backends.store import ObjectStore
 
@@ -52,7 +59,9 @@ async def copy_segment(
             # Besides the store's own check of the wall clock, which somebody may set back
             # meanwhile.
             async with asyncio.timeout((job.upload_deadline_ms - now_ms()) / 1000):
-                return await _Copy(job, deadline_store, source, own, on_progress).run()
+                keys = segment_keys(job.prefix, job.segment_id, job.start_offset)
+                copy = _Copy(job, deadline_store, source, own, on_progress, keys, source.size_bytes)
+                return await copy.run()
     except TimeoutError:
         raise RetryLater("the upload did not end before its deadline and was cancelled") from None
     finally:
@@ -74,52 +83,37 @@ def _close_opened(opening: asyncio.Future[SegmentSource]) -> None:
         opening.result().close()
 
 
+@dataclass(slots=True)
 class _Copy:
     """One run and its progress."""
 
-    def __init__(
-        self,
-        job: CopyJob,
-        store: ObjectStore,
-        source: SegmentSource,
-        buffers: PartBuffers,
-        on_progress: OnProgress,
-    ) -> None:
-        self._job = job
-        self._store = store
-        self._source = source
-        self._buffers = buffers
-        self._on_progress = on_progress
-        self._keys = segment_keys(job.prefix, job.segment_id, job.start_offset)
-        self._done_before = 0
-        self._bytes_total = source.size_bytes
+    job: CopyJob
+    store: ObjectStore
+    source: SegmentSource
+    buffers: PartBuffers
+    on_progress: OnProgress
+    keys: SegmentKeys
+    bytes_total: int
+    done_before: int = 0
 
     async def run(self) -> CopyResult:
         verified = await self._upload_log()
-        indexes = await asyncio.to_thread(build_indexes, self._job, self._source, verified)
-        if indexes.txn_index_empty != self._job.txn_index_empty:
+        indexes = await asyncio.to_thread(build_indexes, self.job, self.source, verified)
+        if indexes.txn_index_empty != self.job.txn_index_empty:
             raise Conflict(
-                f"{self._source.log_path}: the transaction index is not as it was when the copy "
+                f"{self.source.log_path}: the transaction index is not as it was when the copy "
                 "was planned",
                 reason=CHANGED,
             )
-        self._bytes_total = self._source.size_bytes + len(indexes.data)
+        self.bytes_total = self.source.size_bytes + len(indexes.data)
         index_checksums = await self._upload_indexes(indexes)
         manifest = self._manifest(verified, indexes, index_checksums).encode()
-        await asyncio.to_thread(self._source.check_unchanged)
-        manifest_crc = crc32c(manifest)
-        await self._store.put(self._keys.manifest, manifest, crc32c=manifest_crc, create_only=True)
+        await asyncio.to_thread(self.source.check_unchanged)
+        crc = crc32c(manifest)
+        await self.store.put(self.keys.manifest, manifest, crc32c=crc, create_only=True)
         log = verified.checksums
         return CopyResult(
-            custom_metadata=CustomMetadata(
-                store=self._job.store,
-                log_bytes=log.size_bytes,
-                log_crc32c=log.crc32c,
-                indexes_bytes=index_checksums.size_bytes,
-                indexes_crc32c=index_checksums.crc32c,
-                manifest_bytes=len(manifest),
-                manifest_crc32c=manifest_crc,
-            ),
+            custom_metadata=custom_metadata_for(self.job.store, log, index_checksums, manifest),
             log_bytes=log.size_bytes,
             uploaded_bytes=log.size_bytes + index_checksums.size_bytes + len(manifest),
             max_timestamp_ms=self._newest_ms(verified),
@@ -129,33 +123,33 @@ class _Copy:
         )
 
     async def _upload_log(self) -> VerifiedLog:
-        verification = SegmentVerification(self._job, self._source)
+        verification = SegmentVerification(self.job, self.source)
 
         async def parts() -> AsyncIterator[Part]:
             # The last part is yielded, and so sent, only after everything was found right.
-            part_bytes = min(self._job.limits.part_bytes, max(self._source.size_bytes, 1))
+            part_bytes = min(self.job.limits.part_bytes, max(self.source.size_bytes, 1))
             while True:
-                buffer = self._buffers.take(part_bytes)
+                buffer = self.buffers.take(part_bytes)
                 read = await asyncio.to_thread(verification.read_part, buffer)
                 if read is None:
-                    self._buffers.give_back(buffer)
+                    self.buffers.give_back(buffer)
                     return
                 data = memoryview(buffer)[: read.size_bytes].toreadonly()
                 yield Part(
-                    data, read.crc32c, functools.partial(self._buffers.give_back, buffer, data)
+                    data, read.crc32c, functools.partial(self.buffers.give_back, buffer, data)
                 )
                 del data, buffer
 
         result = await upload_whole_parts(
-            self._store,
-            self._keys.log,
+            self.store,
+            self.keys.log,
             parts(),
-            parallel=self._job.limits.parts_parallel,
+            parallel=self.job.limits.parts_parallel,
             on_progress=self._tell,
         )
-        self._done_before += result.size
+        self.done_before += result.size
         verified = verification.result()
-        _check_sent(self._keys.log, result, verified.checksums)
+        _check_sent(self.keys.log, result, verified.checksums)
         return verified
 
     async def _upload_indexes(self, indexes: SegmentIndexes) -> ChunkChecksums:
@@ -164,32 +158,32 @@ class _Copy:
                 yield indexes.data[at : at + CHUNK_BYTES]
 
         result = await upload_parts(
-            self._store,
-            self._keys.indexes,
+            self.store,
+            self.keys.indexes,
             chunks(),
-            part_bytes=self._job.limits.part_bytes,
-            parallel=self._job.limits.parts_parallel,
+            part_bytes=self.job.limits.part_bytes,
+            parallel=self.job.limits.parts_parallel,
             on_progress=self._tell,
         )
-        self._done_before += result.size
+        self.done_before += result.size
         checksums = indexes.checksums()
-        _check_sent(self._keys.indexes, result, checksums)
+        _check_sent(self.keys.indexes, result, checksums)
         return checksums
 
     def _tell(self, sent_bytes: int) -> None:
-        self._on_progress(CopyProgress(self._done_before + sent_bytes, self._bytes_total))
+        self.on_progress(CopyProgress(self.done_before + sent_bytes, self.bytes_total))
 
     def _newest_ms(self, verified: VerifiedLog) -> int:
         """The greatest time of all batches; without any, the file's time, as in Kafka
         (`LogSegment.largestTimestamp`). A time index may be wrong, so it does not count.
         """
         found_ms = verified.indexes.max_timestamp_ms
-        return self._source.modified_ms if found_ms < 0 else found_ms
+        return self.source.modified_ms if found_ms < 0 else found_ms
 
     def _manifest(
         self, verified: VerifiedLog, indexes: SegmentIndexes, index_checksums: ChunkChecksums
     ) -> Manifest:
-        job = self._job
+        job = self.job
         return Manifest(
             segment_id=job.segment_id,
             start_offset=job.start_offset,

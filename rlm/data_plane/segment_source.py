@@ -140,9 +140,7 @@ class SegmentSource:
         return runs
 
     def _place(self, position: int, size: int) -> tuple[int, int, int]:
-        """Descriptor, position and length of the bytes at `position`, as far as one file has
-        them.
-        """
+        """Descriptor, position and length of the bytes at `position`, as far as one file goes."""
         if not self._runs:
             return self._log, position, size
         start, descriptor, at, length = self._runs[

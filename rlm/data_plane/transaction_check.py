@@ -110,9 +110,7 @@ class TransactionCheck:
     def differences(
         self, entries: Sequence[AbortedTransaction], *, cleaned: bool = False
     ) -> Iterator[str]:
-        """The faults of the index's entries and its missing ones. `cleaned`: the cleaner was
-        here.
-        """
+        """The faults of the index's entries, and its missing ones. `cleaned`: in this segment."""
         listed = set()
         for entry in entries:
             key = (entry.producer_id, entry.last_offset)

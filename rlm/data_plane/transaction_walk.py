@@ -35,9 +35,7 @@ class SegmentTransactions:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Transactions with a lost outcome: `transactions`, and with `all_but` every transaction except
-    these (if even the open ones are unknown).
-    """
+    """Transactions with a lost outcome; with `all_but` all except these, if nothing was known."""
 
     transactions: frozenset[OpenTransaction] = NO_TRANSACTIONS
     all_but: frozenset[OpenTransaction] | None = None

@@ -53,9 +53,7 @@ class CleanUpTasks:
         self._hurried = False
 
     def hurry(self) -> None:
-        """The process is about to end: from now on, own attempts are removed after a short
-        margin.
-        """
+        """The process is about to end: its own attempts are now removed after a short margin."""
         self._hurried = True
 
     def is_running(self, segment_uuid: Uuid) -> bool:
@@ -187,9 +185,7 @@ class CleanUpTasks:
         )
 
     def left_over(self, row: RemoteLogSegmentMetadata) -> PendingCleanUp:
-        """A row without a running clean-up: the time of the next try, and the reason for the
-        wait.
-        """
+        """A row without a running clean-up: when to try again, and why not before."""
         failed = self._failed.get(row.segment_id.id, NO_BACK_OFF)
         why = why_left_over(row)
         due_ms = max(

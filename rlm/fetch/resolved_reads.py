@@ -103,9 +103,7 @@ class ResolvedReads:
         return state
 
     def served_from(self, partition: TopicIdPartition, offset: int) -> ServedSegment | None:
-        """The present segment that serves `offset`, or the next served offset above; None without
-        any.
-        """
+        """The segment that serves `offset` now, or the next offset that is served; None without."""
         state = self.state_of(partition)
         return next(self.metadata.served_segments(state, offset, OFFSET_MAX), None)
 
@@ -114,8 +112,8 @@ class ResolvedReads:
         return SegmentPiece(self.tiered(row), offsets.first_offset, offsets.last_offset)
 
     def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
-        """The place of a finished segment's objects. CorruptData if its custom metadata is not
-        ours, Refused if its store is not configured.
+        """The place of a finished segment's objects. CorruptData, Refused: not ours, no such
+        store.
         """
         if row.custom_metadata is None:
             raise NotFound(

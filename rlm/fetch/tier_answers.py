@@ -99,9 +99,7 @@ class Answers:
         return answer
 
     def _check_ready(self, partition: TopicIdPartition) -> None:
-        """RetryLater: a lagging view would say that nothing is tiered, and a leader that believed
-        it would begin the log without its tiered part.
-        """
+        """RetryLater: a lagging view says that nothing is tiered, and a leader would believe it."""
         if not self.metadata.is_ready(partition):
             raise RetryLater(
                 f"{partition} is not ready on this node: ask again, its metadata may lag"

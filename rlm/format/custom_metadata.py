@@ -16,7 +16,7 @@ Kafka's broker deletes an upload whose custom metadata passes 128 bytes and stop
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
@@ -47,18 +47,8 @@ class CustomMetadata:
     def encode(self) -> bytes:
         """The bytes for COPY_SEGMENT_FINISHED, fewer than 96."""
         name = check_store_name(self.store)
-        body = (
-            _HEAD.pack(_MAGIC, _VERSION, len(name))
-            + name
-            + _OBJECTS.pack(
-                self.log_bytes,
-                self.log_crc32c,
-                self.indexes_bytes,
-                self.indexes_crc32c,
-                self.manifest_bytes,
-                self.manifest_crc32c,
-            )
-        )
+        objects = _OBJECTS.pack(*astuple(self)[1:])
+        body = _HEAD.pack(_MAGIC, _VERSION, len(name)) + name + objects
         return body + _CHECK.pack(crc32c(body))
 
     @classmethod

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.producer_snapshot import OpenTransaction
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.json_fields import Fields
 from rlm.format.manifest_transforms import Transforms, parse_transforms
 from rlmm.segment import RemoteLogSegmentId
@@ -206,6 +208,14 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
     )
     _check_whole(manifest, top)
     return manifest
+
+
+def custom_metadata_for(
+    store: str, log: ChunkChecksums, indexes: ChunkChecksums, manifest: bytes
+) -> CustomMetadata:
+    """The custom metadata of a segment in `store` whose objects are these."""
+    sums = (log.size_bytes, log.crc32c, indexes.size_bytes, indexes.crc32c)
+    return CustomMetadata(store, *sums, len(manifest), crc32c(manifest))
 
 
 def checksum_chunks(pieces: Iterable[int]) -> bytes:

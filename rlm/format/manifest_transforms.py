@@ -39,9 +39,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """The chunks of a `.log` object. `stored_sizes` None: all have `stored_chunk_bytes`, except the
-    last, which has `last_stored_bytes`.
-    """
+    """The chunks of a `.log` object. `stored_sizes` None: equal ones, except the last."""
 
     original_chunk_bytes: int
     original_bytes: int
@@ -80,9 +78,7 @@ class ChunkIndex:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """AES-256-GCM. RSA-OAEP (SHA3-512, MGF1) under the key pair `key_id` wraps the data key; `aad`
-    is the additional data of every chunk.
-    """
+    """AES-256-GCM; the data key is wrapped by RSA-OAEP (SHA3-512, MGF1) under `key_id`."""
 
     key_id: str
     wrapped_data_key: bytes

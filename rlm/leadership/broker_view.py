@@ -118,9 +118,7 @@ class BrokerView:
     async def leadership(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
-        """Leadership with epoch and last stable offset for each (topic, partition), by one
-        ListOffsets(latest, read_committed).
-        """
+        """Leadership of each (topic, partition), by one ListOffsets(latest, read_committed)."""
         found = await self._offsets(
             partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED
         )
@@ -264,9 +262,7 @@ class BrokerView:
     async def connect(
         self, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
     ) -> Connection:
-        """A connection to any broker of the cluster, with this node's settings; the caller closes
-        it. Errors as in `Connection.open`.
-        """
+        """A connection to any broker of the cluster; the caller closes it. As `Connection.open`."""
         settings = self._settings
         endpoint = Endpoint(
             host,

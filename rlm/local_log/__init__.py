@@ -1,1 +1,1 @@
-"""The broker's log directories as they lie, and segments kept in them by hard links."""
+"""The broker's log directories, and segments kept from them by hard links."""

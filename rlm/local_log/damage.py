@@ -1,9 +1,9 @@
-"""What a sealed segment of this replica lacks, and which parts of it can be copied. Pure.
+"""The damage of a sealed segment of this replica, and the parts of it that can be copied. Pure.
 
-A segment that was found damaged is surveyed: its good batches are runs, the offsets between them
-are missing. Runs fetched from other replicas close the holes, and the segment is copied as a whole.
-What no assigned replica has any more, or what an admin gave up, is a lost range; then each stretch
-between such ranges is copied by itself, under its own first offset.
+A survey of a damaged segment gives its good batches as runs; the offsets between them are missing.
+Runs fetched from other replicas close the holes, and the segment is copied whole. Offsets that no
+assigned replica has, or that an admin gave up, become a lost range; then each stretch between lost
+ranges is copied by itself, under its own first offset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlmm.partition_state import LostOffsets
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Good batches one behind another, `first` to `last` (inclusive), as they lie in a file."""
+    """Consecutive good batches, `first` to `last` (inclusive), in a file."""
 
     first: int
     last: int
@@ -30,9 +30,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class ThinnedHole:
-    """Offsets `first` to `last` (inclusive) in which there may be legal gaps beside what is
-    damaged: batches that begin at `bases`, as their headers say.
-    """
+    """Offsets `first` to `last` (inclusive): damaged batches at `bases`, perhaps legal gaps."""
 
     first: int
     last: int
@@ -41,9 +39,9 @@ class ThinnedHole:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A segment's own runs, ascending, and what is between them. `aborts` are the
-    offsets of markers of aborted transactions. `max_timestamp_ms` of all batches, -1 without any.
-    `thinned` are holes of which `missing` has what is not below the log start.
+    """A segment's own runs, ascending, and the missing offsets between them. `aborts`: offsets of
+    ABORT markers. `max_timestamp_ms`: of all batches, -1 without any. `thinned`: holes that
+    `missing` has too, except below the log start.
     """
 
     runs: tuple[Run, ...]
@@ -55,7 +53,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What can be copied as one: `first` to `last` (inclusive), made of runs that join."""
+    """Offsets that can be copied as one: `first` to `last` (inclusive), of runs that join."""
 
     first: int
     last: int
@@ -63,16 +61,15 @@ class Stretch:
 
     @property
     def size_bytes(self) -> int:
-        """Of its batches."""
         return sum(run.size_bytes for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged segment [base, next base) as it is known now.
+    """A damaged segment [base, next base) as known now.
 
-    `size_bytes` is the length of its `.log` at the survey: with another one nothing of this counts.
-    `gone` are missing offsets that every assigned replica answered not to have.
+    `size_bytes`: the length of its `.log` at the survey; with another length nothing here counts.
+    `gone`: missing offsets that every assigned replica answered not to have.
     """
 
     base_offset: int
@@ -87,16 +84,16 @@ class Damage:
 
     @property
     def missing(self) -> tuple[Offsets, ...]:
-        """What neither this replica has, nor was fetched."""
+        """Offsets neither in this replica nor fetched."""
         filled = ((each.first, each.last) for each in self.survey.thinned if self._is_filled(each))
         return without(
             self.survey.missing, (*((run.first, run.last) for run in self.fetched), *filled)
         )
 
     def _is_filled(self, hole: ThinnedHole) -> bool:
-        """Whether what was fetched for it is what is damaged: no less, no other batches, as many
-        bytes. The rest of its offsets are gaps that the cleaner left. A replica that was cleaned at
-        another time has others, and then that can't be told.
+        """True if the fetched batches are exactly the damaged ones, by their bases and bytes; the
+        other offsets are then gaps of the cleaner. A replica cleaned at another time has others:
+        that is unknown.
         """
         runs = self.survey.runs
         begin = max(
@@ -110,18 +107,17 @@ class Damage:
 
     @property
     def is_sound(self) -> bool:
-        """The file is good batches of its own offsets from its first byte to its last."""
+        """True if the file is good batches of its own offsets from its first byte to its last."""
         held = sum(run.size_bytes for run in self.survey.runs)
         return not self.survey.missing and held == self.size_bytes
 
     def aborts_within(self, stretch: Stretch) -> bool:
-        """Whether a transaction that was aborted ends in the stretch."""
+        """True if an aborted transaction ends in the stretch."""
         aborts = (*self.survey.aborts, *self.aborts_fetched)
         return any(stretch.first <= offset <= stretch.last for offset in aborts)
 
     @property
     def text(self) -> str:
-        """For the status."""
         if not self.missing:
             return f"all of segment {self.base_offset} is there again"
         if self.head:
@@ -139,13 +135,12 @@ class Damage:
         )
 
     def with_fetched(self, runs: Iterable[Run], aborts: Iterable[int]) -> Damage:
-        """With more of it."""
         joined = tuple(sorted((*self.fetched, *runs), key=lambda run: run.first))
         return replace(self, fetched=joined, aborts_fetched=(*self.aborts_fetched, *aborts))
 
 
 def without(ranges: Iterable[Offsets], taken: Iterable[Offsets]) -> tuple[Offsets, ...]:
-    """`ranges` less every range of `taken`; ascending."""
+    """`ranges` without every range of `taken`; ascending."""
     left = list(ranges)
     for start, end in taken:
         left = [
@@ -159,7 +154,7 @@ def without(ranges: Iterable[Offsets], taken: Iterable[Offsets]) -> tuple[Offset
 
 @dataclass(frozen=True, slots=True)
 class LoseRange:
-    """Nobody has these any more; `last` is inclusive."""
+    """Offsets to record as lost; `last` is inclusive."""
 
     first: int
     last: int
@@ -168,10 +163,10 @@ class LoseRange:
 def next_stretch(
     damage: Damage, next_offset: int, lost: Sequence[LostOffsets]
 ) -> Stretch | LoseRange | None:
-    """What of the segment is copied, or recorded, next; None: it waits for what is missing.
+    """The next part of the segment to copy, or to record as lost; None: wait for missing offsets.
 
-    It waits before anything of it is copied, unless all that is missing is lost for good: a segment
-    that comes whole is one object, with the producers' state at its end.
+    It waits before its first part is copied, unless all missing offsets are lost for good: copied
+    whole it is one object, with the producers' state at its end.
     """
     given_up = (*damage.gone, *((each.start, each.end) for each in lost))
     if without(damage.missing, given_up):
@@ -190,11 +185,10 @@ def next_stretch(
 def next_fill(
     damage: Damage, next_offset: int, lost: Sequence[LostOffsets], first_known: int
 ) -> Stretch | None:
-    """What of the segment is copied next for the sake of a lost range; None: all that is good in it
-    is in the tier, as far as it begins at or below `next_offset`. Below `first_known` nothing is
-    missed.
+    """The next part of the segment to copy into a lost range; None: the good part that begins at or
+    below `next_offset` is in the tier. Nothing is missed below `first_known`.
 
-    Nothing is waited for, unlike in `next_stretch`: what is missing is lost already.
+    Unlike `next_stretch` it waits for nothing: the missing offsets are lost already.
     """
     whole = (damage.base_offset, damage.next_base_offset - 1)
     for first, last in without((whole,), damage.missing):
@@ -207,6 +201,6 @@ def next_fill(
 
 def _stretch(damage: Damage, first: int, last: int) -> Stretch:
     runs = sorted((*damage.survey.runs, *damage.fetched), key=lambda run: run.first)
-    # A log start lies inside a batch where DeleteRecords put it: that batch is copied whole.
+    # DeleteRecords may put log start inside a batch, which is copied whole.
     first = min((run.first for run in runs if run.first < first <= run.last), default=first)
     return Stretch(first, last, tuple(run for run in runs if first <= run.first <= last))

@@ -1,10 +1,10 @@
-"""Whether offsets that a sealed segment has no batch for are legal, or missing. Pure.
+"""Decides if offsets without a batch in a sealed segment are legal, or missing. Pure.
 
 In a log that the cleaner never touched, the first batch starts at the segment's base, each next one
 where the last ended, and the last ends at the next base: markers take an offset each, and no
-setting, truncation or election leaves a gap. So a gap is damage of this replica (its files were
-removed, or a broker that made a lost index anew cut the segment at its first bad batch), unless the
-partition shows that Kafka's cleaner was there: in the gap's own segment, or below it.
+setting, truncation or election leaves a gap. So a gap is damage of this replica (removed files, or
+a broker that rebuilt a lost index and cut the segment at its first bad batch), unless Kafka's
+cleaner was in the partition: in the gap's own segment, or below it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import CorruptData
 
 RANGES_TOLD_MAX = 1_000
-"""More are not remembered of one segment; the rest is found once these are there again."""
+"""Ranges remembered of one segment; the rest is found once these are repaired."""
 
 DELETE_HORIZON = 0x40
 """Attribute bit of a batch that the cleaner wrote (KIP-534)."""
@@ -24,7 +24,7 @@ Offsets = tuple[int, int]  # first and last, both inclusive
 
 
 class MissingBatches(CorruptData):
-    """The segment lacks the batches of `ranges`, and nothing says that a cleaner removed them."""
+    """The segment lacks the batches of `ranges`, and no cleaner is known to have removed them."""
 
     def __init__(self, ranges: tuple[Offsets, ...], *, source: str, position: int) -> None:
         self.ranges = ranges
@@ -45,15 +45,14 @@ def _restored(ranges: tuple[Offsets, ...], source: str, position: int) -> Missin
 
 
 def ranges_text(ranges: Collection[Offsets]) -> str:
-    """`offsets 10 to 19, 25 to 25 and 3 more ranges`."""
     shown = [f"{first} to {last}" for first, last in list(ranges)[:3]]
     more = len(ranges) - len(shown)
     return f"offsets {', '.join(shown)}" + (f" and {more} more ranges" if more > 0 else "")
 
 
 def shows_cleaner(attributes: int, last_offset_delta: int, record_count: int) -> bool:
-    """A batch that only the cleaner makes: it has fewer records than offsets, perhaps none, or its
-    delete horizon is set. Brokers take no such batch from a producer (LogValidator).
+    """True for a batch that only the cleaner makes: fewer records than offsets, or a delete
+    horizon. Brokers take no such batch from a producer (LogValidator).
     """
     return record_count <= last_offset_delta or bool(attributes & DELETE_HORIZON)
 
@@ -65,12 +64,11 @@ def overlaps(first: int, last: int, ranges: Iterable[Offsets]) -> bool:
 
 @dataclass(slots=True)
 class GapWatch:
-    """Takes what is odd about one segment while its batches are walked, and judges at the end.
+    """Takes the gaps of one segment while its batches are walked, and judges them at the end.
 
-    `wanted_from`: below it nothing is asked. `allowed`: the partition is known to have been
-    cleaned. `once_there` are offsets that had batches, by other evidence than the segment's: a gap
-    over any of them is damage whatever else is known. `thinned`:
-    offsets have no batch, or the cleaner was in one.
+    Nothing below `wanted_from` counts. `allowed`: the partition is known to be cleaned.
+    `once_there`: offsets that had batches by other evidence than the segment's, so a gap over any
+    of them is always damage. `thinned`: offsets have no batch, or the cleaner was in one.
     """
 
     wanted_from: int = 0
@@ -83,9 +81,9 @@ class GapWatch:
     _position: int = 0
 
     def gap(self, first: int, last: int, position: int) -> None:
-        """No batch has the offsets `first` to `last`; the next one stands at `position`."""
+        """No batch has the offsets `first` to `last`; the next one is at `position`."""
         self.thinned = True
-        # Asked of the whole gap: the log may start inside what such a file had.
+        # The whole gap counts here: log start may be inside a removed file.
         is_removed = overlaps(first, last, self.once_there)
         first = max(first, self.wanted_from)
         if first > last:
@@ -100,11 +98,11 @@ class GapWatch:
             self._removed.append((first, last))
 
     def cleaner_seen(self) -> None:
-        """A batch of the segment shows it (`shows_cleaner`)."""
+        """A batch of the segment is the cleaner's (`shows_cleaner`)."""
         self.cleaned = self.thinned = True
 
     def check(self, source: str) -> None:
-        """At the segment's end: MissingBatches when a gap is not legal."""
+        """At the segment's end: MissingBatches if a gap is not legal."""
         gaps = self._removed if self.cleaned else self._gaps
         if gaps:
             raise MissingBatches(tuple(gaps), source=source, position=self._position)

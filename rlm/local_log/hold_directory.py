@@ -1,10 +1,10 @@
 """A directory of held segments, on the same mount as a log directory and never inside one.
 
 `<hold directory>/<cluster id>-<node id>/<topic>-<partition>/<topic id>/<base>-<next base>-<size>/`
-is one unit: hard links to the segment's files and its producer snapshots, `partition.metadata` and
-the lineage of that moment up to the unit's end, and an empty `.log` at the next base, which says
-that the segment is sealed. A unit is made aside and renamed, and renamed before it is removed,
-so that a crash leaves no half one. Everything here blocks; callers use a thread.
+is a unit: hard links to the segment's files and producer snapshots, `partition.metadata`, the
+lineage up to the unit's end, and an empty `.log` at the next base, which marks the segment sealed.
+A unit is made aside and renamed, and renamed before its removal, so that a crash leaves no half
+unit. Everything here blocks; callers use a thread.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _PROBE = ".probe"
 
 @dataclass(frozen=True, slots=True)
 class HeldFound:
-    """What lies in a hold directory. `unread`: the partitions of which something is there and could
-    not be read, with an instruction.
+    """Units of a hold directory. `unread`: partitions with unreadable files, with an
+    instruction.
     """
 
     units: tuple[Unit, ...]
@@ -65,8 +65,8 @@ class HoldDirectory:
     log_dirs: tuple[Path, ...]
 
     def prepare(self) -> None:
-        """Make it, and try a link from each log directory. Refused with what to do when none can be
-        made.
+        """Make it and try a link from each log directory; Refused, with an instruction, if one
+        fails.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,9 +79,7 @@ class HoldDirectory:
             self._probe(log_dir)
 
     def sweep(self) -> None:
-        """Remove what a crash, or a disk that failed, left half-done. OSError once all was tried:
-        what cannot be removed now keeps nothing else.
-        """
+        """Remove what a crash or a failed disk left half-done. OSError once all was tried."""
         trouble: OSError | None = None
         for parent in self._unit_parents():
             for entry in _names(parent):
@@ -95,13 +93,13 @@ class HoldDirectory:
             raise trouble
 
     def free_bytes(self) -> int:
-        """What the node's user may still write on this mount."""
+        """Bytes that the node's user may still write on this mount."""
         space = os.statvfs(self.path)
         return space.f_bavail * space.f_frsize
 
     def find(self) -> HeldFound:
-        """What is held, perhaps of another size by now (`look_again` tells). OSError when the
-        directories cannot be listed: nobody knows then what is held.
+        """The units, perhaps of another size by now (see `look_again`). OSError if the directories
+        cannot be listed: then the held segments are unknown.
         """
         units, unread = [], {}
         for parent in self._unit_parents():
@@ -124,7 +122,7 @@ class HoldDirectory:
         return HeldFound(tuple(units), unread)
 
     def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
-        """Link a sealed segment; None when the broker removed it first. OSError as it comes."""
+        """Link a sealed segment; None if the broker removed it first. Passes OSError."""
         assert segment.next_base_offset is not None, "only sealed segments are held"
         base, next_base = segment.base_offset, segment.next_base_offset
         id_ = local.partition
@@ -162,9 +160,8 @@ class HoldDirectory:
         return replace(found, segment=replace(found.segment, log_path=log))
 
     def look_again(self, unit: Unit, local: LocalPartition | None) -> Unit | None:
-        """The unit as it is now; None: it is gone or not what it was. `local` is the live log by
-        the last look, which tells what follows the unit while that is a part of it. OSError: nobody
-        knows.
+        """The unit as it is now; None if it is gone or changed. While it is part of the live log
+        `local`, that tells what follows it. OSError: unknown.
         """
         try:
             now = os.stat(unit.segment.log_path)
@@ -183,8 +180,8 @@ class HoldDirectory:
         return replace(unit, followed_by=epoch)
 
     def release(self, unit: Unit) -> Path | None:
-        """Let it go: from here on nobody finds it. What is to be removed, None if it was gone
-        already. OSError: it is held as before.
+        """Release a unit; returns the directory to remove, None if it was gone. OSError: still
+        held.
         """
         directory = unit.segment.log_path.parent
         going = directory.with_name(_GONE + directory.name)
@@ -196,9 +193,7 @@ class HoldDirectory:
 
     @staticmethod
     def remove(going: Path) -> None:
-        """Remove its links; its bytes go once nobody else has them open or linked. OSError: what is
-        left of it goes with a `sweep`.
-        """
+        """Remove a released unit's links, its bytes with the last one. OSError: `sweep` goes on."""
         _remove(going)
         for parent in (going.parent, going.parent.parent):
             try:
@@ -237,8 +232,8 @@ def hold_directories(
 ) -> tuple[HoldDirectory, ...]:
     """Pair each log directory with the hold directory on its mount; `own_name` is this node's.
 
-    InvalidRequest(hold.dirs) when one lies in a log directory, does not exist, or when a log
-    directory has none on its mount. A log directory that is not there now is left out.
+    InvalidRequest(hold.dirs) if one lies in a log directory or does not exist, or if a log
+    directory has none on its mount. A missing log directory is left out.
     """
     for path in dirs:
         for log_dir in log_dirs:
@@ -278,8 +273,8 @@ def _device(path: Path) -> int:
 
 
 def _is_part_of(local: LocalPartition, unit: Unit, now: os.stat_result) -> bool:
-    """Whether the broker's own file at the unit's base is the one that is held. A file that a log
-    has let go of never comes back to it, so that it was a part at the look as well.
+    """True if the broker's file at the unit's base is the held one. A file that left a log never
+    comes back, so it was a part of it at the look too.
     """
     for segment in local.segments:
         if segment.base_offset == unit.base_offset:
@@ -289,7 +284,7 @@ def _is_part_of(local: LocalPartition, unit: Unit, now: os.stat_result) -> bool:
 
 
 def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
-    """The `.log` must be there; of what stands beside it, whatever is."""
+    """Link the `.log`, which must exist, and the files beside it that do."""
     source = local.directory
     name = segment_file_name(base, LOG_SUFFIX)
     os.link(source / name, into / name)
@@ -313,17 +308,13 @@ def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) ->
 
 
 def _checkpoint(local: LocalPartition, next_base: int) -> bytes:
-    """With what the batches told of a lost head, and of what is behind the segment the epoch that
-    follows it.
-    """
+    """The lineage with a head found in the batches, up to the epoch that follows the segment."""
     epochs = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base + 1)
     return leader_epoch_checkpoint.encode(epochs)
 
 
 def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
-    """What was linked by name is the segment that was looked at: every truncation or new topic
-    under an old name changes one of these.
-    """
+    """True if the linked segment is the scanned one: truncations and new topics change these."""
     source = local.directory
     metadata = source / PARTITION_METADATA_FILE
     return (
@@ -353,7 +344,7 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
 
 
 def _sealed_at_ms(path: Path, next_base: int, log: os.stat_result) -> int:
-    """As `replica_directory` has it: the snapshot at the next base is written at the roll."""
+    """The time of the roll, as in `replica_directory`: that of the snapshot at the next base."""
     at = log.st_mtime_ns
     with contextlib.suppress(FileNotFoundError):
         at = max(at, (path / segment_file_name(next_base, SNAPSHOT_SUFFIX)).stat().st_mtime_ns)
@@ -375,7 +366,7 @@ def _names(directory: Path) -> Iterable[str]:
 
 
 def _remove(directory: Path) -> None:
-    """A unit's directory and the files in it; never deeper."""
+    """Remove a unit's directory and its files; never deeper."""
     for name in _names(directory):
         (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):

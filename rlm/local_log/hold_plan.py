@@ -1,7 +1,7 @@
-"""What is kept from a broker's local retention until it is copied, and what is let go. Pure.
+"""Decides which segments are held past the broker's local retention, until copied. Pure.
 
-Design 6.5. A *unit* is a sealed segment held by hard links, in a directory of its own that looks
-like a replica's: what copies a segment from the broker's directory copies it from there as well.
+A *unit* is a sealed segment held by hard links, in a directory like a replica's, so that it is
+copied as from the broker's directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlmm.segment import OFFSET_MAX
 
 
 class Release(StrEnum):
-    """Why a unit is let go. Stable words."""
+    """The reason why a unit is released. Stable words."""
 
     COPIED = "copied"
     BELOW_LOG_START = "below_log_start"
@@ -35,18 +35,17 @@ class Release(StrEnum):
 NOT_A_LOSS = frozenset(
     {Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED, Release.HELD_TWICE}
 )
-"""What goes for these reasons is not missed by anybody."""
+"""Nobody misses units released for these reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A held segment. `segment` is the one in the unit's own directory, always sealed.
+    """A held segment. `segment` is the one in the unit's directory, always sealed.
 
-    `leader_epochs` are those inside it, the first moved to its first known offset: its base, unless
-    DeleteRecords had reached into it before it was held. `alone`: the broker has
-    removed its own links, so the bytes stay for us only. `followed_by` is the epoch that the live
-    log had at the next base when the unit was last seen in it. `wanted`: False while its topic is
-    left out, perhaps by a mistake that is set right in a moment.
+    `leader_epochs` are the segment's, the first moved to its first known offset: its base, unless
+    DeleteRecords had reached into it. `alone`: the broker has removed its own links, so only we
+    hold the bytes. `followed_by`: the live log's epoch at the next base when last seen. `wanted`:
+    False while its topic is left out, perhaps by a mistake.
     """
 
     partition: TopicIdPartition
@@ -59,17 +58,15 @@ class Unit:
 
     @property
     def base_offset(self) -> int:
-        """First offset of the range."""
         return self.segment.base_offset
 
     @property
     def first_known_offset(self) -> int:
-        """Below it nothing tells the epochs."""
+        """Below it the epochs are unknown."""
         return self.leader_epochs[0].start_offset
 
     @property
     def next_base_offset(self) -> int:
-        """The offset behind the range."""
         assert self.segment.next_base_offset is not None, "only sealed segments are held"
         return self.segment.next_base_offset
 
@@ -96,10 +93,9 @@ class HoldFacts:
 def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
     """The sealed, committed, uncopied segments of the broker that are not held yet.
 
-    Where the file behind a held one vanished, that one seems to reach further: it is held already.
-    A second link to it would make its bytes count as the broker's for ever. A unit that is held
-    alone is not the broker's file, whatever its borders: that was put there since, perhaps because
-    the held one is damaged.
+    If the file behind a held segment vanished, that segment seems to reach further; a second link
+    to its file would make its bytes count as the broker's for ever. A unit held alone is not the
+    broker's file, whatever its borders: that is a newer one, perhaps in place of a damaged one.
     """
     if facts.deleted or facts.left_out:
         return ()
@@ -118,7 +114,7 @@ def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
 
 
 def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
-    """DeleteRecords cuts the checkpoint at once, and the segments below it go later."""
+    """Local: DeleteRecords cuts the checkpoint at once, and the segments below it go later."""
     if not facts.checkpoint:
         return False
     first_known = max(base, facts.checkpoint[0].start_offset)
@@ -126,13 +122,11 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
 
 
 def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
-    """Why a unit serves no purpose any more; None while it does, or may: a topic that is left out
-    now can be tiered again, and nothing else has its records then.
-    """
+    """Why a unit can go; None while of use. A topic left out now may be tiered again, from this."""
     if facts.deleted:
         return Release.PARTITION_DELETED
     if _copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
-        # What was copied went long before retention reached it: this never was.
+        # Copied segments go long before retention reaches them, so this one never was.
         expired = unit.next_base_offset <= facts.log_start_offset
         return Release.BELOW_LOG_START if expired else Release.COPIED
     if _contradicts(facts, unit):
@@ -141,9 +135,8 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
 
 
 def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
-    """Every offset is in the tier or was expired there, none of them is recorded as lost, and the
-    tier has nothing there of an older leader, which an unclean election cut off: the claim that
-    records the cut may have to wait.
+    """True if every offset is in the tier or expired there, none is recorded as lost, and none is
+    an older leader's, which an unclean election cut off: the claim that records the cut may wait.
     """
     if next_base > facts.next_offset:
         return False
@@ -164,9 +157,8 @@ def _epoch(epochs: Epochs, offset: int) -> int:
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
-    """Whether the live log has other epochs at offsets of the unit.
-
-    Compared only where the live log surely reaches: a replica that begins anew has no word yet.
+    """True if the live log has other epochs in the unit. A replica that starts over proves
+    nothing.
     """
     if not facts.segments or not facts.checkpoint:
         return False
@@ -174,8 +166,8 @@ def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def _differs(unit: Unit, above: Epochs, reached: int) -> bool:
-    """Whether a log that has the epochs `above` up to `reached` has others at offsets of the unit,
-    or a lower one behind it.
+    """True if a log with the epochs `above` up to `reached` has others in the unit, or lower ones
+    after.
     """
     first = above[0]
     if unit.next_base_offset <= min(reached, first.start_offset):
@@ -190,25 +182,20 @@ def _differs(unit: Unit, above: Epochs, reached: int) -> bool:
 
 
 def usable(
-    units: Iterable[Unit],
-    segments: Sequence[LocalSegment],
-    checkpoint: Epochs,
-    lineage: Epochs,
+    units: Iterable[Unit], segments: Sequence[LocalSegment], checkpoint: Epochs, lineage: Epochs
 ) -> tuple[Unit, ...]:
-    """Units that begin below the live log and fit to it, bases and ends ascending: they may be
-    copied. They may overlap each other and the live log: a replica that was fetched again, as for
-    another log directory, has its segments' borders elsewhere. One inside another one is left out.
+    """Units that begin below the live log and fit it, bases and ends ascending, for copies.
 
-    `lineage` is the recorded one; empty: nothing is recorded. What does not lie in it hides
-    nothing that does: of two that contradict each other one was cut off.
+    They may overlap each other and the live log: a replica fetched again has other segment borders.
+    A unit inside another one is left out. `lineage` is the recorded one, or empty; a unit outside
+    it hides none inside: of two that contradict each other, one was cut off.
     """
     if not segments or not checkpoint:
         return ()
     base, above = segments[0].base_offset, checkpoint
     found: list[Unit] = []
     for unit in _from_the_top(each for each in units if not lineage or _is_within(each, lineage)):
-        # None that was taken ends below this one, so the lowest of them has all that this one
-        # shares with any.
+        # No taken unit ends below this one, so the lowest of them has all it shares with any.
         if unit.base_offset < base and not _differs(unit, above, OFFSET_MAX):
             found.append(unit)
             base, above = unit.base_offset, unit.leader_epochs
@@ -216,7 +203,7 @@ def usable(
 
 
 def _from_the_top(units: Iterable[Unit]) -> list[Unit]:
-    """Ends descend; of two with one end first the one that has more."""
+    """Units by descending end; of equal ends the longer first."""
     return sorted(units, key=lambda each: (-each.next_base_offset, each.base_offset))
 
 
@@ -226,9 +213,9 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
 
 
 def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
-    """The checkpoint as it was before local retention cut its head, as far as `usable` units know.
+    """The checkpoint before local retention cut its head, as far as `usable` units know.
 
-    Where both have an epoch, the smaller start stays: a start is only ever wrong upwards.
+    If both have an epoch, the smaller start stays: a start is only ever wrong upwards.
     """
     entries = list(checkpoint)
     for unit in reversed(units):
@@ -242,14 +229,13 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
 
 
 def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
-    """The units that reach `offset`, where the log has `epoch`, and surely are of its history, as
-    far down as there is no gap: those that have that epoch there, or end there and were followed by
-    it or end in it. An epoch has one leader, whose log of that epoch and everything below all
-    replicas share.
+    """The units that reach `offset`, where the log has `epoch`, and are surely of its history, down
+    to the first gap: those that have that epoch there, or that end there and were followed by it or
+    end in it. An epoch has one leader, whose log up to that epoch all replicas share.
 
-    That it was seen in the live log says nothing by itself: between two looks that may be cut off
-    as a whole and begin anew, with other epochs, where the unit happens to end. Behind a gap nobody
-    knows what the log had there. What DeleteRecords took before it was held is such a gap.
+    That a unit was once seen in the live log proves nothing: between two looks that may be cut off
+    and begin again, with other epochs, where the unit ends. Behind a gap the history is unknown;
+    records deleted before the unit was held are such a gap.
     """
     found: list[Unit] = []
     for unit in _from_the_top(units):
@@ -265,7 +251,7 @@ def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Uni
 
 
 def _epochs_at(unit: Unit, offset: int) -> tuple[int | None, ...]:
-    """Each of them proves that a log which has it at `offset` has the unit's history below."""
+    """Epochs that prove, at `offset` in a log, that it has the unit's history below."""
     if offset < unit.next_base_offset:
         return (epoch_for_offset(unit.leader_epochs, offset),)
     return (unit.followed_by, unit.leader_epochs[-1].epoch)
@@ -274,9 +260,9 @@ def _epochs_at(unit: Unit, offset: int) -> tuple[int | None, ...]:
 def over_budget(
     units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
 ) -> tuple[tuple[Unit, Release], ...]:
-    """Which units go, so that those held alone fit into `bytes_max` and `bytes_missing` of the disk
-    become free: first what is held twice, then what is not wanted now, and of each the oldest. Only
-    what is held alone frees anything.
+    """The units to release until those held alone fit into `bytes_max` and `bytes_missing` of the
+    disk become free: those held twice, then unwanted ones, then the oldest. Only units held alone
+    free anything.
     """
     ascending = sorted(units, key=lambda unit: (unit.alone, -unit.modified_ms))
     seen: set[tuple[TopicIdPartition, int, int, Epochs]] = set()

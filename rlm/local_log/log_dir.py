@@ -1,4 +1,4 @@
-"""Partitions found in a Kafka broker's log directories, read as they lie (Kafka's LogManager).
+"""Finds partitions in a Kafka broker's log directories (Kafka's LogManager).
 
 Everything here blocks; callers use an executor. Nothing is ever written.
 """
@@ -47,8 +47,8 @@ _NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
     """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
-    the active one. `first_known_offset` above the base: it is held, DeleteRecords had taken what is
-    below by then, and nothing tells the epochs there.
+    the active one. `first_known_offset` above the base: of a held segment of which DeleteRecords
+    had taken the part below, whose epochs are unknown.
     """
 
     base_offset: int
@@ -63,12 +63,11 @@ class LocalSegment:
 class LocalPartition:
     """A live replica. `segments` ascend and are never empty; the last one is active.
 
-    `leader_epochs` are `checkpoint_bytes` parsed, below them what the batches told of a lost head
-    (`lost_epochs.py`). `high_watermark` and `log_start_offset` are the broker's checkpoints,
-    seconds old, None where not listed. `last_stable_offset_bound` is at or below the last stable
-    offset: a segment whose next base is at or below it is decided. `cleaned`:
-    the broker's log cleaner has a checkpoint of it, so it was at work here once. `removed_logs` are
-    base offsets that have an index and no `.log`.
+    `leader_epochs`: `checkpoint_bytes` parsed, with a lost head found in the batches
+    (`lost_epochs.py`). `high_watermark` and `log_start_offset`: the broker's checkpoints, seconds
+    old, None if not listed. `last_stable_offset_bound`: a lower bound; segments up to it are
+    decided. `cleaned`: the broker's log cleaner has a checkpoint of it, so it was here once.
+    `removed_logs`: base offsets with an index and no `.log`.
     """
 
     partition: TopicIdPartition
@@ -87,10 +86,9 @@ class LocalPartition:
     def local_log_start_offset(self) -> int:
         """The first offset served from this disk (Kafka's localLogStartOffset).
 
-        The epochs begin there, at once after DeleteRecords and after a truncation below it. The
-        broker writes its checkpoint up to a minute later
-        (log.flush.start.offset.checkpoint.interval.ms), and one that is too high would give up
-        records that are there: it counts only where there are no epochs.
+        The epochs begin there at once after DeleteRecords or a truncation below it. The broker
+        writes its checkpoint up to a minute later (log.flush.start.offset.checkpoint.interval.ms),
+        and a too high one would give up existing records: it counts only if there are no epochs.
         """
         if self.leader_epochs:
             return max(self.segments[0].base_offset, self.leader_epochs[0].start_offset)
@@ -110,7 +108,7 @@ class LogDirProblem:
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """One look at all log directories. `cluster_id` and `node_id` as meta.properties say."""
+    """One look at all log directories. `cluster_id` and `node_id` are from meta.properties."""
 
     partitions: tuple[LocalPartition, ...]
     problems: tuple[LogDirProblem, ...]
@@ -123,8 +121,8 @@ def find_partitions(
 ) -> LogDirScan:
     """Look at every live replica once; those that `memory` knows unchanged are not read again.
 
-    InvalidRequest when no path is a log directory; Refused when one belongs to another cluster than
-    `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or one
+    InvalidRequest: no path is a log directory. Refused: one belongs to another cluster than
+    `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or
     partition is a problem entry, and the others are still found.
     """
     if not log_dirs:
@@ -142,8 +140,6 @@ def find_partitions(
 
 
 class _Scan:
-    """Gathers what the directories hold."""
-
     def __init__(self, kafka_cluster_id: str | None, memory: ReplicaMemory) -> None:
         self._cluster_id = kafka_cluster_id
         self._memory = memory
@@ -153,7 +149,7 @@ class _Scan:
         self._duplicates: dict[tuple[str, int], list[Path]] = {}
 
     def identify(self, log_dir: Path) -> bool:
-        """Whether the directory's meta.properties was read and fits the cluster and the others."""
+        """True if the directory's meta.properties was read and fits the cluster and the others."""
         path = log_dir / META_PROPERTIES_FILE
         try:
             found = parse_meta_properties(read_small(path), source=str(path))
@@ -225,7 +221,7 @@ class _Scan:
             )
 
     def result(self) -> LogDirScan:
-        """What was found, without the partitions that lie in two directories."""
+        """The result, without partitions that lie in two directories."""
         for key, paths in self._duplicates.items():
             first = self._found.pop(key).directory
             text = ", ".join(str(path) for path in (first, *paths))

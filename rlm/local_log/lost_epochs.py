@@ -1,8 +1,7 @@
-"""The leader epochs that a lost leader-epoch-checkpoint had, from the batches themselves: each
-names the epoch of the leader that wrote it, and Kafka's own recovery reads them there
-(LogSegment.recover).
+"""Finds the leader epochs of a lost leader-epoch-checkpoint in the batches, which name the epoch of
+their leader, as Kafka's own recovery does (LogSegment.recover).
 
-They are believed where the recorded lineage says the same of every offset. They never change it.
+They are believed only if the recorded lineage agrees at every offset, and never change it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FoundEpochs:
-    """`heads` stand below `above`, the first entry of the checkpoint that was begun anew."""
+    """`heads` are the epochs below `above`, the first entry of the checkpoint begun again."""
 
     heads: Epochs
     above: EpochEntry
@@ -40,7 +39,7 @@ class FoundEpochs:
 def with_heads_found(
     local: LocalPartition, found: FoundEpochs | None, log_start: int
 ) -> LocalPartition:
-    """A replica as with its checkpoint whole; as it is, where that checkpoint is another by now."""
+    """The replica with its whole checkpoint; unchanged if that checkpoint is another one by now."""
     own = local.leader_epochs
     if found is None or not own or own[0] != found.above or log_start >= found.above.start_offset:
         return local
@@ -49,13 +48,13 @@ def with_heads_found(
 
 
 def _joined(heads: Epochs, own: Epochs) -> Epochs:
-    """A checkpoint may have been begun anew in the middle of an epoch, by the next append to it."""
+    """Join them; the next append may have begun a checkpoint in the middle of an epoch."""
     goes_on = heads and own and heads[-1].epoch == own[0].epoch
     return (*heads, *own[1:]) if goes_on else (*heads, *own)
 
 
 def agree(heads: Epochs, own: Epochs, lineage: Epochs) -> bool:
-    """Whether heads and checkpoint together say of every offset what the recorded lineage says."""
+    """True if heads and checkpoint together equal the recorded lineage at every offset."""
     joined = _joined(heads, own)
     if not heads or not own or not lineage or not ascending(joined):
         return False
@@ -73,10 +72,10 @@ def agree(heads: Epochs, own: Epochs, lineage: Epochs) -> bool:
 def read_heads(
     segments: Sequence[LocalSegment], start: int, above: EpochEntry, *, batches_max: int
 ) -> Epochs:
-    """Epochs of the batches from offset `start` on, up to where the epoch `above` begins: that may
-    be inside a segment, the active one too. Blocks.
+    """Epochs of the batches from offset `start` up to the begin of the epoch `above`, which may be
+    inside a segment, even the active one. Blocks.
 
-    CorruptData for what no log has, and for more than `batches_max` batches; OSError.
+    CorruptData for an impossible log, or more than `batches_max` batches; OSError.
     """
     end = above.start_offset
     heads: list[EpochEntry] = []
@@ -118,7 +117,7 @@ def read_heads(
 class EpochFinder:
     """Reads the batches' headers of one partition at a time, in a thread.
 
-    `_tried` holds, for each partition, what it was last tried for: in vain it is not tried again.
+    `_tried`: the inputs of each partition's last failed try, which is not repeated.
     """
 
     batches_max: int
@@ -129,9 +128,7 @@ class EpochFinder:
     async def find(
         self, local: LocalPartition, lineage: Epochs, next_offset: int, log_start: int
     ) -> FoundEpochs | None:
-        """What the batches from the next offset, or the log start above it, up to the checkpoint's
-        first epoch tell; None: nothing that may be believed.
-        """
+        """The trusted epochs from where copying goes on to the checkpoint's first; None without."""
         own = local.leader_epochs
         first = max(local.segments[0].base_offset, next_offset, log_start)
         if not own or first >= own[0].start_offset:

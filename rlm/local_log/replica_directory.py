@@ -1,4 +1,4 @@
-"""One replica's directory, read while the broker goes on writing it (Kafka's UnifiedLog).
+"""Reads one replica's directory while the broker writes it (Kafka's UnifiedLog).
 
 Blocks; nothing is ever written.
 """
@@ -27,13 +27,13 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import parse_partition_metadata
 
 LISTINGS_MAX = 6
-"""How often a directory that changes while it is listed is listed again."""
+"""Listings tried while the directory changes."""
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ProblemKind(StrEnum):
-    """Why something in a log directory was not taken, or only in part."""
+    """The reason why something in a log directory was skipped, at least in part."""
 
     UNREADABLE = "UNREADABLE"
     NO_TOPIC_ID = "NO_TOPIC_ID"
@@ -45,7 +45,7 @@ class ProblemKind(StrEnum):
 
 
 class ReplicaError(Exception):
-    """This replica cannot be taken now, or only in part; the text says why."""
+    """This replica cannot be used now, or only in part; the text says why."""
 
     def __init__(self, kind: ProblemKind, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class ReplicaError(Exception):
 
 
 class ReplicaGoneError(Exception):
-    """The directory is not there any more."""
+    """The directory does not exist any more."""
 
 
 class _ChangedError(Exception):
@@ -64,8 +64,8 @@ class _ChangedError(Exception):
 class Replica:
     """A consistent look at a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
 
-    `sealed_at_ms` by base offset, of all but the active one. `warning`: something of it is not
-    whole. `removed_logs` are base offsets that have an index and no `.log`, ascending.
+    `sealed_at_ms`: by base offset, without the active one. `warning`: a part of it is unusable.
+    `removed_logs`: base offsets with an index and no `.log`, ascending.
     """
 
     directory: Path
@@ -82,7 +82,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Base offsets of `.log` files and offsets of producer snapshots, ascending; `without_log` are
+    """Base offsets of `.log` files and offsets of producer snapshots, ascending; `without_log`:
     base offsets between the first and the last `.log` that have an index and no `.log`.
     """
 
@@ -111,7 +111,7 @@ def read_replica(directory: Path, high_watermark: int | None) -> Replica:
 
 
 def _is_there(directory: Path) -> bool:
-    """ReplicaError where the disk does not say."""
+    """ReplicaError if the disk does not tell."""
     try:
         return directory.is_dir()
     except OSError as error:
@@ -138,15 +138,15 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
         checkpoint, source=str(directory / LEADER_EPOCH_CHECKPOINT_FILE)
     )
     bound, warning = _last_stable_offset_bound(directory, snapshots, high_watermark)
-    # A directory is not listed at one instant: a listing may hold a segment and miss the one before
-    # it, which would then seem to reach across. Segments are made in order, so a second listing
-    # that finds the same ones proves the first complete.
+    # A listing is not of one instant: it may have a segment and miss the one before, which would
+    # then seem to reach across. Segments are made in order, so a second equal listing proves the
+    # first complete.
     again = _list(directory)
     if again.logs != bases or _read_topic_id(directory) != topic_id:
         raise _ChangedError
     removed = tuple(sorted(listing.without_log & again.without_log))
     if removed and warning is None:
-        # The segment before it seems to reach across, and the gap is looked at when it is copied.
+        # The segment before seems to reach across; its copy looks at the gap.
         warning = ReplicaError(
             ProblemKind.CORRUPT,
             f"{directory / segment_file_name(removed[0], LOG_SUFFIX)} is missing, while its "
@@ -170,10 +170,10 @@ def _sealed_at_ms(
     files: Sequence[os.stat_result],
     snapshots: frozenset[int],
 ) -> dict[int, int]:
-    """When each segment but the last was rolled: between its own last write and that of the next.
+    """The time of each roll: between a segment's own last write and that of the next.
 
     The producer snapshot at the next base is written at the roll (and again by a recovery). Without
-    it the last write has to do, which in a quiet partition is long before the roll.
+    it the last write must do, which in a quiet partition is long before the roll.
     """
     sealed = {}
     for number, next_base in enumerate(bases[1:]):
@@ -191,7 +191,6 @@ def _sealed_at_ms(
 
 
 def _list(directory: Path) -> _Listing:
-    """List the directory once."""
     found: dict[str, list[int]] = {LOG_SUFFIX: [], SNAPSHOT_SUFFIX: [], INDEX_SUFFIX: []}
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -219,7 +218,7 @@ def _read_topic_id(directory: Path) -> Uuid:
 
 
 def _read_checkpoint(directory: Path) -> bytes:
-    """The leader epoch checkpoint's bytes; a log that never got a batch has none."""
+    """The leader epoch checkpoint's bytes; empty before the first batch."""
     try:
         return read_small(directory / LEADER_EPOCH_CHECKPOINT_FILE)
     except FileNotFoundError:
@@ -229,10 +228,10 @@ def _read_checkpoint(directory: Path) -> bytes:
 def _last_stable_offset_bound(
     directory: Path, snapshots: tuple[int, ...], high_watermark: int | None
 ) -> tuple[int, ReplicaError | None]:
-    """A safe lower bound of the last stable offset from files alone; 0 when nothing proves more.
+    """A lower bound of the last stable offset from files alone; 0 if nothing proves more.
 
-    Below the offset M of a producer snapshot, at or below the high watermark, every transaction is
-    decided but those the snapshot shows as open. A damaged snapshot makes the bound lower, no more.
+    Below the offset of a producer snapshot, at or below the high watermark, every transaction is
+    decided but those open in the snapshot. A damaged snapshot only lowers the bound.
     """
     warning = None
     for offset in reversed(snapshots):
@@ -253,7 +252,7 @@ def _last_stable_offset_bound(
 
 
 def read_small(path: Path) -> bytes:
-    """A file that is small by nature, whole; CorruptData when it is not small."""
+    """A whole file; CorruptData if it is not small."""
     with path.open("rb") as file:
         data = file.read(SMALL_FILE_BYTES_MAX + 1)
     if len(data) > SMALL_FILE_BYTES_MAX:

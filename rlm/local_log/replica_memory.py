@@ -1,9 +1,9 @@
-"""Replicas that did not change since they were read, so that a look at idle ones is cheap.
+"""Remembers unchanged replicas, so that a look at idle ones is cheap.
 
-Kafka changes what a replica's directory holds by making, renaming and removing files (segments,
-indexes and snapshots are made; checkpoints are written aside and renamed), and each of these moves
-the directory's modification time. Only the active segment grows without it; its size is asked anew.
-The two small files that an operator might restore in place are looked at themselves.
+Kafka changes a replica's directory by making, renaming and removing files (checkpoints are written
+aside and renamed), and each of these changes its modification time. Only the active segment grows
+without it; its size is read again, as are the stamps of the two small files that an operator might
+restore in place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kafka_formats.log_names import (
 from rlm.local_log.replica_directory import Replica, read_replica
 
 READS_TO_TRUST = 2
-"""A change in the clock tick of the last one leaves the modification time as it is; by the next
-look the clock has moved on.
+"""Equal looks before a replica is trusted: a second change in one clock tick leaves the
+modification time as it is.
 """
 
 _Stamp = tuple[int, int, int, int] | None
@@ -40,16 +40,16 @@ class _Known:
 
 
 class ReplicaMemory:
-    """Used by one look at a time, in whatever thread."""
+    """For one look at a time, in any thread."""
 
     def __init__(self) -> None:
         self._known: dict[Path, _Known] = {}
 
     def read(self, directory: Path, high_watermark: int | None) -> Replica:
-        """`read_replica`, without reading where nothing changed."""
+        """As `read_replica`, without reading an unchanged replica."""
         known = self._known.pop(directory, None)
         try:
-            # Before the files are read: what changes meanwhile is seen by the next look.
+            # Stamps before the files are read: the next look sees a change in between.
             seen = (
                 _stamp(directory),
                 _stamp(directory / LEADER_EPOCH_CHECKPOINT_FILE),

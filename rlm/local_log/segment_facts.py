@@ -1,4 +1,4 @@
-"""What COPY_SEGMENT_STARTED must say of a segment, found without reading the segment."""
+"""Finds the content of a segment's COPY_SEGMENT_STARTED without reading the segment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ _TIME_ENTRY_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """`leader_epochs` are the lineage's entries inside the segment, the first moved to its base,
-    or to the log start above it.
-    """
+    """`leader_epochs` are the lineage's inside, the first moved to the base or the log start."""
 
     size_bytes: int
     max_timestamp_ms: int
@@ -30,10 +28,9 @@ class SegmentFacts:
 def segment_facts(segment: LocalSegment, lineage: Epochs, log_start_offset: int) -> SegmentFacts:
     """Look at a sealed segment. Blocks for a few file reads; callers use an executor.
 
-    What DeleteRecords took, below `log_start_offset`, has no epoch: the broker's checkpoint lost it
-    too, and the lineage may have another leader's there.
-
-    Conflict(SOURCE_CHANGED) when its files are gone, InvalidRequest for the active segment.
+    Records below `log_start_offset` have no epoch: DeleteRecords took them, the broker's checkpoint
+    lost the epochs, and the lineage may have another leader's. Conflict(SOURCE_CHANGED): its files
+    are gone. InvalidRequest: it is the active segment.
     """
     if segment.next_base_offset is None:
         raise InvalidRequest("the active segment is never copied", field="segment")
@@ -54,7 +51,7 @@ def segment_facts(segment: LocalSegment, lineage: Epochs, log_start_offset: int)
 
 
 def segment_epochs(lineage: Epochs, base_offset: int, next_base_offset: int) -> Epochs:
-    """The lineage's entries in [base, next base); InvalidRequest when it has none there."""
+    """The lineage's entries in [base, next base); InvalidRequest without any."""
     entries = entries_in_range(lineage, base_offset, next_base_offset)
     if not entries:
         raise InvalidRequest(
@@ -65,7 +62,7 @@ def segment_epochs(lineage: Epochs, base_offset: int, next_base_offset: int) -> 
 
 
 def _max_timestamp(segment: LocalSegment, modified_ms: int) -> int:
-    """Last entry of the time index; the modification time without one, as Kafka has it."""
+    """The last entry of the time index; without one the modification time, as in Kafka."""
     path = segment.log_path.with_suffix(".timeindex")
     try:
         index = TimeIndex.parse(_tail(path), base_offset=segment.base_offset, source=str(path))
@@ -75,7 +72,7 @@ def _max_timestamp(segment: LocalSegment, modified_ms: int) -> int:
 
 
 def _tail(path: Path) -> bytes:
-    """The last entry; the whole file when that is not filled (a preallocated one)."""
+    """The last entry; the whole file if that is empty (a preallocated one)."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         last = max(0, (size // _TIME_ENTRY_BYTES - 1) * _TIME_ENTRY_BYTES)

@@ -13,8 +13,8 @@ BURST_S = 0.5
 
 
 class ByteRate:
-    """Invariant: in w seconds at most rate * (w + BURST_S) bytes are taken, if no taker asks for
-    more than `burst_bytes` at once.
+    """Invariant: in w seconds takers of up to `burst_bytes` take at most rate * (w + BURST_S)
+    bytes.
     """
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:

@@ -1,1 +1,1 @@
-"""Stores compared with the metadata: adoption, garbage, missing objects."""
+"""Comparison of stores and metadata: adoption, garbage, missing objects."""

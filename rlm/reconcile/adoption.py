@@ -1,8 +1,8 @@
-"""Carries out `rlm/reconcile/adoption_plan.py` for one claimed partition: list, read manifests,
+"""Carries out `rlm/reconcile/adoption_plan.py` for a claimed partition: list, read manifests,
 record.
 
-Idempotent: what was added and not finished, what was finished and not said, is met again by the
-next claim. Nothing in the store is changed.
+Idempotent: the next claim meets unfinished and unrecorded segments again. Nothing in the store
+changes.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 LISTED_AT_ONCE = 200
-"""Objects of one page: so few that looking through them does not keep the event loop."""
+"""Objects in a page: few enough not to block the event loop."""
 
 PAGES_MAX = 100_000
-"""Twenty million objects of one partition; more is a store that lists without an end."""
+"""Twenty million objects of one partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: what is
-    in another one, or in an empty one, is not what this partition has.
+    """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: an empty
+    or foreign store does not show what this partition has.
     """
 
     metadata: RemoteLogMetadataManager
@@ -67,10 +67,10 @@ class Adoption:
     async def run(
         self, partition: TopicIdPartition, token: int, *, local_start_offset: int
     ) -> tuple[RemoteLogSegmentId, ...]:
-        """Record what the stores hold of a claimed partition, then that this was done.
+        """Record the stores' segments of a claimed partition, then that this was done.
 
-        The answer names what was adopted. Raises what stores and proposals raise; Fenced when
-        somebody newer claimed the partition.
+        Returns the adopted ones. Raises the errors of stores and proposals; Fenced if somebody
+        newer claimed the partition.
         """
         whole = await self._whole_segments(partition)
         adopted: list[RemoteLogSegmentId] = []
@@ -108,7 +108,7 @@ class Adoption:
         return tuple(adopted)
 
     async def _adopt(self, segment: WholeSegment, token: int) -> bool:
-        """False: apply has an objection (a tombstone, another lineage); the objects stay."""
+        """False: apply objects (a tombstone, another lineage); the objects stay."""
         deadline_s = self.around.limits.propose_deadline_s
         row = replace(segment.row, token=token, writer=self.around.identity.incarnation)
         known = self.metadata.find_segment(row.segment_id.id)
@@ -146,14 +146,14 @@ class Adoption:
             for stored in (await self._candidates(tier, partition)).values():
                 found = await self._read(tier, stored)
                 if not isinstance(found, WholeSegment):
-                    # What is not adopted may be recorded as lost: not for a byte turned on its way,
-                    # nor for a list's word alone.
+                    # Segments not adopted may be recorded as lost: never for a flipped bit or for a
+                    # listing alone.
                     found = await self._read_anew(tier, stored)
                 if isinstance(found, WholeSegment):
                     whole.append(found)
                 else:
                     logger.warning("%s is not adopted: %s", stored.segment_id, found)
-            # It is concluded from what was not there, too: a store may have gone meanwhile.
+            # Absence counts too, so the store must still be there.
             await self.confirm_prefix(tier)
         return whole
 

@@ -1,9 +1,9 @@
-"""After a restart from a snapshot: what of a partition's objects becomes a finished segment. Pure.
+"""Decides which of a partition's objects become finished segments after a restart from a snapshot.
+Pure.
 
-The snapshot is older than the store, so segments copied since are unknown to it, or half recorded.
-Those that are whole and lie in the lineage are taken over, in order of their offsets, before
-anything is copied. Whatever cannot be taken over stays in the store, and `strandline reconcile`
-names it.
+The snapshot is older than the store, so it lacks segments copied since, or knows them half. Those
+that are whole and in the lineage are adopted in offset order, before anything is copied. The others
+stay in the store, and `strandline reconcile` lists them.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.format.custom_metadata import CustomMetadata
-from rlm.format.manifest import Manifest, parse_manifest
+from rlm.format.manifest import Manifest, custom_metadata_for, parse_manifest
 from rlm.format.object_keys import ObjectSuffix, ParsedSegmentKey
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import PartitionState
 from rlmm.rows.coverage import epoch_ranges, ranges_in_lineage
-from rlmm.segment import (
-    RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
-    SegmentState,
-)
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 WHY_LOST = "in the store neither before nor after a restart from a snapshot, nor on the broker"
 
 
 @dataclass(slots=True)
 class StoredSegment:
-    """A segment's objects as a listing has them: lengths in bytes by suffix."""
+    """A segment's objects as listed: lengths in bytes by suffix."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -40,13 +35,13 @@ class StoredSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Manifest, log and indexes are there."""
+        """True with manifest, log and indexes."""
         return len(self.sizes) == len(ObjectSuffix)
 
 
 @dataclass(frozen=True, slots=True)
 class WholeSegment:
-    """One that may be adopted: `row` as its manifest tells it, not yet with a claim's token."""
+    """A segment that may be adopted; `row` is from its manifest and lacks a claim's token."""
 
     row: RemoteLogSegmentMetadata
     custom_metadata: CustomMetadata
@@ -69,7 +64,7 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Record a lost range first, offsets inclusive: nobody has what is between."""
+    """Record a lost range first, offsets inclusive: no copy of it exists."""
 
     start: int
     end: int
@@ -85,7 +80,7 @@ AdoptionStep = Adopt | StartAt | Lose | Done
 
 def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmentKey, size: int,
                store: str) -> None:  # fmt: skip
-    """Put one listed object to its segment."""
+    """Add a listed object to its segment."""
     segment = found.get(key.segment_id)
     if segment is None:
         segment = StoredSegment(key.segment_id, key.start_offset, store, {})
@@ -95,7 +90,7 @@ def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmen
 
 
 def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
-    """What a listing must say of a finished segment, lengths in bytes."""
+    """The lengths of a finished segment's objects."""
     return {
         ObjectSuffix.LOG: custom.log_bytes,
         ObjectSuffix.INDEXES: custom.indexes_bytes,
@@ -104,7 +99,7 @@ def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
 
 
 def why_missing(expected: Mapping[ObjectSuffix, int], found: Mapping[ObjectSuffix, int]) -> str:
-    """A sentence; empty when the objects are as they must be."""
+    """The difference as a sentence; empty without one."""
     wrong = [
         f".{suffix} is gone" if suffix not in found
         else f".{suffix} has {found[suffix]} bytes, not {size}"
@@ -131,7 +126,7 @@ def told_whole(
     manifest_bytes: bytes,
     known: RemoteLogSegmentMetadata | None,
 ) -> WholeSegment | str:
-    """The same of a manifest that is parsed."""
+    """As `whole_segment`, for a parsed manifest."""
     sums = manifest.checksums
     if sums is None:
         return "its manifest has no checksums: it was not written by Strandline"
@@ -144,20 +139,12 @@ def told_whole(
     row = row_of(manifest)
     if known is not None and _content(known) != _content(row):
         return "its manifest differs from what was recorded when the copy began"
-    custom = CustomMetadata(
-        store=stored.store,
-        log_bytes=sums.log.size_bytes,
-        log_crc32c=sums.log.crc32c,
-        indexes_bytes=sums.indexes.size_bytes,
-        indexes_crc32c=sums.indexes.crc32c,
-        manifest_bytes=len(manifest_bytes),
-        manifest_crc32c=crc32c(manifest_bytes),
-    )
+    custom = custom_metadata_for(stored.store, sums.log, sums.indexes, manifest_bytes)
     return WholeSegment(row, custom)
 
 
 def row_of(manifest: Manifest) -> RemoteLogSegmentMetadata:
-    """The row of a copy that this manifest ended, as its COPY_SEGMENT_STARTED would have it."""
+    """The row as its COPY_SEGMENT_STARTED had it, from the manifest of the copy."""
     return RemoteLogSegmentMetadata(
         segment_id=manifest.segment_id,
         start_offset=manifest.start_offset,
@@ -180,8 +167,7 @@ def _content(row: RemoteLogSegmentMetadata) -> tuple[object, ...]:
 def next_step(
     state: PartitionState, whole: Sequence[WholeSegment], *, local_start_offset: int
 ) -> AdoptionStep:
-    """`whole` are those not yet tried. `local_start_offset`: the lowest offset that the broker may
-    have."""
+    """`whole`: segments not yet tried. `local_start_offset`: the broker's lowest possible one."""
     for segment in in_order(whole):
         row = segment.row
         first = _first_served(state.lineage, row)
@@ -198,7 +184,7 @@ def next_step(
 
 
 def in_order(whole: Sequence[WholeSegment]) -> list[WholeSegment]:
-    """By start offset; of two that begin together the longer first."""
+    """Segments by start offset; if equal, the longer first."""
     return sorted(whole, key=lambda each: (each.row.start_offset, -each.row.end_offset))
 
 

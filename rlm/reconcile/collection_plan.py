@@ -1,7 +1,7 @@
-"""What each object of a listing is, and how many may go. Pure.
+"""Classifies listed objects, and bounds how many may be deleted. Pure.
 
-Only the log decides: an object goes if the metadata, looked at after the object was listed, says
-that its segment was deleted. What the log never knew is somebody else's, whatever its name.
+Only the log decides: an object may go if the metadata, read after the listing, says that its
+segment was deleted. Objects the log never knew are somebody else's, whatever their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 
 class ObjectClass(StrEnum):
-    """What an object is. Values are stable: they stand in the HTTP interface."""
+    """The classes of objects. Values are stable: the HTTP interface has them."""
 
     LIVE = "live"
     COPY_PENDING = "copy_pending"
@@ -32,9 +32,7 @@ IN_THE_LOG = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the metadata says of a segment id: its row and when its objects may go (ms since the
-    epoch), or that it was deleted to the end, or neither.
-    """
+    """A segment's row and when its objects may go (ms since the epoch), or that it was deleted."""
 
     row: RemoteLogSegmentMetadata | None = None
     due_ms: int = 0
@@ -47,8 +45,8 @@ NEVER_KNOWN = Known()
 def classify(
     key: str, parsed: ParsedSegmentKey | None, known: Known, *, prefix: str, now_ms: int
 ) -> ObjectClass:
-    """`known` must have been looked up after `key` was listed: a copy that began since is not
-    foreign. `parsed` is what the key says, None when it is no segment's.
+    """`known` must be read after the listing: a copy begun since is not foreign. `parsed`: of
+    `key`.
     """
     if key.startswith(own_prefix(prefix)):
         return ObjectClass.OWN
@@ -71,7 +69,7 @@ def classify(
 
 
 def objects_allowed(in_the_log: int, max_percent: float, accepted: int) -> int:
-    """How many objects one pass may remove, of `in_the_log` that are of segments of the log.
-    `accepted` is what the operator looked at and wants gone; 0 for nothing.
+    """Objects that one pass may remove of `in_the_log`, those of the log's segments. `accepted`:
+    the number that the operator looked at and accepts.
     """
     return max(int(in_the_log * max_percent / 100), accepted)

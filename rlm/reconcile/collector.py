@@ -1,12 +1,11 @@
-"""Garbage: objects whose segments the log deleted, which a late request brought back, or a delete
-left behind. One pass over all stores at a time, asked for by an operator.
+"""Deletes garbage: objects of segments that the log deleted, which a late request brought back or a
+delete left behind. One pass over all stores at a time, on an operator's request.
 
     list a page -> barrier of the metadata log -> look at each id -> classify       (all stores)
     the brake: more than a small part of everything stops the pass and alerts
     the same once more, page by page, and the orphans of each page go
 
-Invariant (foreign_is_untouched): what the log never knew stays, whoever wrote it. Memory is bounded
-by one page.
+Invariant (foreign_is_untouched): objects the log never knew stay. Memory is bounded by one page.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from itertools import groupby, islice
 from typing import Protocol
@@ -47,7 +46,7 @@ LOOKS_PER_SLICE = 32
 
 
 class CollectionState(StrEnum):
-    """Where a pass stands. STOPPED: the brake, nothing more is removed."""
+    """The state of a pass. STOPPED: by the brake."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -57,7 +56,7 @@ class CollectionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CollectorLimits:
-    """`delete_max_percent` of the log's objects may go in one pass, more only by their number."""
+    """A pass deletes up to `delete_max_percent` of the log's objects, unless more are accepted."""
 
     delete_max_percent: float = 1.0
     barrier_deadline_s: float = 10.0
@@ -65,7 +64,7 @@ class CollectorLimits:
 
 @dataclass(frozen=True, slots=True)
 class CollectionRequest:
-    """`apply` False only looks. `accept_objects`: this many may go, whatever part that is."""
+    """`apply` False only looks. `accept_objects`: so many may go, whatever share that is."""
 
     apply: bool = False
     accept_objects: int = 0
@@ -96,9 +95,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Collection:
-    """One pass, as it goes on. `held_back`: orphans that stay for now, and why. `by_store`: what
-    each store has, by its name, of each class that it has anything of.
-    """
+    """One pass. `held_back`: orphans that stay, by reason. `by_store`: each store's classes."""
 
     id: Uuid
     request: CollectionRequest
@@ -116,7 +113,6 @@ class Collection:
     by_store: dict[str, dict[ObjectClass, Tally]] = field(default_factory=dict)
 
     def add(self, store: str, class_: ObjectClass, info: ObjectInfo) -> None:
-        """An object that was listed."""
         self.listed += 1
         self.found[class_].add(store, info)
         tally = self.by_store.setdefault(store, {}).setdefault(class_, Tally())
@@ -125,66 +121,52 @@ class Collection:
 
 
 class LookPort(Protocol):
-    """What is asked of the metadata."""
+    """The calls to the metadata."""
 
     async def barrier(self, *, deadline_s: float) -> None:
         """Return once everything that was completed before is applied here."""
-        ...
 
     def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
         """A segment's row by its id alone."""
-        ...
 
     def is_deleted(self, segment_id: RemoteLogSegmentId) -> bool:
-        """Whether the log knows that this segment of this partition was deleted to the end."""
-        ...
+        """True if the log knows that this segment of this partition was deleted to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object that may go."""
-
     key: ParsedSegmentKey
     info: ObjectInfo
 
 
+@dataclass(slots=True)
 class Collector:
-    """Runs passes, one at a time; the last one is remembered."""
+    """Runs passes, one at a time; the last one is remembered.
 
-    def __init__(
-        self,
-        look: LookPort,
-        stores: TierStores,
-        around: Surroundings,
-        *,
-        held_back: Callable[[str], str | None],
-        confirm_prefix: Callable[[TierStore], Awaitable[None]],
-        keep_audit: KeepAudit,
-        limits: CollectorLimits | None = None,
-    ) -> None:
-        """`held_back` says why nothing of a topic may be deleted now, as for clean-ups."""
-        self._look = look
-        self._stores = stores
-        self._held_back = held_back
-        self._confirm_prefix = confirm_prefix
-        self._keep_audit = keep_audit
-        self._around = around
-        self._limits = limits or CollectorLimits()
-        self._last: Collection | None = None
-        self._task: asyncio.Task[None] | None = None
+    `held_back` says why nothing of a topic may be deleted now, as for clean-ups.
+    """
+
+    look: LookPort
+    stores: TierStores
+    around: Surroundings
+    _: KW_ONLY
+    held_back: Callable[[str], str | None]
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
+    keep_audit: KeepAudit
+    limits: CollectorLimits = CollectorLimits()
+    _last: Collection | None = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def start(self, request: CollectionRequest, by: str) -> Collection:
-        """Begin a pass. Conflict: one is running. Refused: nothing may be deleted at all now."""
+        """Begin a pass. Conflict: one is running. Refused: nothing may be deleted now."""
         if self._last is not None and self._last.state is CollectionState.RUNNING:
             raise Conflict(
                 f"a collection is running ({self._last.id}): wait for its end", reason="RUNNING"
             )
-        why = self._held_back("") if request.apply else None
+        why = self.held_back("") if request.apply else None
         if why is not None:
             raise Refused(f"nothing is deleted now: {why}")
-        job = Collection(
-            self._around.ambient.new_uuid(), request, by, self._around.ambient.now_ms()
-        )
+        job = Collection(self.around.ambient.new_uuid(), request, by, self.around.ambient.now_ms())
         self._last = job
         self._task = asyncio.create_task(self._run(job), name="collect garbage")
         return job
@@ -196,17 +178,17 @@ class Collector:
         return self._last
 
     async def look_up(self, ids: Sequence[RemoteLogSegmentId]) -> list[Known]:
-        """What the metadata knows of each, looked at behind a barrier."""
-        await self._look.barrier(deadline_s=self._limits.barrier_deadline_s)
+        """The metadata of each id, read behind a barrier."""
+        await self.look.barrier(deadline_s=self.limits.barrier_deadline_s)
         found = []
         for number, id_ in enumerate(ids, start=1):
             if number % LOOKS_PER_SLICE == 0:
-                await self._around.ambient.sleep(0)
+                await self.around.ambient.sleep(0)
             found.append(self._known(id_))
         return found
 
     async def close(self) -> None:
-        """Give up a running pass; what it deleted is gone. Idempotent."""
+        """Stop a running pass; its deletes stand. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -224,8 +206,8 @@ class Collector:
             self._end(job, CollectionState.FAILED, f"{type(error).__name__}: {error}")
 
     async def run_pass(self, job: Collection) -> None:
-        """Count, then delete what may go. Raises errors of the stores and of the metadata."""
-        for tier in self._stores.by_name.values():
+        """Count, then delete orphans. Raises errors of the stores and of the metadata."""
+        for tier in self.stores.by_name.values():
             await self._count(tier, job)
         orphans = job.found[ObjectClass.ORPHAN].objects
         if not job.request.apply:
@@ -233,17 +215,17 @@ class Collector:
             return
         allowed = objects_allowed(
             sum(job.found[each].objects for each in IN_THE_LOG),
-            self._limits.delete_max_percent,
+            self.limits.delete_max_percent,
             job.request.accept_objects,
         )
         if orphans > allowed:
             await self._stop(job, orphans, allowed)
             return
-        for tier in self._stores.by_name.values():
+        for tier in self.stores.by_name.values():
             if not await self._delete(tier, job, allowed):
                 await self._stop(job, orphans, allowed)
                 return
-        await self._keep_audit(self._line(job, f"{job.deleted.objects} orphans deleted"))
+        await self.keep_audit(self._line(job, f"{job.deleted.objects} orphans deleted"))
         kept = sum(job.held_back.values())
         self._end(job, CollectionState.FINISHED, f"{kept} orphans stay for now" if kept else "")
 
@@ -257,28 +239,28 @@ class Collector:
     async def _classified(
         self, tier: TierStore, page: Sequence[ObjectInfo]
     ) -> list[tuple[ObjectClass, ObjectInfo, ParsedSegmentKey | None]]:
-        """In the order listed, barrier, looked: an id that began since the listing is known."""
-        await self._look.barrier(deadline_s=self._limits.barrier_deadline_s)
+        """Classify objects behind a barrier, so that ids begun since the listing are known."""
+        await self.look.barrier(deadline_s=self.limits.barrier_deadline_s)
         found = []
         for number, info in enumerate(page, start=1):
             if number % LOOKS_PER_SLICE == 0:
-                await self._around.ambient.sleep(0)
+                await self.around.ambient.sleep(0)
             key = parse_segment_key(tier.prefix, info.key)
             class_ = classify(
                 info.key,
                 key,
                 NEVER_KNOWN if key is None else self._known(key.segment_id),
                 prefix=tier.prefix,
-                now_ms=self._around.ambient.now_ms(),
+                now_ms=self.around.ambient.now_ms(),
             )
             found.append((class_, info, key))
         return found
 
     def _known(self, segment_id: RemoteLogSegmentId) -> Known:
-        row = self._look.find_segment(segment_id.id)
+        row = self.look.find_segment(segment_id.id)
         if row is None:
-            return Known(deleted=self._look.is_deleted(segment_id))
-        return Known(row, delete_due_ms(row, self._around.limits))
+            return Known(deleted=self.look.is_deleted(segment_id))
+        return Known(row, delete_due_ms(row, self.around.limits))
 
     async def _delete(self, tier: TierStore, job: Collection, allowed: int) -> bool:
         """False: there would be more than `allowed`."""
@@ -305,16 +287,16 @@ class Collector:
         return True
 
     def _why_held(self, orphan: Orphan) -> str | None:
-        return self._held_back(orphan.key.segment_id.partition.topic)
+        return self.held_back(orphan.key.segment_id.partition.topic)
 
     async def _delete_batch(
         self, tier: TierStore, job: Collection, orphans: Sequence[Orphan]
     ) -> None:
         for segment_id, of_segment in groupby(orphans, lambda each: each.key.segment_id):
             group = list(of_segment)
-            await self._keep_audit(
+            await self.keep_audit(
                 AuditLine(
-                    at_ms=self._around.ambient.now_ms(),
+                    at_ms=self.around.ambient.now_ms(),
                     action=AuditAction.ORPHAN_DELETED,
                     partition=segment_id.partition,
                     segment_id=segment_id.id,
@@ -328,9 +310,9 @@ class Collector:
         await delete_objects(
             tier,
             [each.info.key for each in orphans],
-            confirm_prefix=self._confirm_prefix,
+            confirm_prefix=self.confirm_prefix,
             held_back=lambda: next(filter(None, map(self._why_held, orphans)), None),
-            deadline_s=self._around.limits.store_deadline_s,
+            deadline_s=self.around.limits.store_deadline_s,
             what=f"{len(orphans)} orphans",
         )
         for each in orphans:
@@ -343,17 +325,17 @@ class Collector:
             f"--accept-objects {orphans}"
         )
         logger.error("the collection %s stopped: %s", job.id, text)
-        await self._keep_audit(self._line(job, text))
+        await self.keep_audit(self._line(job, text))
         self._end(job, CollectionState.STOPPED, text)
 
     def _line(self, job: Collection, why: str) -> AuditLine:
         return AuditLine(
-            self._around.ambient.now_ms(), AuditAction.COLLECTION, None, None,
+            self.around.ambient.now_ms(), AuditAction.COLLECTION, None, None,
             -1, -1, job.deleted.size_bytes, why, job.by,
         )  # fmt: skip
 
     def _end(self, job: Collection, state: CollectionState, text: str) -> None:
-        job.state, job.text, job.ended_at_ms = state, text, self._around.ambient.now_ms()
+        job.state, job.text, job.ended_at_ms = state, text, self.around.ambient.now_ms()
 
 
 def _batches(orphans: Iterator[Orphan]) -> Iterator[list[Orphan]]:

@@ -1,7 +1,7 @@
-"""A full listing of the stores joined with the metadata: what is missing, what is unknown.
+"""Compares a full listing of the stores with the metadata: missing and unknown segments.
 
-List first, then look: a row whose objects were listed too early is confirmed by asking for each,
-and an object without a row was unknown after it was there. Memory is bounded by one partition.
+List first, then look: a row whose objects seem missing is confirmed by a request for each, and an
+object without a row existed before the look. Memory is bounded by one partition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class MissingSegment:
-    """A finished segment whose objects are not as its row says."""
+    """A finished segment whose objects differ from its row."""
 
     row: RemoteLogSegmentMetadata
     why: str
@@ -33,8 +33,8 @@ class MissingSegment:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found. `unknown` are the first so many of `unknown_count` segments without a row;
-    `uncompared` are finished rows of another RemoteStorageManager. `other_objects` are no segments.
+    """The result. `unknown`: the first of `unknown_count` segments without a row; `uncompared`:
+    finished rows of another RemoteStorageManager; `other_objects` belong to no segment.
     """
 
     whole: int = 0
@@ -71,7 +71,7 @@ async def compare(rows: MetadataReads, stores: TierStores, *, breathe: Breathe) 
 async def _by_partition(
     tier: TierStore, result: Comparison
 ) -> AsyncIterator[tuple[TopicIdPartition, dict[RemoteLogSegmentId, StoredSegment]]]:
-    """Segments as listed, a partition at a time: keys sort by partition first."""
+    """Listed segments, a partition at a time: keys sort by partition first."""
     current: TopicIdPartition | None = None
     found: dict[RemoteLogSegmentId, StoredSegment] = {}
     async for page in listed_pages(tier):
@@ -114,16 +114,12 @@ async def _compare_partition(
 
 
 async def _asked(tier: TierStore, row: RemoteLogSegmentMetadata) -> dict[ObjectSuffix, int]:
-    """Each object by name: a listing may be older than the row."""
+    """The sizes by a request for each object: a listing may be older than the row."""
     keys = segment_keys(tier.prefix, row.segment_id, row.start_offset)
     found = {}
-    for suffix, key in (
-        (ObjectSuffix.LOG, keys.log),
-        (ObjectSuffix.INDEXES, keys.indexes),
-        (ObjectSuffix.MANIFEST, keys.manifest),
-    ):
+    for suffix in ObjectSuffix:
         try:
-            found[suffix] = (await tier.store.head(key)).size
+            found[suffix] = (await tier.store.head(keys.stem + suffix)).size
         except NotFound:
             continue
     return found

@@ -1,1 +1,1 @@
-"""Damaged segments of the tier: found, judged, copied anew."""
+"""Damaged segments of the tier: found, judged, copied again."""

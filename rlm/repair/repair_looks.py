@@ -1,8 +1,8 @@
-"""Which damaged segments the automatic repair looks at, and in which order. Pure.
+"""Orders the damaged segments for the automatic repair. Pure.
 
-What was never looked at comes first, then what was looked at longest ago; after each look that did
-not mend it a segment is left alone for longer. So what has no whole copy anywhere takes little, and
-keeps no other from its turn, but is never given up: a disk, a version, a replica may come back.
+Segments never looked at come first, then those not looked at for longest; after each look without a
+repair the pause doubles. So a segment without a whole copy costs little and delays no other, but is
+never given up: a disk, a version, a replica may come back.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ LOOK_AGAIN_MAX_S = 6 * 3600.0
 """The longest pause between two looks at a segment."""
 
 LOOKS_MAX = 1_000
-"""Segments remembered; the ones that were looked at longest ago are forgotten first."""
+"""Segments remembered; the one looked at longest ago is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The last one: when (monotonic, s), and for how long it stays the last. `whole`: the objects
-    were what was uploaded.
-    """
+    """The last look: its time (monotonic, s), the pause after it, and the result `whole`."""
 
     at_s: float
     pause_s: float
@@ -37,7 +35,7 @@ class Looks:
     last: dict[Uuid, Look] = field(default_factory=dict)
 
     def begin(self, id_: Uuid, now_s: float, first_pause_s: float) -> None:
-        """A segment is looked at now; what comes of it is told by `found_whole` and `forget`."""
+        """Note a look at a segment; `found_whole` or `forget` tell its result."""
         before = self.last.pop(id_, None)
         pause_s = first_pause_s if before is None else 2 * before.pause_s
         if len(self.last) >= LOOKS_MAX:
@@ -45,19 +43,16 @@ class Looks:
         self.last[id_] = Look(now_s, min(pause_s, LOOK_AGAIN_MAX_S))
 
     def found_whole(self, id_: Uuid) -> None:
-        """By the look that was begun."""
         look = self.last.get(id_)
         if look is not None:
             self.last[id_] = replace(look, whole=True)
 
     def forget(self, id_: Uuid) -> None:
-        """It is mended."""
+        """Forget a repaired segment."""
         self.last.pop(id_, None)
 
     def due(self, ids: Iterable[Uuid], met: Container[Uuid], now_s: float) -> list[Uuid]:
-        """Those to be looked at, in order. `met`: readers found these damaged since they were last
-        found whole.
-        """
+        """Segments to look at now, in order. `met`: readers found them damaged since."""
         ready = []
         for id_ in ids:
             look = self.last.get(id_)

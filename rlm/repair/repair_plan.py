@@ -1,12 +1,12 @@
-"""Whether a damaged segment is copied anew, taken away, or left, and why. Pure.
+"""Decides if a damaged segment is copied again, retired, or left. Pure.
 
-    damaged and serving            -> copied anew from a whole source under a new id, read back,
+    damaged and serving            -> copied from a whole source under a new id, read back,
                                       COPY_SEGMENT_FINISHED; then it serves nothing any more
     damaged and serving nothing    -> retired, once all that serves in its place was found whole
-    ... and nothing in its place   -> left as it is: nobody knows what would go with it
-    nothing may be deleted now     -> left as it is; damage is told in any case
+    ... and nothing in its place   -> left: it may be the last copy of something
+    nothing may be deleted now     -> left; the damage is reported in any case
 
-A crash between any two steps leaves one of these states, and any later node goes on from it.
+A crash between two steps leaves one of these states, and any later node continues from it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 
 class RepairAction(StrEnum):
-    """What is right for a damaged segment."""
-
     COPY_ANEW = "copy_anew"
     RETIRE = "retire"
     LEAVE = "leave"
@@ -31,9 +29,9 @@ class RepairAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepairFacts:
-    """`served`: what serves the offsets of the segment's range that can be read, whatever segment
-    that is. `held_back` says why nothing of the topic may be deleted now, `copying_paused` why
-    nothing is copied, `not_claimed` why it is not this node's to do; None: nothing is against it.
+    """`served`: the segments that serve the readable offsets of this one's range. `held_back`: why
+    nothing of the topic may be deleted now; `copying_paused`: why nothing is copied; `not_claimed`:
+    why another node must do it; None: no objection.
     """
 
     row: RemoteLogSegmentMetadata
@@ -46,8 +44,8 @@ class RepairFacts:
 
 @dataclass(frozen=True, slots=True)
 class RepairDecision:
-    """`text` says why. `not_now` keeps the action from being taken at this time. `in_its_place`:
-    the segments that must be found whole before a RETIRE, which has at least one.
+    """`text` gives the reason. `not_now`: why the action must wait. `in_its_place`: the segments,
+    at least one, that must be found whole before a RETIRE.
     """
 
     action: RepairAction
@@ -57,7 +55,7 @@ class RepairDecision:
 
 
 def plan_repair(facts: RepairFacts) -> RepairDecision:
-    """For a segment in COPY_SEGMENT_FINISHED whose objects were found damaged."""
+    """The decision for a damaged segment in COPY_SEGMENT_FINISHED."""
     row, state = facts.row, facts.state
     if state.delete_state is not None:
         return RepairDecision(RepairAction.LEAVE, "the partition's data is being deleted")
@@ -88,9 +86,7 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
 
 
 def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
-    """Nothing is read from it any more. Without anything in its place it may be the last to have
-    what lies there.
-    """
+    """Readers use others. Without those, it may be the last copy of its records."""
     others = {by.segment_id.id: by for _, by in facts.served}
     if not others:
         return RepairDecision(
@@ -117,31 +113,28 @@ def _not_now(facts: RepairFacts) -> str | None:
 
 
 def readable_range(row: RemoteLogSegmentMetadata, state: PartitionState) -> tuple[int, int]:
-    """The first and the last offset of a segment's range that readers may ask for."""
+    """The first and the last readable offset of a segment's range."""
     highest = OFFSET_MAX if state.highest_copied is None else state.highest_copied[0]
     return max(row.start_offset, state.log_start_offset), min(row.end_offset, highest)
 
 
 def first_known_offset(row: RemoteLogSegmentMetadata) -> int:
-    """Below it the segment has records that DeleteRecords had taken before the first copy, whose
-    leader epochs nobody knows; -1: it has none.
-    """
+    """Below it epochs are unknown: DeleteRecords came before the copy. -1: all are known."""
     first = row.leader_epochs[0][1]
     return first if first > row.start_offset else -1
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much the automatic mode has begun: times (monotonic, s), ascending."""
+    """Repairs that the automatic mode began: times (monotonic, s), ascending."""
 
     begun_at_s: tuple[float, ...] = ()
 
     def may_begin(self, now_s: float, per_hour_max: int) -> bool:
-        """Whether one more within an hour is allowed."""
+        """True if another one is allowed within this hour."""
         return len(self._of_the_hour(now_s)) < per_hour_max
 
     def begun(self, now_s: float) -> Budget:
-        """After one more."""
         return Budget((*self._of_the_hour(now_s), now_s))
 
     def _of_the_hour(self, now_s: float) -> tuple[float, ...]:

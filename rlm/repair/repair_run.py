@@ -1,4 +1,4 @@
-"""One run of a repair, as it goes on: what was asked for, what was found, what became of it."""
+"""One run of a repair: its request, findings and results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ SEGMENTS_TOLD_MAX = 1_000
 
 
 class RepairState(StrEnum):
-    """Where a run stands."""
-
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
 
 
 class Outcome(StrEnum):
-    """What became of a damaged segment. WOULD: a dry run, or not now; COPIED: the new one serves,
-    the damaged one is not retired yet.
-    """
+    """The result for a damaged segment. WOULD: a dry run, or not now; COPIED: not retired yet."""
 
     WOULD = "would"
     REPAIRED = "repaired"
@@ -36,8 +32,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepairRequest:
-    """`topic` None: of all topics. `segment` None: all that are damaged. `from_scrub`: look only at
-    what a scrub or a read told this node. `apply` False only looks.
+    """`topic` None: all topics. `segment` None: all damaged ones. `from_scrub`: only segments that
+    scrubs or reads reported to this node. `apply` False only looks.
     """
 
     topic: str | None = None
@@ -49,8 +45,8 @@ class RepairRequest:
 
 @dataclass(slots=True)
 class DamagedSegmentRepair:
-    """Offsets are inclusive. `wrong` is what is damaged; `source` where a whole copy was found,
-    empty if nowhere; `tried` why not elsewhere. `new_segment`: its copy.
+    """Offsets are inclusive. `wrong`: the damage; `source`: where a whole copy is, empty if
+    nowhere; `tried`: why not elsewhere. `new_segment`: its copy.
     """
 
     segment_id: RemoteLogSegmentId
@@ -68,8 +64,8 @@ class DamagedSegmentRepair:
 
 @dataclass(slots=True)
 class RepairRun:
-    """`checked` segments were read, `checked_bytes` of them. `elsewhere` says of partitions that
-    this node does not lead where to ask; `unread` of segments why nothing is known of them.
+    """`checked` segments were read, `checked_bytes` of them. `elsewhere` names the nodes to ask for
+    partitions this node does not lead; `unread` says why some segments could not be read.
     """
 
     id: Uuid
@@ -88,7 +84,6 @@ class RepairRun:
     unread: list[str] = field(default_factory=list)
 
     def add(self, segment: DamagedSegmentRepair) -> None:
-        """One more that is damaged."""
         self.damaged += 1
         self.repaired += segment.outcome is Outcome.REPAIRED
         if len(self.segments) < SEGMENTS_TOLD_MAX:

@@ -1,7 +1,7 @@
-"""Damaged segments of a node's partitions: found, told, and mended when asked to, or by itself.
+"""Finds and reports damaged segments of a node's partitions; repairs them on request or by itself.
 
-One run at a time. A run reads every byte of what it looks at; the automatic one looks only at what
-readers and scrubs met, and begins few in an hour.
+One run at a time. A run reads every byte of its segments; the automatic one looks only at segments
+that readers and scrubs reported, few in an hour.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,22 +40,21 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 logger = logging.getLogger(__name__)
 
 DIRECTORY_NAME = "repair"
-"""In a node's data directory: what is gathered for a copy."""
+"""In a node's data directory: the files gathered for copies."""
 
 STANDING_MAX = 1_000
 UNREAD_TOLD_MAX = 100
 ROWS_PER_BREATH = 128
 
 RUNS_MAX = 8
-"""Remembered: who asked for one finds how it ended, though the automatic mode began the next."""
+"""Runs remembered, so that a result is found although the automatic mode began another run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairLimits:
-    """`directory` takes what is gathered for a copy; of its disk `free_bytes_min` stay free.
-    `automatic`: every `interval_s` what readers and scrubs met is looked at, and at most
-    `per_hour_max` segments within an hour. `replica_deadline_s`: for what one other replica answers
-    of one segment.
+    """`directory` takes files gathered for copies; `free_bytes_min` of its disk stay free.
+    `automatic`: every `interval_s` look at reported segments, at most `per_hour_max` in an hour.
+    `replica_deadline_s` bounds the answers of one replica for one segment.
     """
 
     directory: Path
@@ -68,9 +67,7 @@ class RepairLimits:
 
 @dataclass(frozen=True, slots=True)
 class RepairParts:
-    """What a node's repairs are made of. `work_of` has its partitions; `replicas` None: there is no
-    broker that other replicas could be asked through.
-    """
+    """A repair's surroundings. `replicas` None: no broker to ask other replicas through."""
 
     driver: PartitionDriver
     reader: ResolvedReads
@@ -82,8 +79,6 @@ class RepairParts:
 
 
 class Repairs:
-    """One per node."""
-
     def __init__(self, parts: RepairParts, limits: RepairLimits) -> None:
         self._parts = parts
         self.limits = limits
@@ -99,24 +94,22 @@ class Repairs:
         self._looks = Looks()
         self._budget = Budget()
         self.repaired = 0
-        """Segments that this process mended."""
+        """Segments repaired by this process."""
 
     @property
     def unrepairable(self) -> int:
-        """Damaged segments of which nothing has a whole copy, by the last look at each."""
+        """Damaged segments without a whole copy anywhere, by the last look at each."""
         return sum(each.outcome is Outcome.UNREPAIRABLE for each in self._standing.values())
 
     @property
     def damaged(self) -> int:
-        """Damaged segments that this node knows of and that stand."""
+        """Damaged segments known to this node."""
         return len(self._standing.keys() | self._parts.reader.seen.seen.keys())
 
     # ---- asked for
 
     def start(self, request: RepairRequest, by: str) -> RepairRun:
-        """Begin a run. Conflict: one is under way. NotFound: there is no such partition, or no such
-        segment in it.
-        """
+        """Begin a run. Conflict: one is under way. NotFound: no such partition or segment."""
         if self._task is not None and not self._task.done():
             raise Conflict(
                 f"a repair is under way, {next(reversed(self._runs))}: ask for it by its id, and "
@@ -147,7 +140,7 @@ class Repairs:
         return run
 
     async def close(self) -> None:
-        """End a run that is under way; what it had begun is a left-over like any other."""
+        """End a run under way; its unfinished steps are left-overs like any other."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -175,14 +168,20 @@ class Repairs:
         return [tip for tip in found if row is not None and row.segment_id.partition == tip]
 
     async def _carry_out(self, run: RepairRun, partitions: list[TopicIdPartition]) -> None:
-        """Never raises but CancelledError; how it ended is in the run."""
-        try:
+        """Raises CancelledError only; the run tells how it ended."""
+        with self._told_in(run, "a repair failed: %s"):
             await self._sweep()
             if run.request.from_scrub or run.request.segment is not None:
                 await self._look_at_named(run, set(partitions))
             else:
                 for tip in partitions:
                     await self._look_at_all(run, tip)
+
+    @contextlib.contextmanager
+    def _told_in(self, run: RepairRun, log_line: str) -> Iterator[None]:
+        """Record in the run how the work ended; only CancelledError passes."""
+        try:
+            yield
             self._ended(run)
         except asyncio.CancelledError:
             self._ended(run, "the node stops")
@@ -190,7 +189,7 @@ class Repairs:
         except Exception as error:
             self._ended(run, str(error) or type(error).__name__)
             foreseen = isinstance(error, StrandlineError)
-            logger.warning("a repair failed: %s", run.text, exc_info=None if foreseen else error)
+            logger.warning(log_line, run.text, exc_info=None if foreseen else error)
 
     def _ended(self, run: RepairRun, failed: str = "") -> None:
         run.state = RepairState.FAILED if failed else RepairState.FINISHED
@@ -204,7 +203,7 @@ class Repairs:
                 await self._look_at_segment(run, row)
 
     async def _look_at_named(self, run: RepairRun, partitions: set[TopicIdPartition]) -> None:
-        """Those that were met, or the one that was asked for."""
+        """Look at the reported segments, or at the one asked for."""
         request, elsewhere = run.request, set[TopicIdPartition]()
         named = self._met() if request.from_scrub else dict.fromkeys([request.segment])
         for id_ in named:
@@ -226,7 +225,7 @@ class Repairs:
         return not_ours is None
 
     async def _rows(self, tip: TopicIdPartition) -> AsyncIterator[RemoteLogSegmentMetadata]:
-        """The finished ones."""
+        """The finished rows of a partition."""
         rows = self._parts.driver.metadata.list_remote_log_segments(tip)
         for number, row in enumerate(rows, 1):
             if number % ROWS_PER_BREATH == 0:
@@ -235,7 +234,7 @@ class Repairs:
                 yield row
 
     def _finished(self, id_: Uuid) -> RemoteLogSegmentMetadata | None:
-        """As it is now, if it is in the tier."""
+        """The row, if the segment is in the tier now."""
         row = self._parts.driver.metadata.find_segment(id_)
         is_there = row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED
         return row if is_there else None
@@ -284,22 +283,20 @@ class Repairs:
             self._standing[id_] = told
 
     def _is_whole(self, row: RemoteLogSegmentMetadata) -> None:
-        """Its objects are what was uploaded. What a scrub says against that stands: another scrub
-        has to judge the bytes themselves.
-        """
+        """The objects are as uploaded. Damage that a scrub found stands until a scrub clears it."""
         self._standing.pop(row.segment_id.id, None)
         self._parts.reader.seen.forget(row.segment_id.id)
         self._looks.found_whole(row.segment_id.id)
 
     async def _sweep(self) -> None:
-        """What a run that was killed had gathered."""
+        """Remove files gathered by a run that was killed."""
         with contextlib.suppress(FileNotFoundError):
             await asyncio.to_thread(shutil.rmtree, self.limits.directory)
 
     # ---- by itself
 
     async def run(self) -> None:
-        """Look now and then at what was met, for as long as the node runs."""
+        """Look at reported damage now and then, for as long as the node runs."""
         while True:
             await self._parts.driver.around.ambient.sleep(self.limits.interval_s)
             try:
@@ -310,7 +307,7 @@ class Repairs:
                 logger.warning("an automatic repair could not begin, to be repeated: %s", error)
 
     async def run_automatically(self) -> RepairRun | None:
-        """One pass; None: there is nothing to do now, or a run is under way."""
+        """One pass; None: nothing is due, or a run is under way."""
         if self._task is not None and not self._task.done():
             return None
         due = self._due()
@@ -323,7 +320,7 @@ class Repairs:
 
     async def _automatic(self, run: RepairRun, due: list[Uuid]) -> None:
         monotonic = self._parts.driver.around.ambient.monotonic
-        try:
+        with self._told_in(run, "an automatic repair failed, to be repeated: %s"):
             await self._sweep()
             for id_ in due:
                 row = self._finished(id_)
@@ -335,21 +332,9 @@ class Repairs:
                 self._budget = self._budget.begun(monotonic())
                 self._looks.begin(id_, monotonic(), self.limits.interval_s)
                 await self._look_at_segment(run, row)
-            self._ended(run)
-        except asyncio.CancelledError:
-            self._ended(run, "the node stops")
-            raise
-        except Exception as error:
-            self._ended(run, str(error) or type(error).__name__)
-            foreseen = isinstance(error, StrandlineError)
-            logger.warning(
-                "an automatic repair failed, to be repeated: %s",
-                run.text,
-                exc_info=None if foreseen else error,
-            )
 
     def _due(self) -> list[Uuid]:
-        """What was met and may be mended now, in the order in which it is looked at."""
+        """Reported segments that may be repaired now, in the order of the looks."""
         now_s, seen = self._parts.driver.around.ambient.monotonic(), self._parts.reader.seen.seen
         if not self._budget.may_begin(now_s, self.limits.per_hour_max):
             return []
@@ -363,21 +348,21 @@ class Repairs:
         return due
 
     def _may_be_mended(self, row: RemoteLogSegmentMetadata) -> bool:
-        """A look costs a read of all its bytes, and a part of the hour's share."""
+        """False saves a read of all bytes, and a part of the hour's share."""
         if self._segments.not_claimed(row.segment_id.partition) is not None:
             return False
         decision = self._segments.decide(row)
         return decision.action is not RepairAction.LEAVE and decision.not_now is None
 
     def _met(self) -> dict[Uuid, None]:
-        """Segments that a reader or a scrub found damaged, or a run left so."""
+        """Segments that readers, scrubs or runs found damaged."""
         met = dict.fromkeys((*self._parts.reader.seen.seen, *self._standing))
         for damaged in self._parts.scrubs.damage():
             met[damaged.segment_id] = None
         return met
 
     def _forget_what_went(self) -> None:
-        """Damage of what is not in the tier any more."""
+        """Forget damage of segments that are not in the tier any more."""
         for id_ in (*self._standing, *self._parts.reader.seen.seen):
             if self._finished(id_) is None:
                 self._standing.pop(id_, None)
@@ -385,7 +370,7 @@ class Repairs:
                 self._parts.reader.seen.forget(id_)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Damage that stands: what readers met, and what has no whole copy anywhere."""
+        """Standing damage: found by reads, or without a whole copy anywhere."""
         self._forget_what_went()
         unlooked = self._parts.reader.seen.seen.keys() - self._standing.keys()
         found = []

@@ -1,8 +1,7 @@
-"""A damaged segment's log, as the brokers of the other replicas have it.
+"""Fetches a damaged segment's log from the brokers of the other replicas.
 
-Each assigned replica is asked in turn for the batches of the segment's offsets; what comes is put
-into a file and judged as every source is (`segment_gathering`): by the length and the CRC32C that
-the metadata has of `.log`.
+Each assigned replica is asked in turn for the batches of the segment's offsets. The answer is put
+into a file and judged like every source (`segment_gathering`): by the recorded length and CRC32C.
 """
 
 from __future__ import annotations
@@ -25,17 +24,15 @@ DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGathering:
-    """`replicas` None: a directory without a broker. `deadline_s` for what one replica answers of
-    one segment.
-    """
+    """`replicas` None: a directory without a broker. `deadline_s` bounds one replica's answers."""
 
     pool: PoolPort
     replicas: ReplicasPort | None = None
     deadline_s: float = DEADLINE_S
 
     async def gather(self, job: GatherJob, path: Path) -> GatherResult:
-        """As `PoolPort.gather`, from the first replica that has it whole. What comes stands in the
-        file at `path`, of a replica at a time. NoRoom: its disk takes no more.
+        """As `PoolPort.gather`, from the first replica that has it whole. The file at `path` takes
+        the answers of one replica at a time. NoRoom: its disk is full.
         """
         if self.replicas is None:
             return GatherResult("", (f"other replicas: {NO_BROKER}",))
@@ -75,7 +72,7 @@ class ReplicaGathering:
 async def _fetched(
     replicas: ReplicasPort, node_id: int, job: GatherJob, path: Path
 ) -> str | NoAnswer:
-    """Why it has not all of it; empty when `path` has what it answered."""
+    """The reason why a replica will not do; empty if `path` has all of it."""
     size_bytes = job.object(ObjectSuffix.LOG).size_bytes
     await asyncio.to_thread(_begin, path, size_bytes, job.free_bytes_min)
     at, written = job.start_offset, 0

@@ -1,10 +1,10 @@
-"""The steps of one segment's repair, in the order that `repair_plan` tells.
+"""The steps of one segment's repair, as `repair_plan` orders them.
 
     a whole copy gathered beside the log -> COPY_SEGMENT_STARTED of a new id -> uploaded -> every
     byte read back -> COPY_SEGMENT_FINISHED: coverage moves to it -> DELETE_SEGMENT_STARTED of the
     damaged one, accepted only if it serves nothing alone -> its objects, as of any deleted segment
 
-Invariant (repaired_before_retired): the damaged one goes only after what serves in its place was
+Invariant (repaired_before_retired): the damaged one goes only after the segments in its place were
 read whole from the store.
 """
 
@@ -58,17 +58,17 @@ logger = logging.getLogger(__name__)
 
 COPY = "copy"
 ANSWERED = "answered"
-"""In a segment's own directory: the files to copy from, and what another replica answered."""
+"""In a segment's directory: the files to copy from, and another replica's answer."""
 
 LOOKS_MAX = 3
-"""At what serves in a damaged segment's place, before it is left to the next pass."""
+"""Looks at the segments in a damaged one's place before the next pass takes over."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRepairs:
     """Shared by all repairs of a node. `held_back` says why nothing of a topic may be deleted now;
-    `directory` takes what is gathered, on a disk where `free_bytes_min` stay free. `replicas` are
-    asked where nothing at hand has a whole copy.
+    `directory` takes gathered files, on a disk where `free_bytes_min` stay free. `replicas` are
+    asked if no source at hand is whole.
     """
 
     driver: PartitionDriver
@@ -81,9 +81,7 @@ class SegmentRepairs:
     free_bytes_min: int
 
     async def check(self, row: RemoteLogSegmentMetadata) -> CheckResult | None:
-        """What is wrong with a finished segment; None: another RemoteStorageManager's. Raises what
-        the store raises.
-        """
+        """The damage of a finished segment; None if it is not ours. Raises the store's errors."""
         custom = custom_of(row.custom_metadata)
         if custom is None:
             return None
@@ -92,7 +90,7 @@ class SegmentRepairs:
         return await self.pool.check(CheckJob(tier.name, objects))
 
     def decide(self, row: RemoteLogSegmentMetadata) -> RepairDecision:
-        """As everything stands now."""
+        """The decision by the present state."""
         tip = row.segment_id.partition
         state = self.driver.metadata.partition_state(tip)
         if state is None:
@@ -110,7 +108,7 @@ class SegmentRepairs:
         )
 
     def not_claimed(self, tip: TopicIdPartition) -> str | None:
-        """Why a partition is not this node's to repair; None when it is."""
+        """Why another node must repair the partition; None if this one may."""
         work = self.work_of(tip)
         if work is not None and work.held is not None:
             return None
@@ -123,7 +121,7 @@ class SegmentRepairs:
     async def mend(
         self, row: RemoteLogSegmentMetadata, wrong: CheckResult, *, apply: bool, by: str
     ) -> DamagedSegmentRepair:
-        """Do what is right for a damaged segment, or only find out; raises CancelledError only."""
+        """Repair a damaged segment, or only tell what would be done; raises only CancelledError."""
         decision = self.decide(row)
         told = DamagedSegmentRepair(
             row.segment_id, row.start_offset, row.end_offset, row.size_bytes,
@@ -172,15 +170,13 @@ class SegmentRepairs:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     async def _gathered(self, job: GatherJob, scratch: Path) -> GatherResult:
-        """From what is at hand, else from the other replicas."""
+        """Gather from the sources at hand, else from the other replicas."""
         near = await self.pool.gather(job)
         if near.source:
             return near
         far = await self.replicas.gather(job, scratch / ANSWERED)
         return replace(
-            far,
-            tried=(*near.tried, *far.tried),
-            unanswered=(*near.unanswered, *far.unanswered),
+            far, tried=(*near.tried, *far.tried), unanswered=(*near.unanswered, *far.unanswered)
         )
 
     def _gather_job(
@@ -198,7 +194,7 @@ class SegmentRepairs:
             max_timestamp_ms=row.max_timestamp_ms,
             txn_index_empty=row.txn_index_empty,
             checkpoint=leader_epoch_checkpoint.encode(
-                # As beside any log whose head DeleteRecords took: nothing is told of that.
+                # As in any log whose head DeleteRecords took: nothing is known of that.
                 leader_epoch_checkpoint.truncate_from_start(state.lineage, first_known_offset(row))
             ),
             store=tier.name,
@@ -210,7 +206,7 @@ class SegmentRepairs:
         )
 
     def _local_sources(self, row: RemoteLogSegmentMetadata) -> tuple[LocalSource, ...]:
-        """The broker's log, what is held below it, and held segments each by itself."""
+        """The broker's log, that with the held segments below it, and each held segment."""
         work = self.work_of(row.segment_id.partition)
         if work is None or work.local is None:
             return ()
@@ -225,13 +221,9 @@ class SegmentRepairs:
         return tuple(sources)
 
     async def _copy_from(
-        self,
-        row: RemoteLogSegmentMetadata,
-        directory: Path,
-        told: DamagedSegmentRepair,
-        by: str,
+        self, row: RemoteLogSegmentMetadata, directory: Path, told: DamagedSegmentRepair, by: str
     ) -> None:
-        """A copy like any other, one at a time of a partition, but read back before it counts."""
+        """A copy like any other, one at a time per partition, but read back before it counts."""
         work = self.work_of(row.segment_id.partition)
         if work is None:
             told.outcome = Outcome.WOULD
@@ -309,7 +301,7 @@ class SegmentRepairs:
     def _read_back(
         self, row: RemoteLogSegmentMetadata, tier: TierStore
     ) -> Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]:
-        """What a new copy must pass before it counts: the log is what it was, and all is there."""
+        """The check of a new copy before it counts: the log is unchanged, everything is there."""
 
         async def read_back(new: RemoteLogSegmentMetadata, result: CopyResult) -> None:
             old, custom = custom_of(row.custom_metadata), result.custom_metadata
@@ -339,8 +331,8 @@ class SegmentRepairs:
         apply: bool,
         whole: Iterable[Uuid] = (),
     ) -> None:
-        """Mark it once all that serves in its place now was read whole in this pass, as `whole`
-        was, under the claim as it stands. Apply refuses if it alone serves an offset.
+        """Mark the damaged segment once all segments in its place were read whole in this pass, as
+        `whole` was, under the present claim. Apply refuses if it alone serves an offset.
         """
         verified = set(whole)
         for _ in range(LOOKS_MAX):
@@ -380,7 +372,7 @@ class SegmentRepairs:
         *,
         apply: bool,
     ) -> None:
-        """No step lies between the decision and the proposal."""
+        """No await lies between the decision and the proposal."""
         work = self.work_of(row.segment_id.partition)
         if not apply or decision.not_now is not None or work is None or work.held is None:
             _stays(told, decision.not_now or decision.text, Outcome.WOULD)
@@ -414,7 +406,7 @@ def _logs(segments: tuple[LocalSegment, ...]) -> tuple[LocalLog, ...]:
 
 
 def _nowhere(found: GatherResult) -> tuple[Outcome, str]:
-    """Why there is no source. While some did not answer, nothing is known to be lost."""
+    """The reason for no source. While some did not answer, nothing counts as lost."""
     why = "; ".join((*found.tried, *((found.lacks,) if found.lacks else ())))
     if found.unanswered:
         asked = "; ".join(found.unanswered)
@@ -426,7 +418,7 @@ def _nowhere(found: GatherResult) -> tuple[Outcome, str]:
 
 
 def _stays(told: DamagedSegmentRepair, why: str, outcome: Outcome) -> None:
-    """The damaged one is not taken away, whatever was copied."""
+    """The damaged segment stays, whatever was copied."""
     if told.outcome is Outcome.COPIED:
         told.text += f"; the damaged one is not retired yet: {why}"
     else:

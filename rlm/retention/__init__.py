@@ -1,1 +1,1 @@
-"""Deletes from the tier by retention, DeleteRecords and topic deletion: of what, and when."""
+"""Deletes from the tier: by retention, DeleteRecords and topic deletion."""

@@ -1,8 +1,8 @@
-"""The tier's log start follows DeleteRecords on the broker, for topics whose policy says so
+"""Moves the tier's log start after DeleteRecords on the broker, for topics whose policy says so
 (`delete_records_watch` decides).
 
-Of a movement that nothing proves to be one nothing goes: it is a problem of the node while the
-topic's retention in Kafka is unlimited, where nobody expects the broker's log start to move.
+A move that nothing proves to be DeleteRecords deletes nothing. It is a problem of the node if the
+topic's retention in Kafka is unlimited, since then nobody expects the broker's log start to move.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from pathlib import Path
 
 from kafka_formats.errors import Conflict, CorruptData, Fenced, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.log_names import (
-    LOG_SUFFIX,
-    PARTITION_METADATA_FILE,
-    parse_segment_file_name,
-)
+from kafka_formats.log_names import LOG_SUFFIX, PARTITION_METADATA_FILE, parse_segment_file_name
 from kafka_formats.properties import parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
@@ -41,7 +37,7 @@ WHY = "DeleteRecords on the broker, which the topic's policy follows"
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A partition that is looked at, with the claim that it had when the look began."""
+    """A partition to look at, with its claim when the look began."""
 
     work: PartitionWork
     claim: HeldClaim
@@ -58,11 +54,11 @@ class DeleteRecordsFollower:
     known: dict[TopicIdPartition, Watched] = field(default_factory=dict)
     told: dict[TopicIdPartition, str] = field(default_factory=dict)
     failing: dict[TopicIdPartition | None, str] = field(default_factory=dict)
-    """Why the last pass could not look at all (None), or not follow in a partition."""
+    """The failures of the last pass: of all of it (None), or per partition."""
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
-        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is told and repeated."""
         while True:
             try:
                 await self.run_pass()
@@ -73,9 +69,7 @@ class DeleteRecordsFollower:
             await self.ambient.sleep(self.expirer.around.limits.retention_interval_s)
 
     async def run_pass(self) -> None:
-        """One look at each partition whose topic's policy asks for it, and what follows; what keeps
-        one from being followed is in `problems`.
-        """
+        """Look once at each partition whose topic's policy asks for it, and follow."""
         asked = {each.work.partition: each for each in self._asked()}
         self.known = {tip: each for tip, each in self.known.items() if tip in asked}
         looks = await self._looks(asked) if asked else {}
@@ -91,7 +85,7 @@ class DeleteRecordsFollower:
         self.failing = {tip: text for tip, text in failing.items() if text is not None}
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Log starts that moved, and nothing proves by what; and what fails from pass to pass."""
+        """Log starts that moved without proof, and standing failures."""
         told = tuple(
             NodeProblem(ProblemArea.RETENTION, str(tip), text)
             for tip, text in sorted(self.told.items(), key=lambda each: str(each[0]))
@@ -116,7 +110,7 @@ class DeleteRecordsFollower:
     async def _looks(
         self, asked: Mapping[TopicIdPartition, _Asked]
     ) -> dict[TopicIdPartition, Look]:
-        """Those that the broker and the disk answered; the others are looked at again."""
+        """The partitions for which broker and disk answered; the others are looked at again."""
         names = [(tip.topic, tip.partition) for tip in asked]
         led = await self.broker.leadership(names)
         heard = await self.broker.local_log_start(names)
@@ -139,12 +133,12 @@ class DeleteRecordsFollower:
         return looks
 
     async def _follow(self, tip: TopicIdPartition, each: Watched) -> str | None:
-        """What failed."""
+        """Follow DeleteRecords; returns the failure, if any."""
         state = self._state(tip, each)
-        # Asked anew: the look took its time. What changes from here on, apply refuses.
+        # Again, since the look took its time. Apply refuses what changes from here on.
         if state is None or not self._is_asked_for(tip):
             return None
-        # What is above is not copied yet: it is followed once it is.
+        # Offsets above are not copied yet; a later pass follows them.
         before = min(each.proven, state.next_offset)
         if before <= state.log_start_offset:
             return None
@@ -185,7 +179,7 @@ class DeleteRecordsFollower:
         return policy.follow_delete_records
 
     def _state(self, tip: TopicIdPartition, each: Watched) -> PartitionState | None:
-        """While the claim that it was looked at under is ours."""
+        """The state, while the claim of the look is still ours."""
         state = self.expirer.metadata.partition_state(tip)
         if state is None or state.claim is None or state.claim.token != each.last.token:
             return None
@@ -195,7 +189,7 @@ class DeleteRecordsFollower:
 def _leads_throughout(
     claim: HeldClaim, before: BrokerWord | None, after: BrokerWord | None
 ) -> bool:
-    """Whether the broker led in the claim's epoch before and after it was asked the rest."""
+    """True if the broker led in the claim's epoch before and after the other questions."""
     return all(
         isinstance(word, Leads) and word.leader_epoch == claim.leader_epoch
         for word in (before, after)
@@ -209,9 +203,9 @@ def _is_unlimited(config: TopicConfig) -> bool:
 def _listed(
     directories: Mapping[TopicIdPartition, Path],
 ) -> dict[TopicIdPartition, tuple[tuple[int, int], Sequence[int]]]:
-    """(device, inode) of each directory and the bases of its segments; without those that are
-    gone, were replaced while they were listed, or are of another topic by now, which the broker
-    answers for under the same name. Blocks.
+    """(device, inode) of each directory and the bases of its segments. Left out: directories that
+    are gone, were replaced during the look, or belong to another topic of the same name by now.
+    Blocks.
     """
     found = {}
     for tip, directory in directories.items():

@@ -1,8 +1,8 @@
-"""Pure. What an admin's DeleteRecords takes from a partition's tier: everything below an offset.
+"""Plans an admin's DeleteRecords in a partition's tier: all records below an offset. Pure.
 
-The tier's log start moves to the offset, as Kafka's DeleteRecords moves a log's. From then on
-nobody reads below it; segments that end below go with the next pass of retention, and one that the
-offset lies in stays whole until log start passes its end.
+The tier's log start moves to the offset, as Kafka's DeleteRecords moves a log's. Readers get
+nothing below it any more; segments that end below go with the next pass of retention, and the one
+that holds the offset stays whole until log start passes its end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class RecordDeletion:
-    """`move` is None where log start is there already, or above. Segments and bytes are those that
-    go as a whole; `kept` is the last offset of a segment that the new log start lies in, which
-    stays in the store for now, -1 without one.
+    """`move` is None if log start is there or above. Segments and bytes are those that go as a
+    whole; `kept`: the last offset of the segment that the new log start lies in, -1 without one.
     """
 
     log_start_offset: int
@@ -34,9 +33,7 @@ class RecordDeletion:
 def plan_record_deletion(
     state: PartitionState, rows: Iterable[RemoteLogSegmentMetadata], before: int
 ) -> RecordDeletion:
-    """Conflict: this partition's log start is not ours to move. InvalidRequest: it would lie above
-    what is copied or recorded as lost.
-    """
+    """Conflict: its log start is not ours to move. InvalidRequest: `before` is above the tier."""
     if state.mode is not Mode.SIDECAR:
         raise Conflict(
             f"the mode of {state.partition} is {state.mode.name}: only in SIDECAR its records are "

@@ -1,12 +1,11 @@
-"""Whether a leader's log start was moved by DeleteRecords. Pure.
+"""Decides if DeleteRecords moved a leader's log start. Pure.
 
-Retention moves log start as well, and what it drops from the broker's disk has to stay in the tier.
-What tells them apart: a leader's retention removes whole segments, so its log start is then the
-base of one of its own segments (Kafka: `UnifiedLog.deleteSegments`, SegmentDeletion); within one
-leader epoch only DeleteRecords (ClientRecordDeletion) puts it anywhere else. A follower takes over
-the log start of its leader, whose segments end elsewhere: so nothing counts that was not seen to
-move under one claim, in one leader epoch, in one directory (a replica that was moved to another log
-directory has other segments; its directory is another inode).
+Retention moves log start as well, and the records it drops must stay in the tier. The difference: a
+leader's retention removes whole segments, so its log start is the base of one of its segments
+(Kafka: `UnifiedLog.deleteSegments`, SegmentDeletion); within one leader epoch only DeleteRecords
+(ClientRecordDeletion) puts it elsewhere. A follower takes over its leader's log start, whose
+segments end elsewhere. So only moves seen under one claim, in one leader epoch and one directory
+count (a replica moved to another log directory has other segments and another inode).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from rlmm.partition_state import UNKNOWN_OFFSET
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a leader. `log_start_offset` was heard before and after the directory was listed,
-    and the broker led in `leader_epoch` before and after both: a listing that stands between two
-    equal words has the segment that retention would have put log start on, in whichever order a
-    version of Kafka renames files and raises its log start.
+    """One look at a leader. `log_start_offset` was the same before and after the directory was
+    listed, and the broker led in `leader_epoch` around both. So the listing has the segment at
+    which retention would have put log start, whatever order a version of Kafka renames files and
+    raises log start in.
 
     `directory` is (device, inode); `bases` are the base offsets of its segments, ascending.
     """
@@ -36,8 +35,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known of a partition under one claim. `proven`: DeleteRecords went up to here, -1 for
-    nowhere. `unproven`: the broker's log start where nothing proves it, -1 where all is explained.
+    """A partition under one claim. `proven`: DeleteRecords went up to here, -1 for nowhere.
+    `unproven`: the broker's log start if nothing explains it, else -1.
     """
 
     last: Look
@@ -63,6 +62,6 @@ def _goes_on(last: Look, look: Look) -> bool:
 
 
 def _inside_a_segment(look: Look) -> bool:
-    """A log start at the end of the active segment is inside, too: retention rolls it first."""
+    """True also at the end of the active segment: retention rolls that first."""
     at = look.log_start_offset
     return at not in look.bases and any(base < at for base in look.bases)

@@ -1,8 +1,8 @@
 """Carries out retention for the partitions that this node claims (`retention_plan` decides).
 
-Log start is applied in the log before anything goes, then each segment is marked under the claim's
-token, and its objects go through `CleanUpTasks` alone. A crash in between leaves segments below log
-start, which the next leader's pass finds as such. One that cannot be marked keeps no other waiting.
+The log start is applied before anything goes; then each segment is marked under the claim's token,
+and `CleanUpTasks` removes its objects. After a crash in between, the next leader's pass finds the
+segments below log start. A segment that cannot be marked delays no other.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 PARTITIONS_PARALLEL_MAX = 8
 ROWS_PER_BREATH = 128
 ROWS_ON_LOOP_MAX = 500
-"""More segments than this are planned in a thread: the event loop has others to serve."""
+"""Larger partitions are planned in a thread, to keep the event loop free."""
 NODE_BRAKE_SEGMENTS_MIN = 100
-"""Fewer segments than this, over all partitions, are never too large a share of the node's."""
+"""Fewer segments, over all partitions, are never too large a share of the node's."""
 
 
 WHOSE = {
@@ -46,7 +46,7 @@ WHOSE = {
 
 
 class _Seen(NamedTuple):
-    """What a plan followed from, besides the time."""
+    """The inputs of a plan besides the time."""
 
     token: int
     log_start_offset: int
@@ -65,12 +65,12 @@ class _Seen(NamedTuple):
 
 BY_AN_ADMIN = "by an admin"
 FAILS = "fails"
-"""The name of the problem that is about no brake."""
+"""The name of the problem that concerns no brake."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A plan to be carried out under a claim."""
+    """A plan to carry out under a claim."""
 
     work: PartitionWork
     token: int
@@ -79,16 +79,16 @@ class _Order:
 
 
 def no_trouble() -> str | None:
-    """For whoever looked a moment ago."""
+    """For callers that have just looked."""
     return None
 
 
 @dataclass(slots=True)
 class Expirer:
-    """One per node. `works` are the partitions of this node; those without a claim are left alone.
+    """One per node. `works` are this node's partitions; those without a claim are left alone.
 
     `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
-    somebody newer voided; `look_trouble` says why the log directories are not known as they are.
+    a newer one voided; `look_trouble` says why the log directories are not known.
     """
 
     metadata: RemoteLogMetadataManager
@@ -106,7 +106,7 @@ class Expirer:
     failing: dict[TopicIdPartition, str] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is told and repeated."""
         while True:
             await self.around.ambient.sleep(self.around.limits.retention_interval_s)
             try:
@@ -115,7 +115,7 @@ class Expirer:
                 logger.exception("a pass of retention failed, to be repeated")
 
     async def run_pass(self) -> None:
-        """Plan for every claimed partition, then carry it out; the trouble of one is its own."""
+        """Plan for every claimed partition, then act; the trouble of one affects no other."""
         works = [work for work in self.works() if work.held is not None]
         here = {work.partition for work in works}
         self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
@@ -149,9 +149,9 @@ class Expirer:
         percent_max: float | None = None,
         policy: TopicPolicy | None = None,
     ) -> RetentionPlan:
-        """What a pass would do now (a dry run), whichever node would do it. NotFound if unknown.
+        """The plan of a pass now (a dry run), whichever node would run it. NotFound if unknown.
 
-        `policy`: what it would do by that one, instead of the one that stands.
+        `policy`: plan by this one instead of the standing one.
         """
         state = self.metadata.partition_state(tip)
         if state is None:
@@ -183,16 +183,16 @@ class Expirer:
         return await asyncio.to_thread(plan_retention, facts)
 
     def accept(self, tip: TopicIdPartition, percent: float) -> None:
-        """The partition's next pass may take up to this share. Conflict: it is not ours to do."""
+        """Let the partition's next pass take up to this share. Conflict: another node does it."""
         self._token_of(tip)
         self.accepted[tip] = percent
 
     async def delete_records(
         self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN
     ) -> RecordDeletion:
-        """Log start moves to `before`, if `apply`; the next pass takes what ends below.
+        """Move log start to `before`, if `apply`; the next pass takes the segments that end below.
 
-        Conflict: not by this node, or not now. InvalidRequest: not so far.
+        Conflict: not by this node, or not now. InvalidRequest: too far.
         """
         token = self._token_of(tip)
         state = self.metadata.partition_state(tip)
@@ -204,7 +204,7 @@ class Expirer:
         if apply and waits is not None:
             raise Conflict(f"nothing is deleted now: {waits}", reason="HELD_BACK")
         if apply and planned.move is not None:
-            # The policy that stands is named, so that apply refuses it once deleting is paused.
+            # With the standing policy's offset apply refuses the move once deleting is paused.
             offset = self.metadata.topic_policy(tip.topic).offset
             told = f"records below {before} are deleted: {why}"
             await self._move_log_start(tip, token, planned.move, (offset, told))
@@ -223,7 +223,7 @@ class Expirer:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The brakes that are on, and what fails from pass to pass: somebody has to look."""
+        """The active brakes, and standing failures: somebody has to look."""
         brakes = tuple(
             NodeProblem(ProblemArea.RETENTION, None if tip is None else str(tip), text)
             for tip, text in self.stopped.items()
@@ -237,7 +237,7 @@ class Expirer:
         return (*brakes, NodeProblem(ProblemArea.RETENTION, FAILS, text))
 
     async def _ordered(self, work: PartitionWork) -> tuple[_Order | None, int]:
-        """What to do for a partition, if anything, and the bytes that it has in the tier."""
+        """The order for a partition, if any, and its bytes in the tier."""
         tip, held = work.partition, work.held
         state = self.metadata.partition_state(tip)
         if held is None or state is None or state.claim is None or state.claim.token != held.token:
@@ -259,8 +259,8 @@ class Expirer:
         return None, state.size_bytes
 
     def _rule(self, work: PartitionWork) -> RetentionInForce:
-        """Brokers know a topic's configs by its name: while its directory cannot be looked at,
-        nobody knows whether the topic of that name is still the one that was claimed.
+        """Brokers know a topic's configs by its name. While its directory is unreadable, the topic
+        of that name may be another one than the claimed.
         """
         by = self.rules.in_force(work.partition.topic, work.partition.topic_id)
         if by.source is RetentionSource.POLICY:
@@ -269,12 +269,12 @@ class Expirer:
         return replace(by, held_back=by.held_back or unseen)
 
     def _braked(self, orders: list[_Order], node_bytes: int) -> list[_Order]:
-        """All of them, or none that nobody accepted if together they would take too much."""
+        """All orders; only the accepted ones if together they would take too much."""
         taking = [order for order in orders if not order.accepted and order.plan.brake is None]
         segments = sum(len(order.plan.delete_now) for order in taking)
         taken = sum(order.plan.expiring_bytes for order in taking)
         percent = self.around.limits.retention_max_percent
-        # Once it stopped, what is left after an acceptance or two must not slip below the number.
+        # After the brake, the rest left by some acceptances must not slip below the number.
         few = segments < NODE_BRAKE_SEGMENTS_MIN and None not in self.stopped
         if few or taken * 100 <= percent * node_bytes:
             self._tell_brake(None, None)
@@ -325,9 +325,7 @@ class Expirer:
             self._trouble(order.work, error)
 
     async def _may_go_on(self, order: _Order) -> bool:
-        """Asked before every step: a claim may be lost, a switch be thrown, and what the plan was
-        decided by be replaced in between. (What is replaced after this is asked, apply refuses.)
-        """
+        """Asked before every step: claims, switches and policies change, until apply decides."""
         topic = order.work.partition.topic
         await self.rules.confirm(topic)
         by = self._rule(order.work)
@@ -339,9 +337,7 @@ class Expirer:
     async def _move_log_start(
         self, tip: TopicIdPartition, token: int, move: LogStartMove, by: tuple[int, str]
     ) -> None:
-        """Raises unless it is applied: then nothing goes in this pass. `by`: the offset of the
-        policy that has to stand, and why.
-        """
+        """Raises unless applied. `by`: the offset of the policy that must stand, and the reason."""
         policy_offset, why = by
         await self.metadata.record_log_start(
             LogStart(tip, token, move.leader_epoch, move.offset, policy_offset=policy_offset),

@@ -1,15 +1,14 @@
-"""Pure. What of a partition's tier is to be deleted, when, and why (design 6.3).
+"""Plans which segments of a partition's tier are deleted, when, and why. Pure.
 
-Kafka's rules (RemoteLogManager's expiration task), by the merged lineage and without its stalls:
-one segment that cannot be deleted keeps no other waiting. Log start moves before anything goes, so
-that no offset at or above it is ever without the segment that serves it; what the plan names is
-what the rules of apply accept in this order (`rlmm/apply/segments.py`, IN_USE).
+Kafka's rules (RemoteLogManager's expiration task) by the merged lineage, but one segment that
+cannot be deleted delays no other. Log start moves first, so that every offset at or above it always
+has the segment that serves it; apply accepts the plan in this order (`rlmm/apply/segments.py`,
+IN_USE).
 
-Retention counts the tier alone, and only COPY_SEGMENT_FINISHED: neither copies that never finished
-(KAFKA-17062) nor what the broker still has (KAFKA-20732) push out what is in retention. A byte is
-counted once at most, and only if it is the log's: a segment that another one overlaps counts
-nothing, neither does one of which a part lies outside the lineage. That keeps a little more than
-asked for and never less.
+Only the tier's COPY_SEGMENT_FINISHED segments count: neither unfinished copies (KAFKA-17062) nor
+the broker's own segments (KAFKA-20732) push others out of retention. A byte counts at most once,
+and only in the lineage: overlapped segments, and those partly outside the lineage, count nothing.
+That keeps a little more than asked for, never less.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, with
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 BRAKE_SEGMENTS_MIN = 10
-"""Fewer segments than this are never too large a share: a small topic may expire as a whole."""
+"""Fewer segments are never too large a share: a small topic may expire as a whole."""
 
 
 class Reason(Enum):
-    """Why a segment goes."""
+    """The reason for a segment's deletion."""
 
     TIME = "retention_time"
     SIZE = "retention_size"
@@ -41,9 +40,9 @@ class RetentionFacts:
     """One partition at one moment.
 
     `segments` may hold rows of any state. `now_ms` is this node's clock, which agrees with the
-    store's unless `held_back` says otherwise: why nothing may be deleted now, None if it may.
-    `percent_max` is the share of the partition's tiered bytes that one pass may take. `whose`
-    names where the retention comes from.
+    store's unless `held_back`, the reason why nothing may be deleted now, is set. `percent_max`:
+    the share of the partition's tiered bytes that one pass may take. `whose` names the source of
+    the retention.
     """
 
     state: PartitionState
@@ -57,8 +56,6 @@ class RetentionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A segment that goes, and why."""
-
     row: RemoteLogSegmentMetadata
     reason: Reason
     text: str
@@ -66,7 +63,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class LogStartMove:
-    """The new log start; `leader_epoch` is the one that the lineage gives it."""
+    """The new log start; `leader_epoch` is the lineage's for it."""
 
     offset: int
     leader_epoch: int
@@ -74,13 +71,12 @@ class LogStartMove:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What retention asks for. `log_start` goes first, then `deletions` in this order.
+    """A pass of retention. `log_start` goes first, then `deletions` in this order.
 
-    `held_back`: none of it may happen now. `brake`: it would take too large a share at once, and
-    only what lies below the recorded log start already may go. `next_due_ms`: when time retention
-    reaches the next segment (since the epoch), None if it never does by itself. `size_bytes`: what
-    the finished segments hold; `expiring_bytes`: what the plan takes of it, without what lies below
-    the recorded log start.
+    `held_back`: nothing may happen now. `brake`: the share is too large, so only segments below the
+    recorded log start may go. `next_due_ms`: when time retention reaches the next segment (since
+    the epoch), None if never by itself. `size_bytes`: of the finished segments; `expiring_bytes`:
+    the plan's share of it, without segments below the recorded log start.
     """
 
     log_start: LogStartMove | None
@@ -174,7 +170,7 @@ def _not_ours(state: PartitionState) -> str | None:
 def _sorted_out(
     facts: RetentionFacts, finished: Iterable[RemoteLogSegmentMetadata]
 ) -> tuple[list[_Live], list[Deletion]]:
-    """What still serves something, and what does not: below log start, or outside the lineage."""
+    """The serving segments, and those below log start or outside the lineage."""
     state = facts.state
     live: list[_Live] = []
     gone: list[Deletion] = []
@@ -197,7 +193,7 @@ def _sorted_out(
 
 
 def _in_lineage(lineage: Epochs, row: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
-    """What of a segment look-ups can reach."""
+    """The ranges of a segment that look-ups can reach."""
     return tuple(
         EpochRange(each.epoch, start, end)
         for each in epoch_ranges(row)
@@ -206,7 +202,7 @@ def _in_lineage(lineage: Epochs, row: RemoteLogSegmentMetadata) -> tuple[EpochRa
 
 
 def _expires_ms(row: RemoteLogSegmentMetadata, policy: TopicPolicy) -> int | None:
-    """Past this time it is out of retention. Records without a time count from their copy on."""
+    """The end of its retention. Records without a time count from their copy on."""
     if policy.retention_ms == UNLIMITED:
         return None
     newest_ms = row.max_timestamp_ms if row.max_timestamp_ms >= 0 else row.event_timestamp_ms
@@ -214,7 +210,7 @@ def _expires_ms(row: RemoteLogSegmentMetadata, policy: TopicPolicy) -> int | Non
 
 
 def _new_log_start(facts: RetentionFacts, live: Sequence[_Live]) -> int:
-    """As far as everything below is out of retention, by size or by time."""
+    """The end of the offsets that are all out of retention, by size or by time."""
     by_size = _start_by_size(facts, live)
     kept = [
         max(each.low, by_size)
@@ -243,7 +239,7 @@ def _start_by_size(facts: RetentionFacts, live: Sequence[_Live]) -> int:
 
 
 def _whole_bytes(live: _Live) -> int:
-    """The segment's bytes if the lineage has all of it; how many a part has is not known."""
+    """The segment's bytes if the lineage has all of it; those of a part are unknown."""
     served = sum(each.end - each.start + 1 for each in live.ranges)
     whole = live.row.end_offset - live.row.start_offset + 1
     return live.row.size_bytes if served == whole else 0
@@ -254,10 +250,10 @@ def _reach(live: _Live) -> tuple[int, int]:
 
 
 def _settled(old_start: int, start: int, live: Sequence[_Live]) -> tuple[int, list[_Live]]:
-    """The log start, no higher than what is kept begins, and the segments that go with it.
+    """The log start, not above the first kept segment, and the segments that go with it.
 
-    A segment across the log start goes if others hold what it has above; else it is kept, and what
-    it holds below stays readable with it. Each round lowers the log start or is the last.
+    A segment across the log start goes if others hold its offsets above; else it is kept, and its
+    offsets below stay readable. Each round lowers the log start or is the last.
     """
     while True:
         kept_low = _first_kept_across(start, live)
@@ -270,7 +266,7 @@ def _settled(old_start: int, start: int, live: Sequence[_Live]) -> tuple[int, li
 
 
 def _across(start: int, live: Sequence[_Live]) -> list[_Live]:
-    """The segments across `start` that are not needed, in the order in which they may go."""
+    """The unneeded segments across `start`, in the order in which they may go."""
     remaining = {each.row.segment_id.id: each for each in live if each.high >= start}
     going = []
     for each in sorted(live, key=_reach):
@@ -294,7 +290,7 @@ def _first_kept_across(start: int, live: Sequence[_Live]) -> int | None:
 
 
 def _held_by(others: Iterable[_Live], gone: _Live, start: int) -> bool:
-    """Whether others hold, in the same epochs, all that this one serves at or above `start`."""
+    """True if others hold, in the same epochs, all that this one serves at or above `start`."""
     near = [each for each in others if each.low <= gone.high]
     for epoch, low, high in gone.ranges:
         if high < start:
@@ -340,7 +336,7 @@ def _brake(
 
 
 def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:
-    """When the segments that hold log start back are all out of retention by time."""
+    """The time when all segments that hold log start back are out of retention."""
     first = min((max(each.low, start) for each in kept), default=None)
     due = [each.expires_ms for each in kept if max(each.low, start) == first]
     known = [each for each in due if each is not None]

@@ -1,6 +1,6 @@
-"""Marks the tiered data of topics that were deleted in Kafka, where `topics.mark_deleted` asks for
-it (`topic_absence_plan` decides). Marks only: the grace of a mark, its undo and `topic_deletion`
-are the same as for one that an admin made. What an admin took back once is never marked again.
+"""Marks the tiered data of topics deleted in Kafka, if `topics.mark_deleted` asks for it
+(`topic_absence_plan` decides). Its marks have the same grace, undo and deletion as an admin's. A
+topic whose mark an admin undid is never marked again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,15 @@ LOOKING = "asking the brokers for deleted topics"
 
 
 class TopicIdPort(Protocol):
-    """The brokers of the cluster (`rlm.leadership.broker_view.BrokerView`)."""
-
     async def unknown_topic_ids(
         self, ids: Sequence[Uuid]
     ) -> Mapping[int, frozenset[Uuid]] | NoAnswer:
-        """By node id of every live broker, which ids it does not know. NoAnswer: one is silent."""
-        ...
+        """The ids that each live broker does not know, by its node id. NoAnswer: one is silent."""
 
 
 @dataclass(slots=True)
 class TopicAbsence:
-    """One per node that is asked for it; several that mark the same do no harm."""
+    """One per node that is asked for it; marks by several nodes do no harm."""
 
     metadata: RemoteLogMetadataManager
     brokers: TopicIdPort
@@ -52,7 +49,7 @@ class TopicAbsence:
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
-        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is told and repeated."""
         while True:
             await self.around.ambient.sleep(LOOK_INTERVAL_S)
             try:
@@ -62,7 +59,7 @@ class TopicAbsence:
                 self.log.failed(LOOKING, error)
 
     async def run_pass(self) -> None:
-        """One look, and the marks that follow from it and those before."""
+        """Look once, and mark the topics that this and earlier looks prove deleted."""
         by_id = await self._unmarked()
         if not by_id:
             self.absent, self.stopped = {}, None
@@ -79,13 +76,13 @@ class TopicAbsence:
                 await self._mark(state, f"the topic id is unknown to the brokers {brokers}")
 
     def problems(self) -> Iterable[NodeProblem]:
-        """That too many topics are missing at once."""
+        """The problem that too many topics are missing at once."""
         if self.stopped is None or not self.absent:
             return ()
         return (NodeProblem(ProblemArea.TOPICS, None, self.stopped),)
 
     async def _unmarked(self) -> dict[Uuid, list[PartitionState]]:
-        """What the tier has, by topic id; without what was marked ever, even if it was undone."""
+        """The tier's partitions by topic id, without those ever marked, even if undone."""
         by_id: dict[Uuid, list[PartitionState]] = {}
         for number, tip in enumerate(list(self.metadata.partitions()), 1):
             if number % BREATH_PARTITIONS == 0:

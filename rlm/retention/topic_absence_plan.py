@@ -1,11 +1,10 @@
-"""Which topics were deleted in Kafka, by what several brokers say of their ids. Pure.
+"""Decides which topics were deleted in Kafka, by several brokers' answers on their ids. Pure.
 
-A topic's absence proves nothing: a broker may start with old metadata, a listing may be filtered.
-So a topic id counts as deleted only if, in each of several looks over some time, at least two
-brokers answered UNKNOWN_TOPIC_ID and every broker that lives did. Then its data is *marked*, and
-the grace and the undo of a mark stand between that and the first byte that goes. Many topics at
-once, or all that the tier has (its only one, too), look like a cluster that was made anew: nothing
-is marked then.
+Absence proves nothing: a broker may start with old metadata, a listing may be filtered. So a topic
+id counts as deleted only if, in several looks over some time, at least two brokers answered
+UNKNOWN_TOPIC_ID and every live broker did. Then its data is *marked*, and the grace and undo of a
+mark precede the first delete. Many topics at once, or all in the tier (even a single one), look
+like a rebuilt cluster: then nothing is marked.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ALWAYS_ALLOWED = 1
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """So often, and since then (monotonic seconds), an id was unknown to all brokers."""
+    """An id unknown to all brokers: for so many looks, since then (monotonic seconds)."""
 
     looks: int
     since_s: float
@@ -32,7 +31,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class AbsencePlan:
-    """`absent` is remembered for the next look; `gone` may be marked now. `stopped`: why none."""
+    """`absent` is kept for the next look; `gone` may be marked now. `stopped`: why nothing is."""
 
     absent: Mapping[Uuid, Absence]
     gone: frozenset[Uuid]
@@ -45,8 +44,8 @@ def plan_absence(
     before: Mapping[Uuid, Absence],
     now_s: float,
 ) -> AbsencePlan:
-    """One look at `topic_ids`, all that the tier has. `answers`: by node id of every broker that
-    lives, the ids that it does not know. A look that missed one must not be handed in.
+    """One look at `topic_ids`, all in the tier. `answers`: the unknown ids of every live broker, by
+    its node id. A look that missed a broker must not be passed.
     """
     if len(answers) < BROKERS_MIN:
         return AbsencePlan({}, frozenset(), f"{len(answers)} brokers are too few to be sure")

@@ -1,9 +1,9 @@
-"""Carries out the deletion of partitions that are marked in the metadata (`topic_deletion_plan`).
+"""Carries out the deletion of partitions marked in the metadata (`topic_deletion_plan`).
 
-Invariants: nothing goes before DELETE_PARTITION_STARTED is applied, which the rules of apply accept
-only for the standing mark and after its grace; objects go through `CleanUpTasks` alone, after
-DELETE_SEGMENT_STARTED; DELETE_PARTITION_FINISHED is refused while a row is left. Marking is an
-admin's deed over HTTP: nothing here concludes from a topic's absence that it was deleted.
+Invariants: nothing goes before DELETE_PARTITION_STARTED is applied, which apply accepts only for
+the standing mark and after its grace; `CleanUpTasks` alone removes objects, after
+DELETE_SEGMENT_STARTED; DELETE_PARTITION_FINISHED is refused while a row is left. An admin marks
+over HTTP: nothing here concludes a deletion from a topic's absence.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_PARALLEL_MAX = 8
 SEGMENTS_GOING_MAX = 256
-"""Rows of one partition that are marked and not removed yet; more are marked as these go."""
+"""Rows of one partition marked and not removed yet; more are marked as these go."""
 MARKS_PARALLEL_MAX = 32
 BREATH_PARTITIONS = 16
 FAILURES_UNTOLD = 1
-"""One is a conflict of two nodes, or of record time with the clock, or passes by itself."""
+"""One may be a conflict of two nodes, or of record time with the clock, and pass by itself."""
 WHY = "the topic's data in the tier is deleted"
 
 
@@ -56,10 +56,10 @@ class TopicDeletion:
     audit: Audit = no_audit
     failed: dict[TopicIdPartition, BackOff] = field(default_factory=dict)
     seen: dict[TopicIdPartition, tuple[int, float]] = field(default_factory=dict)
-    """By partition: the mark, or what stood at first sight, and when (monotonic) that was."""
+    """By partition: the mark, or the state at first sight, and its (monotonic) time."""
 
     async def run(self) -> None:
-        """`run_pass` for as long as the node runs; a pass that fails is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is told and repeated."""
         while True:
             try:
                 await self.run_pass()
@@ -76,7 +76,7 @@ class TopicDeletion:
         )
 
     async def run_pass(self) -> None:
-        """One step for each partition that is marked; the trouble of one is its own."""
+        """One step for each marked partition; the trouble of one affects no other."""
         going = await self._going()
         there = set(going)
         self.failed = {tip: failed for tip, failed in self.failed.items() if tip in there}
@@ -117,7 +117,7 @@ class TopicDeletion:
                 error,
                 exc_info=None if expected else error,
             )
-            # A conflict is no trouble: another node was faster, or an admin changed his mind.
+            # A conflict is no failure: another node was faster, or an admin undid the mark.
             self.failed[tip] = after_failure(
                 NO_BACK_OFF if conflict else failed, FailureKind.TRANSIENT, str(error),
                 policy=back_off_policy(self.around.limits), now_ms=self.around.ambient.now_ms(),
@@ -125,7 +125,7 @@ class TopicDeletion:
             )  # fmt: skip
 
     async def _step(self, tip: TopicIdPartition) -> None:
-        """Read and act without a pause in between, so that the state is the present one."""
+        """Read and act without an await in between, so that the state is the present one."""
         state = self.metadata.partition_state(tip)
         if state is None:
             return
@@ -151,7 +151,7 @@ class TopicDeletion:
                 self._tell(AuditAction.PARTITION_DELETE_FINISHED, tip, "no segment is left")
 
     def _seen_ms(self, state: PartitionState) -> int:
-        """How long this process has seen the delete state, by the clock that nobody sets."""
+        """Milliseconds that this process has seen the delete state, by the monotonic clock."""
         offset, since_s = self.seen.get(state.partition, (-1, math.inf))
         marked = state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED
         if since_s == math.inf or (marked and offset != state.delete_offset):
@@ -159,7 +159,7 @@ class TopicDeletion:
         return int((self.around.ambient.monotonic() - since_s) * 1000)
 
     def _measured_ms(self, state: PartitionState) -> int:
-        """How long all nodes together have: what is left where processes are short."""
+        """Milliseconds measured by all nodes together, for processes that live briefly."""
         if state.delete_counts_from_ms < 0:
             return 0
         return self.metadata.measured_time_ms() - state.delete_counts_from_ms
@@ -171,7 +171,7 @@ class TopicDeletion:
         start: Start | None,
         seen_ms: int = -1,
     ) -> None:
-        """Unknown outcomes need nothing: the next pass reads what stands and goes on from there."""
+        """Unknown outcomes need nothing: the next pass goes on from the state it reads."""
         await self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(
                 state.partition,
@@ -206,7 +206,7 @@ class TopicDeletion:
     async def _mark(self, rows: Sequence[RemoteLogSegmentMetadata]) -> None:
         for start in range(0, len(rows), MARKS_PARALLEL_MAX):
             some = rows[start : start + MARKS_PARALLEL_MAX]
-            # No token: the partition's own state allows it, to any node.
+            # No token: the partition's own state allows any node to do it.
             marks = (self.clean_ups.begin(row, -1, WHY) for row in some)
             for outcome in await asyncio.gather(*marks, return_exceptions=True):
                 if isinstance(outcome, BaseException):

@@ -1,12 +1,11 @@
-"""The next step in deleting a partition whose topic is deleted: whose, when, which. Pure.
+"""The next step in deleting a marked partition, and the node that takes it. Pure.
 
     MARKED -(grace)-> STARTED
       -> each row DELETE_SEGMENT_STARTED -> its objects -> DELETE_SEGMENT_FINISHED
       -> no row left -> FINISHED
 
-Every step follows from the metadata alone, so any node goes on where another one stopped. Two that
-act at once do no harm; the node that claimed the partition last goes first, to spare the others the
-work.
+Every step follows from the metadata alone, so any node continues where another stopped. Two at once
+do no harm; the node of the last claim goes first, to spare the others the work.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class NotDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not before so many ms went by, or, with -1, not while `why` is so."""
+    """Wait so many ms, or, with -1, as long as `why` holds."""
 
     for_ms: int
     why: str
@@ -59,11 +58,11 @@ def plan_deletion(
     settle_ms: int,
     held_back: str | None,
 ) -> DeletionStep:
-    """What this node does next for the partition.
+    """This node's next step for the partition.
 
-    `has_segments`: a row of any state is left. `passed_ms`: what was measured, by this node or by
-    all, since the mark was applied; no wall clock. `settle_ms`: how long the others leave it to the
-    node of the last claim. `held_back`: why nothing may be deleted now, None if it may.
+    `has_segments`: a row of any state is left. `passed_ms`: the time measured since the mark was
+    applied, by this node or by all; no wall clock. `settle_ms`: the time that others leave it to
+    the node of the last claim. `held_back`: why nothing may be deleted now.
     """
     if state.delete_state is None:
         return NotDeleted()
@@ -82,6 +81,6 @@ def plan_deletion(
 
 
 def _goes_first(state: PartitionState, node_id: int) -> bool:
-    """The others follow `settle_ms` later."""
+    """True for the node of the last claim; the others follow `settle_ms` later."""
     claim = state.last_claim
     return claim is not None and claim.incarnation.node_id == node_id

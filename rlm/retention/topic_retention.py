@@ -1,12 +1,10 @@
-"""Which retention holds for a topic: its policy, or, where `retention.source` says so, the configs
-that the topic has in Kafka (`retention.ms`, `retention.bytes`).
+"""Finds a topic's retention: its policy, or with `retention.source` its configs in Kafka
+(`retention.ms`, `retention.bytes`).
 
-A policy that sets any retention wins over the configs, as a whole, for the topic that it was set
-for: one that was made again under the name has another topic id, and none of that retention. A
-config is never guessed: while the broker cannot be asked the last answer stands, up to AGE_MAX_S;
-without one, or past that, nothing expires. An answer counts only once it stood for SETTLE_S: the
-broker is asked by name, and a topic that was just made again under that name must not take its
-predecessor's data with it.
+A policy that sets any retention wins over all configs, for the topic id that it was set for. A
+config is never guessed: while the broker cannot be asked, the last answer stands up to AGE_MAX_S;
+without one, nothing expires. An answer counts only after SETTLE_S: the broker is asked by name, and
+a topic recreated under that name must not take its predecessor's data with it.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ CLEANUP_POLICY_DELETE = "delete"
 SETTLE_S = 45.0
 AGE_MAX_S = 3_600.0
 ASK_AGAIN_S = 5.0
-"""A step of a pass follows an answer that is no older."""
+"""A step of a pass uses no older answer."""
 TOPICS_PER_REQUEST_MAX = 500
 ASKED_TOPICS_MAX = 1_000
-"""Answers that are kept for topics of which this node claims nothing."""
+"""Answers kept for topics that this node has no claim of."""
 
 
 class RetentionSource(StrEnum):
-    """Where a retention comes from. Values are stable: they stand in the HTTP interface."""
+    """The source of a retention. Values are stable: the HTTP interface has them."""
 
     POLICY = "policy"
     TOPIC = "topic"
@@ -40,7 +38,7 @@ class RetentionSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionInForce:
-    """`policy` has the retention in force; `held_back` is why nothing may expire by it now."""
+    """`policy` has the retention in force; `held_back`: why nothing may expire by it now."""
 
     policy: TopicPolicy
     source: RetentionSource = RetentionSource.POLICY
@@ -52,52 +50,31 @@ class ConfigPort(Protocol):
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         """Effective configs."""
-        ...
-
-
-class RetentionRules(Protocol):
-    """What a pass of retention asks."""
-
-    async def refresh(self, topics: Iterable[str]) -> None:
-        """Learn what there is to know of these topics, and forget the others."""
-        ...
-
-    async def learn(self, topic: str) -> None:
-        """The same of one more topic, if nothing is known of it."""
-        ...
-
-    async def confirm(self, topic: str) -> None:
-        """Learn anew what may have changed since it was learnt: a pass takes its time."""
-        ...
-
-    def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
-        """By what was learnt last."""
-        ...
 
 
 @dataclass(slots=True)
-class ByPolicy:
-    """`retention.source = policy`: what the policies say."""
+class RetentionRules:
+    """`retention.source = policy`: the policies' retention, without anything to learn."""
 
     policy_of: Callable[[str, Uuid], TopicPolicy]
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Policies are in the view."""
+        """Learn the configs of these topics, and forget the others."""
 
     async def learn(self, topic: str) -> None:
-        """Policies are in the view."""
+        """Learn the configs of one more topic, if unknown."""
 
     async def confirm(self, topic: str) -> None:
-        """Policies are in the view."""
+        """Learn again what may have changed: a pass takes its time."""
 
     def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
-        """The policy."""
+        """The retention by what was learnt last."""
         return RetentionInForce(self.policy_of(topic, topic_id))
 
 
 @dataclass(frozen=True, slots=True)
 class KnownConfig:
-    """An answer, with the monotonic times at which it was given first and last."""
+    """An answer, with the monotonic times at which it was first and last given."""
 
     config: TopicConfig
     first_s: float
@@ -105,18 +82,17 @@ class KnownConfig:
 
 
 @dataclass(slots=True)
-class ByTopicConfig:
+class ByTopicConfig(RetentionRules):
     """`retention.source = topic`: the configs in Kafka, unless a policy sets a retention."""
 
     broker: ConfigPort
-    policy_of: Callable[[str, Uuid], TopicPolicy]
     monotonic: Callable[[], float]
     known: dict[str, KnownConfig] = field(default_factory=dict)
     trouble: dict[str, str] = field(default_factory=dict)
     asked_s: dict[str, float] = field(default_factory=dict)
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """One request for many topics; an answer that is missing leaves the last one standing."""
+        """One request for many topics; a missing answer leaves the last one standing."""
         wanted = sorted(set(topics))
         self.known = {name: self.known[name] for name in wanted if name in self.known}
         self.trouble, self.asked_s = {}, {}
@@ -125,17 +101,16 @@ class ByTopicConfig:
             await self._ask(asked)
 
     async def learn(self, topic: str) -> None:
-        """For a dry run on a node that claims nothing of the topic."""
+        """For a dry run on a node without a claim of the topic."""
         if topic not in self.known and len(self.known) < ASKED_TOPICS_MAX:
             await self._ask((topic,))
 
     async def confirm(self, topic: str) -> None:
-        """An answer may be raised in Kafka while a pass goes on."""
+        """Ask again, since a config may change during a pass."""
         if self.monotonic() - self.asked_s.get(topic, -ASK_AGAIN_S) >= ASK_AGAIN_S:
             await self._ask((topic,))
 
     def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
-        """The policy's retention if it sets one, else the topic's."""
         return retention_in_force(
             topic,
             self.policy_of(topic, topic_id),
@@ -161,13 +136,9 @@ class ByTopicConfig:
 
 
 def retention_in_force(
-    topic: str,
-    policy: TopicPolicy,
-    known: KnownConfig | None,
-    trouble: str | None,
-    now_s: float,
+    topic: str, policy: TopicPolicy, known: KnownConfig | None, trouble: str | None, now_s: float
 ) -> RetentionInForce:
-    """Decide. Whatever is not known for certain holds everything back."""
+    """Decide. Everything not known for certain holds all back."""
     if (policy.retention_ms, policy.retention_bytes) != (UNLIMITED, UNLIMITED):
         return RetentionInForce(policy)
     source = RetentionSource.TOPIC

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from kafka_formats.crc32c import crc32c
@@ -59,31 +59,25 @@ class SnapshotUploadLimits:
     deadline_s: float = 900.0
 
 
+@dataclass(slots=True)
 class SnapshotUploader:
-    """One per node. `confirm_prefix` raises Refused once the prefix is another cluster's."""
+    """One per node. `confirm_prefix` raises Refused once the prefix is another cluster's.
 
-    def __init__(
-        self,
-        metadata: RemoteLogMetadataManager,
-        directory: Path,
-        tier: TierStore,
-        *,
-        around: Surroundings,
-        confirm_prefix: Callable[[TierStore], Awaitable[None]],
-        limits: SnapshotUploadLimits | None = None,
-    ) -> None:
-        """`directory` is where the metadata log keeps its snapshots."""
-        self._metadata = metadata
-        self._directory = directory
-        self._tier = tier
-        self._around = around
-        self._confirm_prefix = confirm_prefix
-        self._limits = limits or SnapshotUploadLimits()
-        self._last_taken_ms: int | None = None
-        self._uploaded: tuple[UploadedSnapshot, ...] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._log = ProblemLog(logger)
-        self._trouble: str | None = None
+    `directory` is where the metadata log keeps its snapshots.
+    """
+
+    metadata: RemoteLogMetadataManager
+    directory: Path
+    tier: TierStore
+    _: KW_ONLY
+    around: Surroundings
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
+    limits: SnapshotUploadLimits = SnapshotUploadLimits()
+    _last_taken_ms: int | None = field(default=None, init=False)
+    _uploaded: tuple[UploadedSnapshot, ...] | None = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
+    _trouble: str | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Run a pass now and then until `close`."""
@@ -94,7 +88,7 @@ class SnapshotUploader:
         if self._trouble is None:
             return ()
         text = (
-            f"the newest snapshot of the metadata is not in the store {self._tier.name!r}: "
+            f"the newest snapshot of the metadata is not in the store {self.tier.name!r}: "
             f"{self._trouble}"
         )
         return (NodeProblem(ProblemArea.SNAPSHOTS, None, text),)
@@ -113,18 +107,18 @@ class SnapshotUploader:
             except Exception as error:  # noqa: BLE001 - told, logged, repeated
                 self._trouble = str(error) or type(error).__name__
                 self._log.failed(WORK, error)
-            await self._around.ambient.sleep(self._limits.check_interval_s)
+            await self.around.ambient.sleep(self.limits.check_interval_s)
 
     async def run_once(self) -> None:
         """One pass. Raises the store's errors, and RetryLater past the deadline."""
         try:
-            async with asyncio.timeout(self._limits.deadline_s):
+            async with asyncio.timeout(self.limits.deadline_s):
                 await self._pass()
         except TimeoutError:
             self._uploaded = None
             raise RetryLater(
-                f"uploading a snapshot to the store {self._tier.name!r} took longer than "
-                f"{self._limits.deadline_s:g} s"
+                f"uploading a snapshot to the store {self.tier.name!r} took longer than "
+                f"{self.limits.deadline_s:g} s"
             ) from None
         except BaseException:
             self._uploaded = None  # the store is listed again
@@ -139,45 +133,45 @@ class SnapshotUploader:
         if self._uploaded is None:
             self._uploaded = await self._list()
         facts = await self._facts()
-        if take_is_due(facts, interval_ms=round(self._limits.interval_s * 1000)):
-            await self._metadata.take_snapshot()
-            self._last_taken_ms = self._around.ambient.now_ms()
+        if take_is_due(facts, interval_ms=round(self.limits.interval_s * 1000)):
+            await self.metadata.take_snapshot()
+            self._last_taken_ms = self.around.ambient.now_ms()
             facts = await self._facts()
         snapshot = to_upload(facts)
         if snapshot is None:
             return
-        await self._confirm_prefix(self._tier)
+        await self.confirm_prefix(self.tier)
         await self._upload(snapshot)
         # Only now, when a newer snapshot is in the store.
         self._uploaded = await self._list()
-        gone = to_delete(await self._facts(), kept=self._limits.kept)
+        gone = to_delete(await self._facts(), kept=self.limits.kept)
         if gone:
-            await self._tier.store.delete_many([self._key(each) for each in gone])
+            await self.tier.store.delete_many([self._key(each) for each in gone])
             self._uploaded = tuple(each for each in self._uploaded if each.snapshot not in gone)
 
     def _leads(self) -> bool:
-        return self._metadata.describe().leader_id == self._around.identity.incarnation.node_id
+        return self.metadata.describe().leader_id == self.around.identity.incarnation.node_id
 
     async def _facts(self) -> SnapshotFacts:
-        snapshots = await asyncio.to_thread(list_snapshots, OsDisk(), self._directory)
+        snapshots = await asyncio.to_thread(list_snapshots, OsDisk(), self.directory)
         return SnapshotFacts(
             leads=self._leads(),
             newest=newest_of(snapshots),
             uploaded=self._uploaded or (),
             last_taken_ms=self._last_taken_ms,
-            has_segments=self._metadata.totals().copy_finished > 0,
-            now_ms=self._around.ambient.now_ms(),
+            has_segments=self.metadata.totals().copy_finished > 0,
+            now_ms=self.around.ambient.now_ms(),
         )
 
     async def _list(self) -> tuple[UploadedSnapshot, ...]:
-        return await uploaded_snapshots(self._tier, self._around.identity.cluster_id)
+        return await uploaded_snapshots(self.tier, self.around.identity.cluster_id)
 
     async def _upload(self, snapshot: SnapshotId) -> None:
-        path = self._directory / snapshot_file_name(snapshot)
+        path = self.directory / snapshot_file_name(snapshot)
         try:
             async with aclosing(_parts(path)) as parts:
                 result = await upload_whole_parts(
-                    self._tier.store, self._key(snapshot), parts, parallel=1, create_only=True
+                    self.tier.store, self._key(snapshot), parts, parallel=1, create_only=True
                 )
         except AlreadyExists:
             return  # equal offset, equal bytes: another leader uploaded it
@@ -188,7 +182,7 @@ class SnapshotUploader:
         logger.info("uploaded %s, %d bytes", self._key(snapshot), result.size)
 
     def _key(self, snapshot: SnapshotId) -> str:
-        return snapshot_key(self._tier.prefix, self._around.identity.cluster_id, snapshot)
+        return snapshot_key(self.tier.prefix, self.around.identity.cluster_id, snapshot)
 
 
 async def uploaded_snapshots(tier: TierStore, cluster_id: str) -> tuple[UploadedSnapshot, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
@@ -25,26 +26,21 @@ OTHERS_WAIT_S = 5.0
 NOT_CHECKED = "its cluster marker has not been read yet"
 
 
+@dataclass(slots=True)
 class StoreClaims:
-    """Knows which stores are this cluster's."""
+    """Knows which stores are this cluster's. `metadata` None: nothing is recorded yet."""
 
-    def __init__(
-        self,
-        stores: TierStores,
-        around: Surroundings,
-        problem_log: ProblemLog,
-        metadata: RemoteLogMetadataManager | None = None,
-    ) -> None:
-        """`metadata` None: nothing is known of what should be in the stores."""
-        self._metadata = metadata
-        self._stores = stores
-        self._around = around
-        self._log = problem_log
-        self._missing = {
-            name: NOT_CHECKED for name in stores.by_name if name != stores.default_name
-        }
-        self._looked = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+    stores: TierStores
+    around: Surroundings
+    problem_log: ProblemLog
+    metadata: RemoteLogMetadataManager | None = None
+    _missing: dict[str, str] = field(init=False)
+    _looked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        others = (name for name in self.stores.by_name if name != self.stores.default_name)
+        self._missing = dict.fromkeys(others, NOT_CHECKED)
 
     async def start(self, *, may_be_away: bool = False) -> None:
         """Claim the default store, or raise as `claim_prefix`; then claim the others.
@@ -52,11 +48,11 @@ class StoreClaims:
         `may_be_away`: an unreachable default store is claimed later.
         """
         try:
-            await self._claim(self._stores.default)
+            await self._claim(self.stores.default)
         except (RetryLater, InvalidRequest) as error:
             if not (may_be_away and self._is_away(error)):
                 raise
-            self._is_missing(self._stores.default_name, error)
+            self._is_missing(self.stores.default_name, error)
         if not self._missing or self._task is not None:
             return
         self._task = asyncio.create_task(self._claim_others(), name="claim stores")
@@ -72,16 +68,16 @@ class StoreClaims:
         """
         if isinstance(error, RetryLater):
             return True
-        return self._metadata is not None and next(self._metadata.partitions(), None) is not None
+        return self.metadata is not None and next(self.metadata.partitions(), None) is not None
 
     async def look_again(self, confirm: Callable[[TierStore], Awaitable[None]]) -> None:
-        """Confirm all claimed stores. Raises for the default one; another one counts as missing
-        from now on, until it is claimed again.
+        """Confirm all stores. Raises for the default one; others count as missing until claimed
+        again.
         """
-        if self._stores.default_name not in self._missing:
-            await confirm(self._stores.default)
-        for name, tier in self._stores.by_name.items():
-            if name == self._stores.default_name or name in self._missing:
+        if self.stores.default_name not in self._missing:
+            await confirm(self.stores.default)
+        for name, tier in self.stores.by_name.items():
+            if name == self.stores.default_name or name in self._missing:
                 continue
             try:
                 await confirm(tier)
@@ -108,16 +104,16 @@ class StoreClaims:
 
     async def _claim(self, tier: TierStore) -> None:
         async def check() -> None:
-            if self._metadata is not None:
-                is_default = tier.name == self._stores.default_name
+            if self.metadata is not None:
+                is_default = tier.name == self.stores.default_name
                 await check_may_be_new(
-                    self._metadata, tier, self._around.ambient, is_default=is_default
+                    self.metadata, tier, self.around.ambient, is_default=is_default
                 )
 
         await claim_prefix(
             tier,
-            self._around.identity,
-            deadline_s=self._around.limits.store_deadline_s,
+            self.around.identity,
+            deadline_s=self.around.limits.store_deadline_s,
             check_may_be_new=check,
         )
 
@@ -125,20 +121,20 @@ class StoreClaims:
         while True:
             await asyncio.gather(*map(self._try, tuple(self._missing)))
             self._looked.set()
-            await self._around.ambient.sleep(self._around.limits.store_retry_s)
+            await self.around.ambient.sleep(self.around.limits.store_retry_s)
 
     async def _try(self, name: str) -> None:
         try:
-            await self._claim(self._stores.by_name[name])
+            await self._claim(self.stores.by_name[name])
         except Exception as error:  # noqa: BLE001 - told and logged; the node runs without it
             self._is_missing(name, error)
         else:
             del self._missing[name]
-            self._log.works(_looking_at(name))
+            self.problem_log.works(_looking_at(name))
 
     def _is_missing(self, name: str, error: Exception) -> None:
         self._missing[name] = str(error) or type(error).__name__
-        self._log.failed(_looking_at(name), error)
+        self.problem_log.failed(_looking_at(name), error)
 
 
 def _looking_at(name: str) -> str:

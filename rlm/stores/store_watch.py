@@ -1,51 +1,75 @@
-"""Asks each store for a few bytes now and then, so that a node that moves nothing reports a store
-that is down, and a hanging store is reported before the calls to it time out.
+"""Asks each store for a few bytes now and then, and tells of calls that hang in a file system.
+
+So an idle node reports a store that is down, and a hanging one before the calls to it time out.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from kafka_formats.errors import NotFound
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Ambient
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.tier_store import TierStore, TierStores
+from rsm_backends.filesystem import THREADS_MAX
+from rsm_backends.store_config import StoreConfig
+from rsm_backends.store_threads import hanging_calls
 
 INTERVAL_S = 10.0
 DEADLINE_S = 8.0
 """With the pause: trouble is known within 20 s."""
 
 
-class StoreWatch:
-    """One per node. It decides nothing: copies, reads and deletes find out for themselves."""
+class HungCalls:
+    """One per node. `workers` returns the hanging calls of the workers, by the store's folder."""
 
     def __init__(
-        self,
-        stores: TierStores,
-        ambient: Ambient,
-        problem_log: ProblemLog,
-        hung: Callable[[], Mapping[str, str]] = dict,
+        self, configs: Mapping[str, StoreConfig], workers: Callable[[], Mapping[str, int]]
     ) -> None:
-        """`hung` returns `HungCalls.texts`."""
-        self._hung = hung
-        self._stores = stores
-        self._ambient = ambient
-        self._log = problem_log
-        self._silent: dict[str, str] = {}
-        self._since_ms: dict[str, int] = {}
+        self._folders = {
+            name: str(config.path) for name, config in configs.items() if config.path is not None
+        }
+        self._workers = workers
+
+    def texts(self) -> dict[str, str]:
+        """Hanging calls as text, by the store's name; other calls may still work."""
+        own, workers = hanging_calls(), self._workers()
+        found = {}
+        for name, folder in self._folders.items():
+            count = own.get(folder, 0) + workers.get(folder, 0)
+            if count:
+                calls = "call hangs" if count == 1 else "calls hang"
+                found[name] = (
+                    f"{count} {calls} in the file system of {folder}: look whether its disk or "
+                    f"mount answers (df, dmesg). A process in which {THREADS_MAX} hang refuses more"
+                )
+        return found
+
+
+@dataclass(slots=True)
+class StoreWatch:
+    """One per node. `hung` returns `HungCalls.texts`. Copies, reads and deletes go on unasked."""
+
+    stores: TierStores
+    ambient: Ambient
+    problem_log: ProblemLog
+    hung: Callable[[], Mapping[str, str]] = dict
+    _silent: dict[str, str] = field(default_factory=dict, init=False)
+    _since_ms: dict[str, int] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
         """Ask all stores, for as long as the node runs."""
         while True:
-            await asyncio.gather(*map(self._ask, self._stores.by_name.values()))
-            await self._ambient.sleep(INTERVAL_S)
+            await asyncio.gather(*map(self._ask, self.stores.by_name.values()))
+            await self.ambient.sleep(INTERVAL_S)
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """The stores that did not answer last time, and those with hanging calls."""
         texts = dict(self._silent)
-        for name, text in self._hung().items():
+        for name, text in self.hung().items():
             texts[name] = f"{texts[name]}; {text}" if name in texts else text
         return tuple(
             NodeProblem(ProblemArea.STORE, name, text) for name, text in sorted(texts.items())
@@ -63,14 +87,14 @@ class StoreWatch:
             return
         except Exception as error:  # noqa: BLE001 - told; the next round asks again
             self._is_silent(tier, str(error) or type(error).__name__)
-            self._log.failed(subject, error)
+            self.problem_log.failed(subject, error)
             return
         self._silent.pop(tier.name, None)
         self._since_ms.pop(tier.name, None)
-        self._log.works(subject)
+        self.problem_log.works(subject)
 
     def _is_silent(self, tier: TierStore, text: str) -> None:
-        now_ms = self._ambient.now_ms()
+        now_ms = self.ambient.now_ms()
         since_s = (now_ms - self._since_ms.setdefault(tier.name, now_ms)) / 1000
         for_how_long = "" if since_s < 1 else f", for {since_s:.0f} s"
         self._silent[tier.name] = f"it does not work now{for_how_long}: {text}"

@@ -38,9 +38,8 @@ from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.retention.delete_records_follower import DeleteRecordsFollower
 from rlm.retention.topic_absence import TopicAbsence
 from rlm.service import RemoteLogManager
-from rlm.stores.hung_calls import HungCalls
 from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
-from rlm.stores.store_watch import StoreWatch
+from rlm.stores.store_watch import HungCalls, StoreWatch
 from rlm.stores.tier_store import TierStore, TierStores
 from rlm.worker.pool import WorkerPool
 from rlm.worker.store_calls import NamedStoreObserver, OnStoreCall, ignore_store_call

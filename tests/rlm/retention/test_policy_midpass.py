@@ -117,7 +117,7 @@ def test_a_retention_raised_in_kafka_during_a_pass_ends_it(tmp_path: Path) -> No
             await node.remote_log.run_once()
             ambient = virtual_ambient()
             expirer = node.remote_log.expirer
-            expirer.rules = ByTopicConfig(broker, node.metadata.topic_policy, ambient.monotonic)
+            expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
             await expirer.run_pass()
             await asyncio.sleep(SETTLE_S + 1)
             passing = True

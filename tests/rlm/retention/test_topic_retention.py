@@ -71,7 +71,7 @@ async def test_the_last_answer_stands_while_the_broker_is_away_and_a_new_one_has
     None
 ):
     now, broker = [0.0], FakeBroker(config=WEEK)
-    rules = ByTopicConfig(broker, lambda _, __: NONE, lambda: now[0])
+    rules = ByTopicConfig(lambda _, __: NONE, broker, lambda: now[0])
     await rules.refresh(["orders"])
     assert rules.in_force("orders", ZERO_UUID).held_back is not None
     now[0] += SETTLE_S
@@ -101,7 +101,7 @@ def test_a_topic_made_again_expires_nothing_of_one_whose_directory_cannot_be_rea
         async with new_world(tmp_path, (log.log_dir,)).boot(broker=broker) as node:
             await node.remote_log.run_once()
             ambient, expirer = virtual_ambient(), node.remote_log.expirer
-            expirer.rules = ByTopicConfig(broker, node.metadata.topic_policy, ambient.monotonic)
+            expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
             metadata = log.log_dir / "orders-0" / "partition.metadata"
             readable = metadata.read_bytes()
             metadata.write_bytes(b"\0")
@@ -135,7 +135,7 @@ def test_a_node_expires_by_the_configs_and_says_so(tmp_path: Path) -> None:
             await expirer.run_pass()
             assert len(node.finished(log.partition)) == 3, "by the policies nothing goes"
             ambient = virtual_ambient()
-            expirer.rules = ByTopicConfig(broker, node.metadata.topic_policy, ambient.monotonic)
+            expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
             plan = await expirer.plan(log.partition)
             assert plan.whose == "the topic's Kafka configs"
             assert "count once they stood" in str(plan.held_back)

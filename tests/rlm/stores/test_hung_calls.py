@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlm.stores import hung_calls
-from rlm.stores.hung_calls import HungCalls
+from rlm.stores import store_watch
+from rlm.stores.store_watch import HungCalls
 from rsm_backends.store_config import StoreConfig
 
 CONFIGS = {
@@ -24,7 +24,7 @@ def test_none_hang() -> None:
 def test_those_of_this_process_and_of_the_workers_are_added_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hung_calls, "hanging_calls", lambda: {"/mnt/tier": 1})
+    monkeypatch.setattr(store_watch, "hanging_calls", lambda: {"/mnt/tier": 1})
     found = HungCalls(CONFIGS, lambda: {"/mnt/tier": 2, "/mnt/other": 1}).texts()
     assert found.keys() == {"main", "other"}
     assert found["main"].startswith("3 calls hang in the file system of /mnt/tier:")

@@ -27,6 +27,7 @@ from tests.rlm.virtual_time import run_virtually, virtual_ambient
 
 IDENTITY = Identity("cluster-a", "kafka-a", ME)
 HOUR_S = 3_600.0
+DEFAULT_LIMITS = SnapshotUploadLimits()
 
 
 @dataclass
@@ -76,7 +77,7 @@ def uploader(
     store: ObjectStore,
     *,
     confirm: Confirming | None = None,
-    limits: SnapshotUploadLimits | None = None,
+    limits: SnapshotUploadLimits = DEFAULT_LIMITS,
 ) -> SnapshotUploader:
     return SnapshotUploader(
         metadata,
