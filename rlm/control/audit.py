@@ -1,7 +1,7 @@
 """The audit: one line for every step that takes something away, or moves who may take it away.
 
-A line about objects is on the disk before they go, so that none goes without one. `AuditLog` in
-`rlm/node_files/audit_log.py` keeps the lines and lists them.
+A line about objects is on disk before they go. `AuditLog` in `rlm/node_files/audit_log.py` keeps
+and lists the lines.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 
 WHY_CHARACTERS_MAX = 1_000
-"""Longer reasons are cut: a line stays a line."""
 
 
 class AuditAction(StrEnum):
-    """What is done. Values are stable: they stand in files and in the HTTP interface."""
+    """The audited steps. Values are stable: files and the HTTP interface have them."""
 
     LOG_START_MOVED = "log_start_moved"
     LOST_RANGE = "lost_range"
@@ -49,7 +48,7 @@ class AuditAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One step. `at_ms` since the epoch; offsets are inclusive, -1 where there is none.
+    """One step. `at_ms` since the epoch; offsets are inclusive, -1 for none.
 
     `partition` and `segment_id` None: a step of a whole store or node. `why` is a sentence, `by`
     the node id, or who asked over HTTP.
@@ -67,17 +66,17 @@ class AuditLine:
 
 
 Audit = Callable[[AuditLine], None]
-"""Takes a line for what was done already. Returns at once and never raises."""
+"""Takes a line about a finished step. Returns at once and never raises."""
 
 KeepAudit = Callable[[AuditLine], Awaitable[None]]
-"""Returns once the line is on the disk, awaited before what can't be undone. RetryLater: it could
-not be written, and the step must not be taken now.
+"""Returns once the line is on disk; awaited before a step that can't be undone. RetryLater: the
+line could not be written, so the step must not be taken.
 """
 
 
 def no_audit(_line: AuditLine) -> None:
-    """For whoever takes nothing away."""
+    """For callers that take nothing away."""
 
 
 async def keep_no_audit(_line: AuditLine) -> None:
-    """The same for whoever waits for it."""
+    """As `no_audit`, for callers that wait for the line."""

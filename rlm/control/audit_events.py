@@ -1,4 +1,4 @@
-"""What of the remote log manager's events belongs into the audit. Pure."""
+"""Selects the events of the remote log manager that the audit has. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from rlm.control.run_events import CopyEvent, HoldReleased, LogStartRecorded, Lo
 
 
 def audit_line_of(event: CopyEvent, *, at_ms: int, by: str) -> AuditLine | None:
-    """The line, for what took something away or moved a log start; else None.
-
-    Objects that go are told before, by whoever removes them.
+    """The line for an event that took something away or moved a log start; else None. Whoever
+    removes objects audits them before.
     """
     match event:
         case LogStartRecorded():

@@ -1,7 +1,7 @@
-"""When to try a failed copy again: exponential back-off with full jitter, per partition.
+"""Exponential back-off of failed copies with full jitter, per partition. Pure.
 
-Pure. Full jitter (a uniform draw from zero to the ceiling) keeps a hundred partitions that failed
-together from coming back together.
+Full jitter (a uniform draw from zero to the ceiling) spreads the retries of a hundred partitions
+that failed together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXPONENT_MAX = 30
 
 
 class FailureKind(Enum):
-    """What a failed attempt means for the next one."""
+    """The kinds of failures, which differ in the next attempt."""
 
     TRANSIENT = "transient"
     SOURCE_CHANGED = "source_changed"
@@ -37,9 +37,9 @@ class BackOffPolicy:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Where a partition stands: failures in a row, and not before when to try (ms since epoch).
+    """A partition's failures in a row, and the time before which nothing is tried (ms since epoch).
 
-    `since_ms` is when the last one was: a clock that says less was set back, by a year perhaps.
+    `since_ms` is the time of the last one: a clock before it was set back, by a year perhaps.
     """
 
     failures: int = 0
@@ -53,7 +53,7 @@ class BackOff:
         return self.failures > 0 and self.since_ms <= now_ms < self.until_ms
 
     def left_s(self, now_ms: int) -> float:
-        """How long the next attempt still has to wait; 0: not at all."""
+        """Seconds until the next attempt; 0 if it need not wait."""
         return (self.until_ms - now_ms) / 1000 if self.waits_at(now_ms) else 0.0
 
 
@@ -61,7 +61,7 @@ NO_BACK_OFF = BackOff()
 
 
 def failure_kind(error: BaseException) -> FailureKind:
-    """Corrupt data is repeated slowly, a moving source quickly, everything else with back-off."""
+    """Corrupt data is repeated slowly, a moving source quickly, all else with back-off."""
     if isinstance(error, CorruptData):
         return FailureKind.CORRUPT
     if isinstance(error, Conflict) and error.reason == SOURCE_CHANGED:
@@ -90,7 +90,7 @@ def after_failure(
     now_ms: int,
     fraction: float,
 ) -> BackOff:
-    """The next state after one more failure. A source that keeps changing backs off as well."""
+    """The state after one more failure. A source that keeps changing backs off as well."""
     failures = previous.failures + 1
     if kind is FailureKind.CORRUPT:
         delay_s = policy.corrupt_s

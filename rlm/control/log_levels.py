@@ -1,7 +1,7 @@
-"""How much each part of the program writes into its log: an area is some loggers, and has a level.
+"""Log levels by area: an area is a group of loggers.
 
-A node's own process and its workers keep the same levels. Loggers of libraries belong to no area
-and stay at INFO: some write keys and tokens at DEBUG.
+A node's process and its workers keep the same levels. Loggers of libraries belong to no area and
+stay at INFO: some write keys and tokens at DEBUG.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class LogArea(StrEnum):
-    """What can be made louder or quieter by itself."""
+    """The areas with a level of their own."""
 
     NODE = "node"
     HTTP = "http"
@@ -24,7 +24,7 @@ class LogArea(StrEnum):
 
 
 class LogLevel(StrEnum):
-    """The least that is written."""
+    """The least level that is written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -41,7 +41,7 @@ LOGGERS: Mapping[LogArea, tuple[str, ...]] = {
     LogArea.WORKERS: ("rlm.worker",),
     LogArea.STORES: ("rsm_backends",),
 }
-"""A logger belongs to the area with the longest of these names that it is, or stands below."""
+"""A logger belongs to the area with the longest of these names that it is, or is below."""
 
 _AREAS = {name: area for area, names in LOGGERS.items() for name in names}
 
@@ -49,7 +49,7 @@ OnLevels = Callable[[Mapping[LogArea, LogLevel]], None]
 
 
 def area_of(logger: str) -> LogArea | None:
-    """The area of a logger; None: a library's."""
+    """The area of a logger; None for a library's."""
     name = logger
     while name:
         if name in _AREAS:
@@ -59,15 +59,13 @@ def area_of(logger: str) -> LogArea | None:
 
 
 def set_levels(levels: Mapping[LogArea, LogLevel]) -> None:
-    """Have the loggers of this process follow."""
+    """Set the loggers of this process."""
     for area, level in levels.items():
         for name in LOGGERS[area]:
             logging.getLogger(name).setLevel(level.upper())
 
 
 class LogLevels:
-    """The levels of a node while it runs."""
-
     def __init__(self, levels: Mapping[LogArea, LogLevel] | None = None) -> None:
         """Areas that `levels` leaves out write INFO. Changes nothing yet."""
         self._levels = dict.fromkeys(LogArea, LogLevel.INFO) | dict(levels or {})
@@ -75,16 +73,16 @@ class LogLevels:
 
     @property
     def levels(self) -> Mapping[LogArea, LogLevel]:
-        """Those that hold now, of every area."""
+        """The present levels of all areas."""
         return dict(self._levels)
 
     def change(self, area: LogArea, level: LogLevel) -> None:
-        """Another level from now on, here and at whoever listens."""
+        """Change a level, here and for all listeners."""
         self._levels[area] = level
         for tell in self._listeners:
             tell(self.levels)
 
     def tell(self, listener: OnLevels) -> None:
-        """`listener` hears of the levels that hold, at once, and of every change."""
+        """Call `listener` with the present levels, and at every change."""
         self._listeners.append(listener)
         listener(self.levels)

@@ -1,5 +1,5 @@
-"""What keeps a node as a whole from its work: shown by the interface, logged when it begins, at
-intervals, and when it is over. What each area means stands in `rlm/control/reasons.py`.
+"""Problems of a node as a whole: shown by the interface, logged when they begin, at intervals, and
+when they end. `rlm/control/reasons.py` explains the areas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafka_formats.errors import StrandlineError
 
 
 class ProblemArea(StrEnum):
-    """What the trouble is with."""
+    """The subject of a problem."""
 
     LOG_DIRS = "log_dirs"
     STORE = "store"
@@ -35,8 +35,8 @@ class ProblemArea(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """One trouble of the whole node. `name` is that of the store, the partition, the switch or the
-    reason, None where there is only one such.
+    """One problem of the whole node. `name`: the store, partition, switch or reason, None if
+    unneeded.
     """
 
     area: ProblemArea
@@ -45,10 +45,10 @@ class NodeProblem:
 
 
 class ProblemLog:
-    """Where a part of the node failed: the traceback of what nobody foresaw, once. What was
-    foreseen is a problem of the node, and told as such.
+    """Logs failures of a part of the node: the traceback of each unforeseen one, once. Foreseen
+    ones are problems of the node.
 
-    `subject` completes "... failed"; there are few, since each is a place in the code.
+    `subject` completes "... failed"; there are few, one per place in the code.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -56,7 +56,7 @@ class ProblemLog:
         self._told: dict[str, str] = {}
 
     def failed(self, subject: str, error: Exception) -> None:
-        """It failed, as it may have before."""
+        """Note a failure, perhaps a repeated one."""
         text = str(error) or type(error).__name__
         if isinstance(error, StrandlineError) or self._told.get(subject) == text:
             return
@@ -64,18 +64,18 @@ class ProblemLog:
         self._logger.error("%s failed: %s", subject, text, exc_info=error)
 
     def works(self, subject: str) -> None:
-        """It went well."""
+        """Note a success."""
         self._told.pop(subject, None)
 
 
 REPEAT_S = 600.0
-"""Trouble that stands is told again after so long: a log that is rotated still has it."""
+"""Standing problems are logged again after so long: a rotated log still has them."""
 
 
 class StandingProblems:
-    """Tells the log what is wrong now: one line when it begins, one at intervals, one at its end.
+    """Logs standing problems: one line at their begin, one at intervals, one at their end.
 
-    `key` tells one trouble from another; its text may change from look to look.
+    `key` identifies a problem; its text may change from look to look.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StandingProblems:
         self._told_at: dict[str, float] = {}
 
     def tell(self, standing: Mapping[str, str]) -> None:
-        """All that is wrong now, text by key."""
+        """Take all present problems, text by key."""
         now = self._monotonic()
         for key in sorted(standing):
             told_at = self._told_at.get(key)
@@ -101,7 +101,7 @@ class StandingProblems:
 
 
 def by_key(problems: Iterable[NodeProblem]) -> dict[str, str]:
-    """As the log tells them: the area, with a name where there are several, before the text."""
+    """Problems as the log has them: by area, and name if there are several."""
     return {
         f"problem with {each.area.value.replace('_', ' ')}"
         + ("" if each.name is None else f" {each.name}"): each.text

@@ -1,7 +1,7 @@
 """The port to the worker processes, met by `rlm.worker.pool.WorkerPool`.
 
-The metadata has none: `rlmm.manager.manager.RemoteLogMetadataManager` itself declares what is read
-and written, and what tests put in its place is made from it.
+The metadata needs none: `rlmm.manager.manager.RemoteLogMetadataManager` itself is the interface,
+and doubles in tests are derived from it.
 """
 
 from __future__ import annotations
@@ -28,32 +28,27 @@ class PoolPort(Protocol):
     """The worker processes. Cancelling a call, or closing an iterator, ends its work there."""
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
-        """Verify and upload one segment. Returned, raised or cancelled: no byte follows."""
-        ...
+        """Verify and upload one segment. Once it returned, raised or was cancelled, no byte
+        follows.
+        """
 
     async def check(self, job: CheckJob) -> CheckResult:
-        """Compare objects with what the metadata has of them, byte by byte."""
-        ...
+        """Compare objects with the metadata, byte by byte."""
 
     async def gather(self, job: GatherJob) -> GatherResult:
         """Look for a whole copy of a segment, and put its files together."""
-        ...
 
     async def survey(self, job: SurveyJob) -> Survey:
-        """Which batches of a damaged segment are good."""
-        ...
+        """Find the good batches of a damaged segment."""
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a `.log`."""
-        ...
 
     def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
-        """The same, once the first are there, for a client's own connection."""
-        ...
+        """The same for a client's own connection, once the first bytes are there."""
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         """Verified bytes of one index."""
-        ...
 
     def read_records(
         self,
@@ -62,4 +57,3 @@ class PoolPort(Protocol):
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
         """Whole batches, or whole JSON lines."""
-        ...

@@ -1,7 +1,7 @@
-"""Why something does not go on: each reason with its words, and where it is told. Pure.
+"""The reasons why something does not go on: words, and where they are told. Pure.
 
-The one table of them. `docs/OPERATIONS.md` shows it, `strandline partitions` has its words from it,
-and a test holds it to the code: a reason without a row is none.
+The only table of them. `docs/OPERATIONS.md` shows it, `strandline partitions` uses its words, and a
+test requires a row for every reason.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from rlm.control.node_problem import ProblemArea
 from rlm.control.why_not import WhyNot
 
 SOON_S = 5.0
-"""Shorter than this is a change of leader, a restart, or one request that was repeated."""
+"""Shorter waits are a change of leader, a restart, or one repeated request."""
 LONG_S = 3_600.0
-"""What is usual for minutes is trouble after an hour."""
+"""Waits that are usual for minutes are trouble after an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`says`: the words for people. `told_after_s`: after standing so long it is a problem of the
-    node, so that status, log, metric and alert have it; None: it is as it should be, or as somebody
-    wanted it.
+    """`says`: the words for people. `told_after_s`: after so long it is a problem of the node, with
+    status, log, metric and alert; None: it is normal or wanted.
     """
 
     says: str
@@ -32,7 +31,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class AreaReason:
-    """What a problem of the node as a whole keeps from going on, and what to do."""
+    """The effect of a problem of the whole node, and what to do."""
 
     stops: str
     action: str
@@ -204,25 +203,22 @@ AS_IT_SHOULD_BE = frozenset(
         WhyNot.NOT_INCLUDED, WhyNot.COMPACTED,
     }
 )  # fmt: skip
-"""Reasons for which a partition waits for nothing."""
+"""Reasons of partitions that wait for nothing."""
 
 
 def says(word: str) -> str:
-    """The words for people; a word of a newer node stands for itself."""
+    """The words for people; a newer node's word stands for itself."""
     return WHY_NOT[WhyNot(word)].says if word in set(WhyNot) else word.replace("_", " ")
 
 
 def told_after_s(why: WhyNot) -> float | None:
-    """After how long it is a problem of the node; None: never."""
+    """Seconds after which it is a problem of the node; None: never."""
     return WHY_NOT[why].told_after_s
 
 
 def page() -> str:
     """The tables of OPERATIONS."""
-    lines = [
-        "| Says | `why` | Meaning | What to do | A problem after |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| Says | `why` | Meaning | What to do | A problem after |", "|---|---|---|---|---|"]
     for why, reason in WHY_NOT.items():
         after = "never" if reason.told_after_s is None else f"{reason.told_after_s:.0f} s"
         lines.append(

@@ -1,4 +1,4 @@
-"""What the remote log manager tells while it works: for the terminal, the audit log, metrics.
+"""Events of the remote log manager: for the terminal, the audit, metrics.
 
 Handlers are called on the event loop and must return at once.
 """
@@ -80,8 +80,8 @@ class SegmentCopied:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFailed:
-    """An attempt ended badly. `retry_at_ms` since the epoch; -1 when nobody here tries again.
-    `segment_id` is None when it failed before COPY_SEGMENT_STARTED, so that nothing is left over.
+    """A failed attempt. `retry_at_ms` since the epoch; -1 if nobody here tries again. `segment_id`
+    is None if it failed before COPY_SEGMENT_STARTED, so that nothing is left over.
     """
 
     partition: TopicIdPartition
@@ -103,9 +103,7 @@ class SegmentDeleted:
 
 @dataclass(frozen=True, slots=True)
 class HoldReleased:
-    """A segment [start, end] (inclusive) is held no longer. `missed`: it was not copied, and the
-    broker does not have it any more.
-    """
+    """A segment [start, end] (inclusive) is held no longer. `missed`: never copied, and gone."""
 
     partition: TopicIdPartition
     start: int
@@ -117,7 +115,7 @@ class HoldReleased:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRepaired:
-    """A damaged segment [start, end] (inclusive) was copied anew from `source`, and read back."""
+    """A damaged segment [start, end] (inclusive) was copied from `source`, and read back."""
 
     segment_id: RemoteLogSegmentId
     new_segment: Uuid

@@ -1,7 +1,7 @@
-"""Segment proposals brought to a known outcome: repeated while unknown, settled by the row.
+"""Proposes segment records until their outcome is known.
 
-Every segment record may be proposed again with the same content without effect, so an unknown
-outcome is settled by repeating it and looking at the row by its id (design 8), never by guessing.
+Every segment record may be proposed again with the same content without effect. So an unknown
+outcome is settled by a repetition and a look at the row by its id, never by a guess.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from rlm.control.backoff import BackOffPolicy, jittered_s
 from rlm.control.surroundings import CopyLimits, Surroundings
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.segment import (
-    RemoteLogSegmentMetadata,
-    RemoteLogSegmentMetadataUpdate,
-    SegmentState,
-)
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +26,8 @@ class Proposals:
     async def start_copy(self, row: RemoteLogSegmentMetadata) -> None:
         """COPY_SEGMENT_STARTED is applied on return.
 
-        Raises RetryLater when nothing was appended, OutcomeUnknown when the row may still appear:
-        then it is a left-over of this incarnation without a byte uploaded.
+        RetryLater: nothing was appended. OutcomeUnknown: the row may still appear, as a left-over
+        of this incarnation without an uploaded byte.
         """
         unknown: OutcomeUnknown | None = None
         for attempt in range(1, self.around.limits.propose_attempts_max + 1):
@@ -53,21 +49,20 @@ class Proposals:
         raise unknown
 
     async def finish_copy(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """COPY_SEGMENT_FINISHED is applied on return.
-
-        Waits for a quorum leader up to `finish_deadline_s`: the upload is whole and worth it.
+        """COPY_SEGMENT_FINISHED is applied on return. Waits for a quorum leader up to
+        `finish_deadline_s`, since the upload is whole.
         """
         await self._update(update, deadline_s=self.around.limits.finish_deadline_s)
 
     async def mark_deleted(
         self, update: RemoteLogSegmentMetadataUpdate, held_back: Callable[[], str | None]
     ) -> bool:
-        """DELETE_SEGMENT_STARTED. True: the row is in it now; False: it is in another state.
-        RetryLater, too, once `held_back` says why nothing may be marked now: a repetition may come
-        long after the first attempt.
+        """Propose DELETE_SEGMENT_STARTED. True: the row is in that state; False: in another one.
+        RetryLater also if `held_back` forbids it: a repetition may come long after the first
+        attempt.
 
-        False is the answer to the race that matters: a COPY_SEGMENT_FINISHED whose response was
-        lost was applied first, the row is not in the expected state, and nothing may be deleted.
+        False answers the race that matters: a COPY_SEGMENT_FINISHED whose response was lost was
+        applied first, so nothing may be deleted.
         """
         deadline_s = self.around.limits.propose_deadline_s * self.around.limits.propose_attempts_max
         try:
@@ -124,14 +119,13 @@ class Proposals:
         return found.state if found is not None else None
 
     async def _pause(self, attempt: int) -> None:
-        """Back off, but not for long: an upload that waits for a quorum leader is all but done."""
+        """Back off, but not for long: an upload that waits for a quorum leader is nearly done."""
         policy = back_off_policy(self.around.limits)
         pause_s = jittered_s(policy, attempt, self.around.ambient.random_fraction())
         await self.around.ambient.sleep(min(pause_s, self.around.limits.propose_deadline_s))
 
 
 def back_off_policy(limits: CopyLimits) -> BackOffPolicy:
-    """The planners' back-off in terms of the node's limits."""
     return BackOffPolicy(
         base_s=limits.backoff_base_s,
         max_s=limits.backoff_max_s,

@@ -1,4 +1,4 @@
-"""Every bound of the control plane, and the callables it is handed instead of ambient time."""
+"""Bounds of the control plane, and the callables it uses instead of ambient time."""
 
 from __future__ import annotations
 
@@ -11,28 +11,23 @@ from rlmm.segment import Incarnation
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """How much at once, and how long anything may take.
+    """Bounds of the control plane's work and time.
 
-    `scan_interval_s` is the pause between two looks at the log directories, `leadership_interval_s`
-    the least between two questions to the broker who leads, `scan_deadline_s` when
-    a look that does not end (a disk that hangs) is told. No more than `epoch_batches_max` batches
-    of a partition are read for the epochs that its broker's checkpoint lost.
-    `stall_deadline_s` without progress ends a
-    copy long before `upload_deadline_s` does. `upload_margin_s` is waited
-    past a dead attempt's deadline, or a finished segment's mark, before its row goes; it covers
-    the difference of two nodes' clocks and the time a store may need to make a late request
-    visible. `stopped_margin_s` covers the latter alone, for attempts of this very process when it
-    is about to end and could not wait for more.
-    `finish_deadline_s` bounds how long a finished upload waits for a quorum leader.
-    `store_retry_s` is the pause between two looks at a store, not the default one, that is missing.
-    `copies_per_log_dir_max` of the copies at once read from one log directory, which is a disk.
-    `retention_interval_s` is the pause between two passes of retention, and a pass that would take
-    more than `retention_max_percent` of a partition's tiered bytes, or of the node's, stops.
-    `delete_delay_s` keeps the objects of a once finished segment for running readers.
-    `deletion_settle_s` is how long the other nodes leave a partition's deletion to the node that
-    claimed it last.
-    `takeover_settle_s` is waited after a prefix was taken over, for the last requests of the nodes
-    before; it covers `store_deadline_s` and the difference of the clocks.
+    `scan_interval_s`: pause between two looks at the log directories; a look that takes longer than
+    `scan_deadline_s` (a hanging disk) is told. `leadership_interval_s`: least pause between two
+    questions to the broker. `epoch_batches_max`: batches of a partition read for the epochs that
+    its broker's checkpoint lost. `copies_per_log_dir_max`: parallel copies from one log directory,
+    a disk. `stall_deadline_s` without progress ends a copy, long before `upload_deadline_s`.
+    `upload_margin_s`: wait past a dead attempt's deadline, or a finished segment's mark, before its
+    row goes; covers two nodes' clocks and the time until a store shows a late request.
+    `stopped_margin_s` covers the latter alone, for own attempts of a process about to end.
+    `finish_deadline_s`: wait of a finished upload for a quorum leader. `store_retry_s`: pause
+    between two looks at a missing store. `retention_interval_s`: pause between two passes of
+    retention; a pass that would take more than `retention_max_percent` of a partition's tiered
+    bytes, or the node's, stops. `delete_delay_s` keeps a finished segment's objects for running
+    readers. `deletion_settle_s`: head start of the node that claimed a deleted partition last.
+    `takeover_settle_s`: wait after a prefix was taken over, for the last requests of the nodes
+    before; covers `store_deadline_s` and the clocks.
     """
 
     scan_interval_s: float = 5.0

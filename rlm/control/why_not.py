@@ -1,4 +1,4 @@
-"""The reasons why a partition is not copied at this moment, in stable words."""
+"""Stable words for the reasons why a partition is not copied now."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from enum import StrEnum
 
 
 class WhyNot(StrEnum):
-    """Why a partition is not being copied at this moment. Stable words; the text explains."""
-
     NOT_INCLUDED = "not_included"
     COMPACTED = "compacted"
     UNUSABLE_DIRECTORY = "unusable_directory"
@@ -37,7 +35,7 @@ class WhyNot(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do now. `until_ms` (since the epoch) where a time is known."""
+    """Nothing to do now, until `until_ms` (since the epoch) if known."""
 
     why: WhyNot
     text: str

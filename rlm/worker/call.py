@@ -1,4 +1,4 @@
-"""One call of the supervisor into a worker: the messages that come back, and how it ends."""
+"""One call of the supervisor into a worker: the messages that come back, and its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CallMessage = Progress | Began | SentSoFar | Data | Ask | End | Failed | Cancell
 
 
 class Call:
-    """Messages wait here for the caller. Data is bounded by the window, the rest is small.
+    """Queues messages for the caller. The window bounds the data; the rest is small.
 
     `finished` is set once the worker can do nothing more for this call.
     """
@@ -65,7 +65,7 @@ class Call:
         return message
 
     def deliver(self, message: CallMessage) -> None:
-        """From the worker. Nothing follows the first message that ends the call."""
+        """Take a message of the worker. Nothing follows the one that ends the call."""
         if self.finished.is_set():
             return
         if isinstance(message, End | Failed | Cancelled):
@@ -75,27 +75,27 @@ class Call:
         self._arrived.set()
 
     def fail(self, error: StrandlineError) -> None:
-        """End the call from this side; the worker must not know of it any more, or be dead."""
+        """End the call from this side; the worker must have forgotten it, or be dead."""
         self.deliver(Failed(self.job_id, error))
 
     def give_up(self, error: StrandlineError) -> None:
-        """Let the caller have an error now, and cancel the work."""
+        """Raise an error in the caller now, and cancel the work."""
         self._messages.append(Failed(self.job_id, error))
         self._arrived.set()
         self.cancel()
 
     def answer(self, piece: SegmentPiece | None) -> None:
-        """To the Ask just taken."""
+        """Answer the last Ask."""
         self._send(Answer(self.job_id, piece))
 
     def lend(self, descriptor: int, rules: SendRules) -> None:
-        """To the Began just taken. RetryLater when it cannot be sent to the worker now."""
+        """Answer the last Began. RetryLater if the descriptor cannot be sent now."""
         if self._lend is None:
             raise InternalError("this worker takes no descriptors")
         self._lend(self.job_id, descriptor, rules)
 
     def cancel(self) -> None:
-        """Ask the worker to stop; `finished` tells when it has. Idempotent."""
+        """Ask the worker to stop; `finished` is set when it has. Idempotent."""
         if self.cancelled_at is None and not self.finished.is_set():
             self.cancelled_at = self._monotonic()
             self._send(CancelJob(self.job_id))

@@ -18,14 +18,14 @@ from rlm.worker.send_pace import SendPace
 
 TOLD_BYTES = 8 * 1024 * 1024
 TOLD_S = 5.0
-"""The supervisor hears of bytes sent after so many, or so long: it must not think a read stalls."""
+"""The longest pause between reports of sent bytes: a read must not seem stalled."""
 
 _PARTS_AT_ONCE = 64
 """Well below IOV_MAX."""
 
 
 class ClientSend:
-    """One body on its way. `tell` hears now and then how many bytes went."""
+    """One body being sent. `tell` gets the number of sent bytes now and then."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ClientSend:
         monotonic: Callable[[], float],
         tell: Callable[[int], None],
     ) -> None:
-        """`client` does not block, and nobody else writes to it."""
+        """`client` is non-blocking, and nobody else writes to it."""
         self._client = client
         self._rules = rules
         self._monotonic = monotonic
@@ -45,7 +45,7 @@ class ClientSend:
         self._told_at = monotonic()
 
     async def send_all(self, first: Parts | None, rest: AsyncIterator[Parts]) -> Sent:
-        """Send until the end of `rest`; RetryLater when the store brings nothing in time."""
+        """Send until the end of `rest`; RetryLater if the store brings nothing in time."""
         parts = first
         while parts is not None:
             end = await self._send(parts)
@@ -64,7 +64,7 @@ class ClientSend:
             raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
 
     async def _send(self, parts: Parts) -> ClientEnd | None:
-        """All of `parts`, waiting while the connection is full; None when they went."""
+        """Send all of `parts`, waiting while the connection is full; None if they went."""
         began_at = self._monotonic()
         until = began_at + min(self._rules.grace_s, self._pace.left_s)
         left = [memoryview(part) for part in parts]
@@ -85,7 +85,7 @@ class ClientSend:
         return None
 
     async def _writable(self, deadline_s: float) -> bool:
-        """Whether the connection takes bytes again within the deadline, or has broken."""
+        """True once the connection takes bytes, or has broken; False at the deadline."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[bool] = loop.create_future()
         timer = loop.call_later(max(deadline_s, 0.0), _settle, ready, False)
@@ -109,7 +109,7 @@ def _settle(ready: asyncio.Future[bool], writable: bool) -> None:
 
 
 def _behind(views: list[memoryview], taken: int) -> list[memoryview]:
-    """What is left of the views behind the first `taken` bytes."""
+    """The views behind the first `taken` bytes."""
     for number, view in enumerate(views):
         if taken < len(view):
             return [view[taken:], *views[number + 1 :]]

@@ -1,7 +1,7 @@
-"""Open files that a supervisor lends to a worker, over a socket pair of their own.
+"""Lends open files from a supervisor to a worker, over a socket pair of their own.
 
-Messages go through asyncio's transports, which carry bytes only. A descriptor is sent right before
-the message that it belongs to, so that it is there when that is read, and both keep one order.
+asyncio's transports for messages carry bytes only. A descriptor is sent right before its message,
+so that it is there when the message is read, in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _JOB_ID = struct.Struct(">Q")
 
 
 def send_descriptor(channel: socket.socket, job_id: int, descriptor: int) -> None:
-    """For the job; the sender keeps its own. RetryLater when it cannot be sent at once."""
+    """Send a descriptor for the job; the sender keeps its own. RetryLater if that would block."""
     lent = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))
     try:
         # Not socket.send_fds: Python 3.11's leaves its flags out, and would block.
@@ -27,7 +27,7 @@ def send_descriptor(channel: socket.socket, job_id: int, descriptor: int) -> Non
 
 
 def take_descriptor(channel: socket.socket, job_id: int) -> int:
-    """The oldest one sent, which must be of this job; whoever takes it closes it."""
+    """Take the oldest descriptor, which must be this job's; the caller closes it."""
     flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     room = socket.CMSG_LEN(array.array("i").itemsize)
     head, ancillary, _, _ = channel.recvmsg(_JOB_ID.size, room, flags)

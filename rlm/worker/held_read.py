@@ -1,4 +1,4 @@
-"""A read in a worker that has its first bytes and waits for the client to send them to."""
+"""A read in a worker that has its first bytes and waits for the client's connection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from rlm.worker.messages import End, SentSoFar, call_error
 
 
 class WorkersHeldRead:
-    """In a worker process."""
-
     def __init__(self, call: Call) -> None:
         self._call = call
 
     async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        """See `HeldRead`."""
         self._call.lend(client.fileno(), rules)
         while True:
             message = await self._call.next()

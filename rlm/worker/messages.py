@@ -1,8 +1,8 @@
-"""What supervisor and worker say to each other over their socket pair, and how it is framed.
+"""Messages between supervisor and worker over their socket pair, and their frames.
 
-A frame is a length (uint32, big-endian), a job id (uint64), and so many bytes: one pickled message
-where the id is 0, otherwise the next bytes of that job's stream as they are, which nobody copies to
-pack them. Both ends are ours: the pair has no name, and nobody else holds an end of it.
+A frame is a length (uint32, big-endian), a job id (uint64), and so many bytes: with id 0 a pickled
+message, else the next bytes of that job's stream, which are not copied for the frame. Pickle is
+safe here: the pair has no name, and only these two processes hold its ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rsm_backends.store_config import StoreConfig
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 DATA_BYTES_MAX = 256 * 1024
-"""Bytes of a stream in one frame; with the window it bounds what waits for a slow reader."""
+"""Bytes of a stream in one frame; with the window it bounds the queue of a slow reader."""
 
 STREAM_LIMIT_BYTES = 2 * 1024 * 1024
 NO_JOB = 0
@@ -44,12 +44,12 @@ _HEAD = struct.Struct(">IQ")
 
 Request = CopyJob | SurveyJob | CheckJob | GatherJob | LogRequest | IndexRequest | RecordsRequest
 Result = CopyResult | Survey | CheckResult | GatherResult | RecordsEnd | Sent
-"""What a job may end with; streams end with nothing."""
+"""The results of jobs; streams end without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """To a new worker, first: what it needs. Secrets travel here, never in arguments."""
+    """The first message to a new worker: its settings. Secrets travel here, never in arguments."""
 
     stores: Mapping[str, StoreConfig]
     cache_bytes_max: int
@@ -61,14 +61,14 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class SetPaces:
-    """The node's limits, before the first job and whenever they change."""
+    """The node's limits, before the first job and at each change."""
 
     paces: Paces
 
 
 @dataclass(frozen=True, slots=True)
 class SetLogLevels:
-    """How much of each area is written into the log, before the first job and at each change."""
+    """The log level of each area, before the first job and at each change."""
 
     levels: Mapping[LogArea, LogLevel]
 
@@ -82,9 +82,8 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Do this. Job ids are never used twice for one worker.
-
-    `held`: a read whose bytes wait, once the first are verified, for a SendToClient.
+    """Start a job. Job ids are never reused for one worker. `held`: a read whose bytes wait, once
+    the first are verified, for a SendToClient.
     """
 
     job_id: int
@@ -108,7 +107,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class SendToClient:
-    """To Began: send it all to the client whose connection was put into the descriptor channel."""
+    """To Began: send all to the client whose connection is in the descriptor channel."""
 
     job_id: int
     rules: SendRules
@@ -129,9 +128,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The worker's loop is alive; what its chunk cache did since its start, and holds.
-
-    `hanging` are its calls that hang in the file system of a store, by the store's folder.
+    """The worker's loop is alive; counts and size of its chunk cache since the start. `hanging`:
+    its calls that hang in a store's file system, by the store's folder.
     """
 
     chunks: ChunkCounts = field(default_factory=ChunkCounts)
@@ -148,7 +146,7 @@ class StoreCalls:
 
 @dataclass(frozen=True, slots=True)
 class TakeBytes:
-    """Bytes are about to move that a limit counts; they wait for a Granted of this number."""
+    """Limited bytes are about to move; they wait for a Granted of this number."""
 
     number: int
     flow: Flow
@@ -158,7 +156,7 @@ class TakeBytes:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a copy is."""
+    """The progress of a copy."""
 
     job_id: int
     progress: CopyProgress
@@ -173,7 +171,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class SentSoFar:
-    """A client takes the bytes of a held read; told now and then."""
+    """Bytes of a held read that its client has taken, now and then."""
 
     job_id: int
     sent_bytes: int
@@ -263,7 +261,7 @@ def frame(message: ToWorker | FromWorker) -> bytes:
 
 
 def data_frame(job_id: int, parts: Sequence[Buffer]) -> list[Buffer]:
-    """One Data with the bytes of all parts, to be written without putting them together."""
+    """The frame of one Data with the bytes of all parts, which are not joined."""
     size = sum(map(len, parts))
     if size > FRAME_BYTES_MAX:
         raise InternalError(f"a Data of {size} bytes is too large a frame")
@@ -291,7 +289,7 @@ def in_frames(parts: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
 
 
 async def receive(reader: asyncio.StreamReader) -> object | None:
-    """The next message; None when the other end is gone."""
+    """The next message; None if the other end is gone."""
     try:
         length, job_id = _HEAD.unpack(await reader.readexactly(_HEAD.size))
         if length > FRAME_BYTES_MAX:
@@ -306,7 +304,7 @@ async def receive(reader: asyncio.StreamReader) -> object | None:
 
 
 def call_error(message: object) -> StrandlineError:
-    """What a message that ends a call without a result means for the caller."""
+    """The caller's error for a message that ends a call without a result."""
     if isinstance(message, Failed):
         return message.error
     if isinstance(message, End | Ask | Began | Data | Progress | SentSoFar):

@@ -1,4 +1,4 @@
-"""The calls of a worker to the stores, collected and told to the supervisor for its metrics."""
+"""Collects a worker's calls to the stores for the supervisor's metrics."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from collections.abc import Callable
 from rsm_backends.measured import StoreCall
 
 CALLS_KEPT_MAX = 256
-"""So many calls are told at once, whatever the time; fewer go with the next message to come."""
+"""So many calls are sent at once; fewer go with the next message."""
 
 OnStoreCall = Callable[[str, StoreCall], None]
-"""Told the store's name and the ended call."""
+"""Takes the store's name and the ended call."""
 
 
 def ignore_store_call(_store: str, _call: StoreCall) -> None:
-    """For whoever keeps no metrics."""
+    """For callers without metrics."""
 
 
 class StoreCallLog:
-    """Collects until `take`; `full` is called when there is enough to tell."""
+    """Collects until `take`; `full` is called when there is enough to send."""
 
     def __init__(self, full: Callable[[], None]) -> None:
         self._full = full
         self._calls: list[tuple[str, StoreCall]] = []
 
     def observer(self, store: str) -> NamedStoreObserver:
-        """What a `MeasuredStore` around the store of this name reports to."""
+        """The observer for a `MeasuredStore` around the store of this name."""
         return NamedStoreObserver(store, self.add)
 
     def add(self, store: str, call: StoreCall) -> None:
-        """One call ended."""
         self._calls.append((store, call))
         if len(self._calls) >= CALLS_KEPT_MAX:
             self._full()
@@ -48,5 +47,4 @@ class NamedStoreObserver:
         self._on_store_call = on_store_call
 
     def store_call_ended(self, call: StoreCall) -> None:
-        """One call ended, well or not."""
         self._on_store_call(self._store, call)

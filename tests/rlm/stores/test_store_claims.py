@@ -144,7 +144,7 @@ def test_a_bucket_that_went_stops_no_node_whose_metadata_is_in_use() -> None:
         missing = InvalidRequest("bucket 'b' does not exist", field="bucket")
         new, used = (claims_of(Away(), Away(), history=History(known)) for known in ((), (tip,)))
         for claims in (new, used):
-            claims._stores.default.store.trouble = missing  # type: ignore[attr-defined]  # Away
+            claims.stores.default.store.trouble = missing  # type: ignore[attr-defined]  # Away
         with pytest.raises(InvalidRequest, match="does not exist"):
             await new.start(may_be_away=True)
         await used.start(may_be_away=True)
