@@ -1,1 +1,1 @@
-"""Copying: which segment is next or why none is, and the steps of one copy."""
+"""Copying: the choice of the next segment, and the steps of one copy."""

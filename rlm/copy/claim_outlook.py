@@ -1,9 +1,10 @@
-"""What this node's next claim of a partition would do, and whether an admin may reset the claim.
+"""Forecasts this node's next claim of a partition, and decides if an admin may reset the claim.
+Pure.
 
-Pure. A ClaimReset lets the next claim cut the lineage without limit: what lies above the cut is
-served no more, and retention then deletes it. So a reset is for a claim that is refused, is asked
-of the node whose claim that is, and only while nothing of the topic is deleted: until deleting is
-resumed, a leader with the right checkpoint brings all of it back.
+A ClaimReset lets the next claim cut the lineage without limit: readers get nothing above the cut,
+and retention then deletes it. So a reset is only for a refused claim, on the node that makes it,
+and while nothing of the topic is deleted: until deleting is resumed, a leader with the right
+checkpoint brings all of it back.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 class ClaimCourse:
     """One claim as apply would judge it.
 
-    `cut_at` is where it would cut the lineage, None if nowhere; `cut_offsets` how many copied
-    offsets that takes out of it. `after` is the partition as the claim would leave it, None where
-    it is refused.
+    `cut_at`: where it would cut the lineage, if at all; `cut_offsets`: the copied offsets it would
+    take out. `after`: the partition after the claim, None if it is refused.
     """
 
     verdict: Verdict
@@ -40,13 +40,13 @@ class ClaimCourse:
 
     @property
     def is_accepted(self) -> bool:
-        """Or changes nothing."""
+        """True also if the claim changes nothing."""
         return self.verdict in (Verdict.ACCEPTED, Verdict.NO_EFFECT)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimOutlook:
-    """This node's claim: as things are, and as they would be after a reset."""
+    """This node's claim now, and after a reset."""
 
     leader_epoch: int
     checkpoint: Epochs
@@ -76,7 +76,7 @@ def claim_outlook(
     forecast: Callable[[AskedClaim], ClaimForecast],
     incarnation: Incarnation,
 ) -> ClaimOutlook | NoOutlook:
-    """Judge the claim that this node would make by what its broker and its disk say."""
+    """Judge this node's claim by its broker's word and its disk."""
     if work is None or work.local is None:
         return NoOutlook("it has no replica of the partition")
     held_off = work.left_out or work.unusable
@@ -119,8 +119,8 @@ def _course(state: PartitionState | None, forecast: ClaimForecast) -> ClaimCours
 
 
 def is_cut_off(row: RemoteLogSegmentMetadata, before: Epochs, after: Epochs) -> bool:
-    """Whether a finished segment serves something by the lineage `before` and nothing by `after`:
-    retention deletes it then.
+    """True if a finished segment serves something by the lineage `before` and nothing by `after`,
+    so that retention deletes it.
     """
     return (
         row.state is SegmentState.COPY_SEGMENT_FINISHED
@@ -143,7 +143,7 @@ def reset_refusal(
     *,
     deleting_paused: bool,
 ) -> ResetRefusal | None:
-    """Why an admin's reset is refused now; None where it helps and loses nothing by itself."""
+    """The reason against an admin's reset now; None if it helps and by itself loses nothing."""
     kept_away = _kept_away(state)
     if kept_away is not None:
         return kept_away

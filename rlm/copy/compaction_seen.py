@@ -1,7 +1,7 @@
-"""Records, once for each partition, that Kafka's log cleaner may have been at work in it.
+"""Records, once per partition, that Kafka's log cleaner may have been in it.
 
-A topic that is compacted now may be tiered later, by another node: one whose replica was moved has
-no checkpoint of the cleaner, and segments that lost whole batches need not show it themselves.
+Another node may later tier a topic that is compacted now. A moved replica has no checkpoint of the
+cleaner, and segments that lost whole batches need not show it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECKPOINT_SEEN = "the broker's cleaner-offset-checkpoint names it"
 def recorder(
     metadata: RemoteLogMetadataManager, deadline_s: float
 ) -> Callable[[TopicIdPartition, str], Awaitable[None]]:
-    """What records that gaps are legal in a partition from here on, and why."""
+    """Returns the call that records that gaps are legal in a partition from now on, and why."""
 
     async def record(partition: TopicIdPartition, why: str) -> None:
         await metadata.record_gaps_allowed(GapsAllowed(partition, why), deadline_s=deadline_s)
@@ -38,9 +38,9 @@ def recorder(
 
 @dataclass(slots=True)
 class CompactionSeen:
-    """One round of records at a time; what fails for now is found again by a later look.
+    """One round of records at a time; a later look repeats failed ones.
 
-    `_settled` are partitions that need no more record, or get none: bounded by the log directories.
+    `_settled`: partitions that need no more record, or get none; bounded by the log directories.
     """
 
     metadata: RemoteLogMetadataManager
@@ -49,7 +49,7 @@ class CompactionSeen:
     _task: asyncio.Task[None] | None = None
 
     def after_look(self, works: Iterable[PartitionWork]) -> None:
-        """Begin to record what the look shows; comes back at once."""
+        """Start to record what the look shows; returns at once."""
         if self._task is not None and not self._task.done():
             return
         found: list[GapsAllowed] = []
@@ -68,7 +68,7 @@ class CompactionSeen:
             self._task = asyncio.create_task(self._record(found), name="record compaction")
 
     async def close(self) -> None:
-        """End the round under way."""
+        """End the present round."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

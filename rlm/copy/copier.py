@@ -1,10 +1,10 @@
-"""One attempt to copy one segment: the protocol of design 6.2, steps 2 to 4.
+"""One attempt to copy one segment.
 
     COPY_SEGMENT_STARTED applied  ->  upload in a worker  ->  COPY_SEGMENT_FINISHED applied
 
 Invariant: no object is written before its segment id is in the log (delete_order, and
-quiesced_bucket_equals_metadata, rest on it). A failed or cancelled attempt is left to `clean_up`,
-which finds it as a row in COPY_SEGMENT_STARTED, here or on any later leader's node.
+quiesced_bucket_equals_metadata, rest on it). `clean_up`, here or on any later leader's node, finds
+a failed or cancelled attempt as a row in COPY_SEGMENT_STARTED.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ from rlmm.segment import (
 
 STALL_CHECKS_PER_DEADLINE = 4
 SLACK_FACTOR = 1.5
-"""What a limit makes of a duration, with something for retries and uneven shares."""
+"""Slack for retries and uneven shares in a duration derived from a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """What to copy under which claim. `lineage` is the merged one of the view, `log_start_offset`
-    the tier's, `local_log_start_offset` that of the log the files are of. `held`: they are links
-    that were kept from local retention, with a history of their own. `gaps_allowed` and
-    `once_there` as in `gap_rule.GapWatch`. `stretch`: what is copied of the segment, which has
-    the `damage`.
+    """The segment to copy and its claim. `lineage`: the view's merged one; `log_start_offset`: the
+    tier's; `local_log_start_offset`: that of the files' log. `held`: the files are links kept from
+    local retention, with a history of their own. `gaps_allowed`, `once_there`: see
+    `gap_rule.GapWatch`. `stretch`: the part of a segment with `damage` to copy.
     """
 
     partition: TopicIdPartition
@@ -65,12 +64,12 @@ class CopyOrder:
 
     @property
     def first_known_offset(self) -> int:
-        """Below it the segment has records that DeleteRecords took; -1: it has none."""
+        """The start of known epochs; DeleteRecords took the records below. -1: all are known."""
         return self.segment.first_known_offset if self.held else self.local_log_start_offset
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """The first and last (inclusive) of what is copied."""
+        """The first and last (inclusive) offset to copy."""
         if self.stretch is not None:
             return self.stretch.first, self.stretch.last
         assert self.segment.next_base_offset is not None, "the active segment is never copied"
@@ -78,7 +77,7 @@ class CopyOrder:
 
     @property
     def source(self) -> SourceRuns | None:
-        """What is read, where that is not the whole `.log` as it is."""
+        """The source, if it is not the whole `.log` as it is."""
         if self.stretch is None:
             return None
         assert self.segment.next_base_offset is not None, "the active segment is never copied"
@@ -97,8 +96,8 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """Not copied. `row` is None when nothing was proposed, so that nothing is to be cleaned up;
-    otherwise it is in COPY_SEGMENT_STARTED, or may come to be even later: a lost answer.
+    """Not copied. `row` None: nothing was proposed, so nothing needs a clean-up; else it is in
+    COPY_SEGMENT_STARTED, or may get there later after a lost answer.
     """
 
     error: Exception
@@ -108,29 +107,29 @@ class AttemptFailed:
 FactsReader = Callable[[LocalSegment, Epochs, int], SegmentFacts]
 
 RecordCleaned = Callable[[TopicIdPartition, str], Awaitable[None]]
-"""Records that gaps are legal in the partition from here on, and why."""
+"""Records that gaps are legal in the partition from now on, and why."""
 
 CLEANED = "batches of it show that Kafka's log cleaner was at work"
 
 SlackOf = Callable[[str, int], float]
-"""How many seconds longer so many bytes of a topic may take for the sake of a rate limit."""
+"""Seconds more that so many bytes of a topic may take because of a rate limit."""
 
 
 BeforeFinish = Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]
-"""What an uploaded copy has to pass before it is recorded as finished."""
+"""The check of an uploaded copy before it is recorded as finished."""
 
 
 async def nothing_more(_row: RemoteLogSegmentMetadata, _result: CopyResult) -> None:
-    """The upload verified it all."""
+    """No check: the upload verified everything."""
 
 
 def no_slack(_topic: str, _size_bytes: int) -> float:
-    """Nothing is limited."""
+    """No limits."""
     return 0.0
 
 
 class Copier:
-    """Runs attempts, and remembers this incarnation's so that left-overs are told from them."""
+    """Runs attempts, and remembers this incarnation's, which are no left-overs."""
 
     def __init__(
         self,
@@ -144,7 +143,7 @@ class Copier:
         slack_of: SlackOf = no_slack,
     ) -> None:
         """`read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
-        Refused once the store's prefix is another cluster's. `record_cleaned` may raise like any
+        Refused once the store's prefix is another cluster's. `record_cleaned` raises like any
         proposal.
         """
         self._proposals = proposals
@@ -168,8 +167,8 @@ class Copier:
         on_row: Callable[[RemoteLogSegmentMetadata], None],
         before_finish: BeforeFinish = nothing_more,
     ) -> Copied | AttemptFailed:
-        """Try once. `on_row` is told the row before it is proposed; what `before_finish` raises
-        ends the attempt. Raises only CancelledError.
+        """Try once. `on_row` gets the row before its proposal; an error of `before_finish` ends the
+        attempt. Raises only CancelledError.
         """
         try:
             await self._confirm_prefix(store)
@@ -181,7 +180,7 @@ class Copier:
         try:
             return await self._attempt(order, store, row, before_finish)
         finally:
-            # The pool's promise makes this true: returned, raised or cancelled, no byte follows.
+            # The pool promises: once it returned, raised or was cancelled, no byte follows.
             self._uploading.discard(row.segment_id.id)
 
     async def _describe(self, order: CopyOrder) -> RemoteLogSegmentMetadata:
@@ -200,7 +199,7 @@ class Copier:
             ) from None
         if order.held and facts.size_bytes != segment.size_bytes:
             # The broker cut its own log through the shared inode. In its directory the neighbours
-            # tell that; here nothing else would miss the batches.
+            # show that; here nothing else would miss the batches.
             raise Conflict(
                 f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "
                 f"{facts.size_bytes} now",
@@ -228,7 +227,7 @@ class Copier:
         )
 
     def _deadline_s(self, order: CopyOrder, size_bytes: int) -> float:
-        """A limited rate is shared by as many copies as there may be, and retries take some."""
+        """A limited rate is shared by all parallel copies, and retries take some."""
         shared_bytes = size_bytes * self._around.limits.copies_parallel_max
         slack_s = SLACK_FACTOR * self._slack_of(order.partition.topic, shared_bytes)
         return self._around.limits.upload_deadline_s + slack_s
@@ -240,7 +239,7 @@ class Copier:
         return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
 
     def survey_job(self, order: CopyOrder, store: TierStore) -> CopyJob:
-        """What a copy of the whole segment would be given, for a look at it alone."""
+        """The job for a copy of the whole segment, only to look at it."""
         segment = order.segment
         assert segment.next_base_offset is not None, "the active segment is never copied"
         first = max(segment.base_offset, order.first_known_offset)
@@ -279,7 +278,7 @@ class Copier:
             result = await self._upload(self._job(order, store, row))
             await before_finish(row, result)
             if result.cleaned and not order.gaps_allowed:
-                # Before the copy counts: after a restart nobody walks this segment again.
+                # Before the copy counts: after a restart nobody reads this segment again.
                 await self._record_cleaned(order.partition, CLEANED)
             await self._proposals.finish_copy(self._finished(row, result))
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
@@ -339,8 +338,8 @@ class Copier:
         )
 
     async def _upload(self, job: CopyJob) -> CopyResult:
-        """The pool's copy under a watchdog: an upload that hangs is cancelled long before its
-        deadline, an upload that trickles is cancelled at it.
+        """The pool's copy under a watchdog: a hanging upload is cancelled long before its deadline,
+        a slow one at it.
         """
         topic = job.segment_id.partition.topic
         watch = _Watch(lambda: self._stall_s(topic), self._around.ambient, job.upload_deadline_ms)
@@ -361,12 +360,12 @@ class Copier:
         finally:
             guard.cancel()
             upload.cancel()
-            # Only once the pool has let go is it known that no byte of this attempt follows.
+            # Only once the pool lets go is it certain that no byte of this attempt follows.
             await asyncio.gather(upload, guard, return_exceptions=True)
 
 
 def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:
-    """The indexes that stand beside the `.log` say nothing of what was fetched, or left out."""
+    """The indexes beside the `.log` tell nothing of fetched or left-out batches."""
     stretch, damage = order.stretch, order.damage
     assert stretch is not None, "asked for a stretch"
     assert damage is not None, "which is of a damaged segment"
@@ -382,10 +381,10 @@ def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:
 
 
 class _Watch:
-    """Says when an upload is to be given up, and why."""
+    """Decides when to give an upload up, and why."""
 
     def __init__(self, stall_s: Callable[[], float], ambient: Ambient, deadline_ms: int) -> None:
-        """`stall_s` is asked anew each time: limits change while an upload runs."""
+        """`stall_s` is called each time: limits change while an upload runs."""
         self._stall_s = stall_s
         self._ambient = ambient
         self._deadline_ms = deadline_ms

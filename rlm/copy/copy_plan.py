@@ -1,9 +1,8 @@
-"""What a partition's copier does next, or why it does nothing. Pure: facts in, one step out.
+"""Plans a partition's next step of copying, or the reason for a wait. Pure: facts in, one step out.
 
-The rules are design words 6.2 (1), after Kafka's RemoteLogManager copy task: a segment is copied
-when it is sealed, the next segment's base offset is at or below the last stable offset, it lies in
-the merged lineage and it *contains* the next offset (its base may be lower, because a new leader's
-segment borders differ from the old one's).
+After Kafka's RemoteLogManager copy task (KIP-405): a segment is copied if it is sealed, its next
+base offset is at or below the last stable offset, it lies in the merged lineage and it *contains*
+the next offset (its base may be lower, because a new leader's segment borders differ).
 """
 
 from __future__ import annotations
@@ -22,41 +21,36 @@ from rlmm.segment import OFFSET_MAX
 
 
 class Segment(Protocol):
-    """A local segment: `next_base_offset` None means active, never copied."""
+    """A local segment; `next_base_offset` None: active, never copied."""
 
     @property
     def base_offset(self) -> int:
-        """First offset of the segment's range, the file name."""
-        ...
+        """The first offset of the segment's range, its file name."""
 
     @property
     def next_base_offset(self) -> int | None:
-        """Base offset of the following segment."""
-        ...
+        """The base offset of the following segment."""
 
     @property
     def size_bytes(self) -> int:
-        """Size of the `.log` file."""
-        ...
+        """The size of the `.log` file."""
 
     @property
     def first_known_offset(self) -> int:
-        """Of a held one: below it, DeleteRecords took what it had before it was held."""
-        ...
+        """Of a held one: below it DeleteRecords had taken the records before it was held."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """Everything the decision depends on. The first `held` of `segments`, which ascend, are held
-    from local retention and may leave gaps, or overlap each other and what follows; the others are
-    the broker's own.
+    """Everything the decision depends on. `segments` ascend; the first `held` of them are held from
+    local retention and may leave gaps, or overlap; the others are the broker's own.
 
-    `local_log_start_offset` is the larger of the broker's log start and the first segment's base.
-    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried` are the
-    ranges of segments already copied, or tried, for the sake of a lost range under this claim.
-    `paused` and `clock_trouble` are sentences, None when all is well. `log_start_said` is the log
-    start by the broker's own word or its checkpoint, whichever is larger. `files_wanted_from`: from
-    there on the log should have files, by the same, and without a broker by its first epoch too.
+    `local_log_start_offset`: the larger of the broker's log start and the first segment's base.
+    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried`: ranges of
+    segments copied, or tried, into a lost range under this claim. `paused` and `clock_trouble` are
+    sentences, or None. `log_start_said`: the broker's log start by its own word or its checkpoint,
+    whichever is larger. `files_wanted_from`: from there on the log should have files, by the same,
+    and without a broker by its first epoch too.
     """
 
     segments: Sequence[Segment]
@@ -76,8 +70,8 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class CopySegment:
-    """Copy the segment [base, next base). `fills_lost_range`: it lies below the next offset.
-    `gone`: this log should have files there and has none, so its batches are fetched.
+    """Copy the segment [base, next base). `fills_lost_range`: it is below the next offset. `gone`:
+    this log should have files there and has none, so its batches are fetched.
     """
 
     base_offset: int
@@ -93,13 +87,13 @@ class CopySegment:
 
     @property
     def offsets(self) -> Offsets:
-        """Tells it from others with its base: borders move when a replica is fetched again."""
+        """The identity among segments of one base: borders move when a replica is fetched again."""
         return self.base_offset, self.end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLogStart:
-    """Nothing was ever copied: the tier's log begins where the local log begins now."""
+    """Nothing was copied yet: the tier's log begins where the local log begins now."""
 
     offset: int
     leader_epoch: int
@@ -118,7 +112,7 @@ Step = CopySegment | RecordLogStart | RecordLostRange | Wait
 
 
 def plan(facts: PlanFacts) -> Step:
-    """The one next step of a partition whose claim this node holds."""
+    """The next step of a partition whose claim this node holds."""
     held_back = _held_back(facts)
     if held_back is not None:
         return held_back
@@ -147,10 +141,10 @@ def _held_back(facts: PlanFacts) -> Wait | None:
 
 
 def _epochs_missing(facts: PlanFacts) -> Wait | None:
-    """Records below the first known epoch were taken by DeleteRecords, or the checkpoint was lost
-    and begun anew (nothing else cuts its head and leaves files). Until the broker or its checkpoint
-    says that the log starts there they are not lost: Kafka takes the first segment's base for the
-    log start where none is written down (LogLoader.load).
+    """Wait if records below the first known epoch may still be there: DeleteRecords took them, or
+    the checkpoint was lost and begun again. They are lost only once the broker or its checkpoint
+    says that the log starts there: without a recorded log start Kafka takes the first segment's
+    base (LogLoader.load).
     """
     first = facts.segments[facts.held]
     known_from = facts.local_log_start_offset
@@ -176,13 +170,13 @@ def _first_log_start(facts: PlanFacts) -> Step:
         return Wait(WhyNot.CLOCK, facts.clock_trouble)
     offset = min(_history_start(facts), max(facts.files_wanted_from, _first_epoch_start(facts)))
     if offset > facts.last_stable_offset:
-        # No broker's log starts above its last stable offset: what says so is damaged or from
-        # another moment, and a log start that is recorded never goes back.
+        # A broker's log never starts above its last stable offset: such facts are damaged or of
+        # another moment, and a recorded log start never goes back.
         return _waiting_for_lso(facts, offset)
     epoch = epoch_for_offset(facts.checkpoint, offset)
     if epoch is None:
-        # The checkpoint's head may be written a moment after a log start moved: the first entry
-        # is the epoch that the log start will belong to.
+        # The checkpoint's head may be written a moment after log start moved: its first entry is
+        # the epoch that log start will have.
         if not facts.checkpoint:
             return Wait(WhyNot.NO_LEADER_EPOCH, "leader-epoch-checkpoint has no entry")
         epoch = facts.checkpoint[0].epoch
@@ -190,11 +184,11 @@ def _first_log_start(facts: PlanFacts) -> Step:
 
 
 def _history_start(facts: PlanFacts) -> int:
-    """Where the history on this machine begins: held segments of the lineage that join the live log
-    without a gap come before it, also those that overlap.
+    """The start of the history on this machine, with held segments of the lineage that join the
+    live log.
 
-    A log start inside the first segment was set by DeleteRecords; nothing below it comes back.
-    What the claim did not know of is not surely of this history, and could never be copied.
+    DeleteRecords sets a log start inside the first segment; nothing below it comes back. Segments
+    that the claim did not know may be of another history and cannot be copied.
     """
     offset = facts.local_log_start_offset
     if offset > facts.segments[facts.held].base_offset:
@@ -212,7 +206,7 @@ def _history_start(facts: PlanFacts) -> int:
 
 
 def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
-    """What is held of another lineage can never be copied, and keeps nothing else waiting."""
+    """Leave out held segments of another lineage: they can never be copied, and delay nothing."""
     held = facts.segments[: facts.held]
     fitting = [
         segment
@@ -226,10 +220,10 @@ def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
 
 
 def _first_offset_left(facts: PlanFacts) -> int:
-    """Base of the first segment that reaches the next offset, down to the broker's own first; in
-    the broker's own what is below its log start was taken by DeleteRecords.
+    """The base of the first segment that reaches the next offset, at least the broker's log start
+    for its own segments.
 
-    A gap among the broker's own is damage, or a look at a moment of change: nothing is lost by it.
+    A gap among the broker's own is damage, or a look at a moment of change: it loses nothing.
     """
     for segment in facts.segments[: facts.held]:
         end = segment.next_base_offset
@@ -243,7 +237,7 @@ def _gap(facts: PlanFacts, first: int) -> Step:
     if missing is not None:
         return missing
     if facts.last_stable_offset < first:
-        # What is on disk is not known to be committed yet, so neither is the gap before it.
+        # The segments on disk may not be committed yet, so neither is the gap before them.
         return _waiting_for_lso(facts, first)
     start, kept_from = facts.state.next_offset, min(first, facts.files_wanted_from)
     if start >= kept_from:
@@ -257,7 +251,7 @@ def _gap(facts: PlanFacts, first: int) -> Step:
 
 
 def rests_on_log_start(step: Step, facts: PlanFacts) -> bool:
-    """Whether the step would be another one if the broker said that its log starts higher."""
+    """True if the step would differ with a higher log start of the broker."""
     match step:
         case CopySegment():
             return step.gone
@@ -315,7 +309,7 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
         return False
     first = _first_known(facts, segment)
     overlaps = any(
-        # What was given up above the next offset is met when the copying comes to it.
+        # Later ranges are met when the copying gets there.
         max(lost.start, first) <= min(lost.end, end - 1) and lost.start < facts.state.next_offset
         for lost in facts.state.lost_ranges
     )
@@ -323,14 +317,14 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
 
 
 def _first_known(facts: PlanFacts, segment: Segment) -> int:
-    """What DeleteRecords left of it, as far as this machine knows its epochs."""
+    """The start of the segment's records with known epochs."""
     held = segment.base_offset < facts.segments[facts.held].base_offset
     known = segment.first_known_offset if held else facts.local_log_start_offset
     return max(segment.base_offset, known)
 
 
 def _in_lineage(facts: PlanFacts, segment: Segment, next_base: int) -> bool:
-    """By its own epochs: below its first known offset the checkpoint has those of what is held."""
+    """By its own epochs: below its first known offset the checkpoint has those of held segments."""
     base = segment.base_offset
     epochs = entries_in_range(facts.checkpoint, _first_known(facts, segment), next_base)
     log_end = max(facts.last_stable_offset, next_base)

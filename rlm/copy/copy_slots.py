@@ -1,4 +1,4 @@
-"""Which waiting partition copies next when a slot is free: by backlog, and nobody starves."""
+"""Chooses the waiting partition for a free slot: by backlog, but none starves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 PATIENCE_S = 60.0
-"""Whoever has waited so long goes before everybody who came later, whatever their backlog."""
+"""After so long a wait a partition goes before all later ones, whatever their backlog."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a partition could copy now: how much, and how long the oldest of it has been sealed."""
+    """A partition's backlog: its bytes, and the time since its oldest segment was sealed."""
 
     size_bytes: int
     age_s: float
@@ -22,7 +22,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A partition in the queue, and for how long it has been there."""
+    """A partition in the queue, and its time there."""
 
     backlog: Backlog
     waited_s: float
@@ -31,9 +31,9 @@ class Waiting:
 def next_in_line(waiting: Sequence[Waiting]) -> int:
     """The index of the one to go first: the largest backlog times its age and time in the queue.
 
-    That alone would let a few bytes wait for ever beside terabytes. So, as an invariant
-    (nobody_is_overtaken_past_patience): among those who have waited for `PATIENCE_S` the one that
-    came first goes, before everybody else. Ties go to the one that came first.
+    A few bytes could wait for ever beside terabytes. So, as an invariant
+    (nobody_is_overtaken_past_patience): of those who waited for `PATIENCE_S` the first comer goes
+    before everybody else. Ties go to the first comer.
     """
     longest = max(range(len(waiting)), key=lambda number: waiting[number].waited_s)
     if waiting[longest].waited_s >= PATIENCE_S:
@@ -76,7 +76,7 @@ class CopySlots:
 
     @asynccontextmanager
     async def slot(self, backlog: Backlog, disk: Hashable = None) -> AsyncIterator[None]:
-        """Hold a slot for one segment, which lies on `disk`; queue again for the next."""
+        """Hold a slot for one segment on `disk`; queue again for the next."""
         await self._acquire(backlog, disk)
         try:
             yield
@@ -112,7 +112,7 @@ class CopySlots:
         self._on_disk[disk] -= 1
         if not self._on_disk[disk]:
             del self._on_disk[disk]  # disks come and go
-        # Somebody cancelled leaves the queue a step later; a slot handed to them would be an error.
+        # A cancelled waiter leaves the queue a step later; it must not get a slot.
         self._waiters = [each for each in self._waiters if not each.future.cancelled()]
         while able := [each for each in self._waiters if self._may_go(each.disk)]:
             now_s = self._monotonic()

@@ -1,10 +1,10 @@
-"""The lower end of a log whose first files are gone: by retention, or as damage of this replica.
+"""Decides if a log's missing first files went by retention, or are damage of this replica.
 
-What tells them apart is the broker's own log start. Kafka's local retention and DeleteRecords raise
-it together with the removal (UnifiedLog.deleteSegments), and the first leader epoch with it; files
-that somebody else removed leave both where they were. Its log-start-offset-checkpoint lags behind
-by up to a minute and names only what DeleteRecords raised, so it proves no damage. The first leader
-epoch proves nothing of files that are there: its checkpoint may have been lost and begun anew.
+The broker's own log start tells: local retention and DeleteRecords raise it together with the
+removal (UnifiedLog.deleteSegments), and the first leader epoch with it; other removals leave both.
+Its log-start-offset-checkpoint lags by up to a minute and has only raises by DeleteRecords, so it
+proves no damage. The first leader epoch proves nothing about existing files: its checkpoint may
+have been lost and begun again.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rlmm.partition_state import PartitionState
 
 
 def files_wanted_from(work: PartitionWork, broker: BrokerPort | None) -> int:
-    """From this offset on the log should have files, as far as is known now."""
+    """The offset from which on the log should have files, as far as is known."""
     if broker is not None or work.local is None or not work.local.leader_epochs:
         return work.log_start_said
     return max(work.log_start_said, work.local.leader_epochs[0].start_offset)
 
 
 async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> bool | Wait:
-    """Whether the broker itself says that its log starts higher than was known; a Wait when it
-    does not say.
+    """True if the broker says that its log starts higher than was known; a Wait if it does not
+    answer.
     """
     if broker is None:
         return False
@@ -59,8 +59,8 @@ async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> boo
 
 
 async def learns_epochs(work: PartitionWork, state: PartitionState, finder: EpochFinder) -> bool:
-    """Whether the batches tell the epochs that the broker's checkpoint lost. They are not asked
-    without the broker's word on its log start: DeleteRecords leaves such a checkpoint, too.
+    """True if the batches tell the epochs of a lost checkpoint. The broker's log start is needed
+    first: DeleteRecords leaves such a checkpoint too.
     """
     if work.local is None:
         return False
@@ -69,8 +69,8 @@ async def learns_epochs(work: PartitionWork, state: PartitionState, finder: Epoc
 
 
 def stand_in(directory: Path, live: Path, lineage: Epochs, base: int, end: int) -> LocalSegment:
-    """An empty segment [base, end) in a directory of its own, as a copy wants to find it: what is
-    fetched closes the hole that it is. `live` is the replica's directory. Blocks.
+    """Make an empty segment [base, end) in a directory of its own, as a copy needs it; fetched
+    batches close its hole. `live` is the replica's directory. Blocks.
     """
     path = directory / segment_file_name(base, LOG_SUFFIX)
     # A batch that begins below comes whole; the epochs are known from the hole on.
@@ -95,5 +95,5 @@ def _names(directory: Path, base: int) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """With what stands in it. Nothing is said of what can't be removed: it is made anew."""
+    """Remove it with its files. Errors are ignored: it is made again."""
     shutil.rmtree(directory, ignore_errors=True)

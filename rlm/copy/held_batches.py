@@ -1,5 +1,5 @@
-"""Batches of a held segment, for one of the live log that lacks them: files that vanished from the
-broker's directory may be here still. Blocks: callers use a thread.
+"""Reads batches of a held segment for a live one whose files vanished. Blocks: callers use a
+thread.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from pathlib import Path
 from rlm.data_plane.segment_survey import is_good, walkable_header
 
 WINDOW_BYTES = 1 << 20
-"""Read at once. A batch that is larger comes whole."""
+"""Bytes read at once. A larger batch comes whole."""
 
 
 def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
-    """What a held `.log` has from the batch with offset `at` on, or from the next good one behind
-    it, and where that stands, which is at or behind `position`. Empty: it has nothing there, can't
-    be read, or what is damaged before it can't be walked over.
+    """The batches of a held `.log` from offset `at` on, or from the next good one behind it, and
+    their position, at or behind `position`. Empty: none there, unreadable, or damage in between.
     """
     try:
         descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""Keeps what is not yet copied from the broker's local retention, by hard links (design 6.5).
+"""Keeps uncopied segments from the broker's local retention, by hard links.
 
-One pass after each look at the log directories: hold what was sealed since, let go what is copied
-or does not fit any more, and give each partition the units that it may copy from. The rules are in
-`hold_plan`, the links in `hold_directory`.
+One pass after each look at the log directories: hold newly sealed segments, release copied or
+unfitting ones, and give each partition the units that it may copy from. `hold_plan` has the rules,
+`hold_directory` the links.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ _DELETED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HoldLimits:
-    """Bounds of each hold directory. `bytes_max` counts what the broker has removed already;
-    `free_bytes_min` is kept free on its mount. `pass_deadline_s` is when a disk that hangs is told.
+    """Bounds of each hold directory. `bytes_max` counts bytes that the broker has removed;
+    `free_bytes_min` of its mount stay free. A pass longer than `pass_deadline_s` (a hanging disk)
+    is told.
     """
 
     bytes_max: int
@@ -66,7 +67,7 @@ class HoldLimits:
 
 @dataclass(frozen=True, slots=True)
 class HoldUsage:
-    """What is held now: units and their bytes; `alone`: bytes that the broker no longer has."""
+    """The units held now, and their bytes; `alone`: bytes that the broker no longer has."""
 
     units: int
     size_bytes: int
@@ -75,7 +76,7 @@ class HoldUsage:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What one pass looks at for one partition, collected on the event loop."""
+    """The input of a pass for one partition, collected on the event loop."""
 
     local: LocalPartition
     facts: HoldFacts
@@ -84,13 +85,13 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Orders:
-    """All of a pass. `deleted` are partitions that are not on this disk and nowhere else."""
+    """The input of a pass. `deleted`: partitions gone from this disk that no node needs."""
 
     by_partition: dict[TopicIdPartition, _Order]
     deleted: frozenset[TopicIdPartition]
 
     def busy(self, unit: Unit) -> bool:
-        """Its copy is under way and ends by itself."""
+        """True while its copy is under way."""
         order = self.by_partition.get(unit.partition)
         copying = None if order is None else order.copying
         return (
@@ -100,7 +101,7 @@ class _Orders:
         )
 
     def why_let_go(self, unit: Unit) -> Release | None:
-        """None while it serves a purpose, or may: a replica that is not here may come back."""
+        """The reason to release it; None while of use: a missing replica may come back."""
         order = self.by_partition.get(unit.partition)
         if order is not None:
             return why_let_go(order.facts, unit)
@@ -109,21 +110,21 @@ class _Orders:
 
 @dataclass(slots=True)
 class _Passed:
-    """What a pass did, and the first thing that failed in it: the rest went on."""
+    """The result of a pass, with its first failure; the rest went on."""
 
     released: list[HoldReleased] = field(default_factory=list)
     error: OSError | None = None
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Trouble with one keeps no other from being held, and none from making room."""
+        """Note a failure and go on: others must still be held, and room be made."""
         try:
             yield
         except OSError as error:
             self.error = self.error or error
 
     def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
-        """OSError: it is held as before."""
+        """Release a unit. OSError: it is held as before."""
         going = directory.release(unit)
         self.released.append(_event(unit, why))
         if going is not None:
@@ -132,7 +133,7 @@ class _Passed:
 
 
 class Hold:
-    """One per node. `begin` first; `after_look` is never called twice at once."""
+    """One per node. `begin` first; `after_look` never runs twice at once."""
 
     def __init__(
         self,
@@ -157,9 +158,9 @@ class Hold:
         self._running: asyncio.Future[_Passed] | None = None
 
     async def begin(self) -> None:
-        """Probe, clean up after a crash, find what is held. Refused with what to do.
+        """Probe, clean up after a crash, find the units. Refused, with an instruction.
 
-        A disk that fails at that is told like one that fails later, and tried again by each pass.
+        A disk that fails now is reported like one that fails later; each pass tries it again.
         """
         for directory in self._directories:
             await asyncio.to_thread(directory.prepare)
@@ -169,7 +170,7 @@ class Hold:
                 self._trouble = _told(passed.error)
 
     def usage(self) -> HoldUsage:
-        """As of the last pass."""
+        """The state after the last pass."""
         units = [unit for held in self._held.values() for unit in held]
         return HoldUsage(
             len(units),
@@ -178,7 +179,7 @@ class Hold:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """What keeps the last pass from being whole."""
+        """Failures of the last pass."""
         texts = [] if self._trouble is None else [self._trouble]
         texts += [text for found in self._unread.values() for text in (found or {}).values()]
         texts += [
@@ -189,7 +190,7 @@ class Hold:
         return tuple(NodeProblem(ProblemArea.HOLD, None, text) for text in texts)
 
     async def after_look(self, works: Iterable[PartitionWork]) -> None:
-        """One pass; what goes wrong stands in `problems` and keeps nobody from copying."""
+        """One pass; its failures are in `problems` and stop no copy."""
         try:
             await self._keep(works)
             self._trouble = None
@@ -215,7 +216,7 @@ class Hold:
             self._tell(rows)
 
     async def _deleted(self, here: Container[TopicIdPartition]) -> frozenset[TopicIdPartition]:
-        """Those of which only what is held is on this machine, and nobody wants it any more."""
+        """Partitions of which only held segments are here, and that nobody wants any more."""
         held = {unit.partition for units in self._held.values() for unit in units}
         deleted = set()
         for number, partition in enumerate(sorted(each for each in held if each not in here), 1):
@@ -228,7 +229,7 @@ class Hold:
         return frozenset(deleted)
 
     def _tell(self, works: Iterable[PartitionWork]) -> None:
-        """Also after trouble: what is held is held, and nothing of it is lost."""
+        """Publish also after trouble: held segments are not lost."""
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
         for held in list(self._held.values()):
             for unit in held:
@@ -239,7 +240,7 @@ class Hold:
                 work.hold_wait = self._why_wait(work.partition)
 
     def _why_wait(self, partition: TopicIdPartition) -> Wait | None:
-        """What is held and was not read may be what seems to be lost."""
+        """Wait if unread held segments may contain the missing offsets."""
         for found in self._unread.values():
             if found is None:
                 return replace(
@@ -270,7 +271,7 @@ class Hold:
         return _Order(local, facts, work.copying)
 
     async def _in_time(self, orders: _Orders) -> None:
-        """A pass that hangs is waited for again, never joined by a second one."""
+        """Wait for a hanging pass, and never start a second one."""
         if self._running is None:
             self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
         done, _ = await asyncio.wait({self._running}, timeout=self._limits.pass_deadline_s)
@@ -287,7 +288,7 @@ class Hold:
             raise passed.error
 
     def _pass(self, orders: _Orders) -> _Passed:
-        """Blocks. What is linked is known, whatever fails afterwards."""
+        """Blocks. Links made are known, whatever fails afterwards."""
         passed = _Passed()
         for directory in self._directories:
             self._find(directory, passed, sweep=self._trouble is not None)
@@ -301,7 +302,7 @@ class Hold:
         return passed
 
     def _find(self, directory: HoldDirectory, passed: _Passed, *, sweep: bool) -> None:
-        """What half-done work left goes, and what was not read yet is read."""
+        """Remove half-done units, and read those not read yet."""
         with passed.going_on():
             if sweep:
                 directory.sweep()
@@ -330,7 +331,7 @@ class Hold:
     def _look_at(
         directory: HoldDirectory, unit: Unit, orders: _Orders, passed: _Passed
     ) -> Unit | None:
-        """The unit as it is now, None once it is let go. OSError: it stays as it was."""
+        """The unit as it is now, None once released. OSError: it stays as it was."""
         order = orders.by_partition.get(unit.partition)
         now = directory.look_again(unit, None if order is None else order.local)
         why = Release.CHANGED if now is None else orders.why_let_go(now)
@@ -344,7 +345,7 @@ class Hold:
 
     @staticmethod
     def _link(directory: HoldDirectory, order: _Order, held: list[Unit], passed: _Passed) -> None:
-        """What is linked is added to `held`."""
+        """Link segments, and add them to `held`."""
         mine = [unit for unit in held if unit.partition == order.local.partition]
         for segment in to_hold(order.facts, mine):
             with passed.going_on():

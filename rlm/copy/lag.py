@@ -1,9 +1,9 @@
-"""How far copying is behind, told honestly. Pure.
+"""Measures how far copying is behind. Pure.
 
-Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, with the age that it lacks, and without what
-operators complain of: it does not vanish while copies fail or the broker is silent (KAFKA-19995),
-it is known before a new leader's first copy, and an idle or single-record partition has none
-(KAFKA-16895, KAFKA-20977), since the active segment never counts.
+Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, with an age. Unlike those it stays while
+copies fail or the broker is silent (KAFKA-19995), is known before a new leader's first copy, and is
+zero for an idle or single-record partition (KAFKA-16895, KAFKA-20977), since the active segment
+never counts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from rlm.copy.copy_plan import Segment
 
 
 class TimedSegment(Segment, Protocol):
-    """A local segment that says since when it is sealed."""
+    """A local segment with the time of its roll."""
 
     @property
     def sealed_at_ms(self) -> int | None:
-        """When the broker rolled it (ms since the epoch); None for the active one."""
-        ...
+        """The time when the broker rolled it (ms since the epoch); None for the active one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Sealed segments that hold the next offset or later ones, whether or not they may be copied.
+    """Sealed segments with the next offset or later ones, whether or not they may be copied.
 
-    `age_ms` is how long the oldest of them has been sealed. `gone_offsets` are those from the next
-    offset on that this machine has no more: uncopied, and not recorded as lost while nobody claims.
+    `age_ms`: the time since the oldest was sealed. `gone_offsets`: uncopied offsets that this
+    machine no longer has, not yet recorded as lost.
     """
 
     size_bytes: int
@@ -43,7 +42,7 @@ NO_LAG = Lag(0, 0, 0)
 
 
 def uncopied(segments: Sequence[TimedSegment], next_offset: int) -> tuple[TimedSegment, ...]:
-    """Sealed segments that hold the next offset or later ones, oldest first."""
+    """Sealed segments with the next offset or later ones, oldest first."""
     return tuple(
         segment
         for segment in segments
@@ -52,7 +51,7 @@ def uncopied(segments: Sequence[TimedSegment], next_offset: int) -> tuple[TimedS
 
 
 def lag(segments: Sequence[TimedSegment], next_offset: int, now_ms: int) -> Lag:
-    """`next_offset` -1: nothing of the partition was ever copied."""
+    """The lag; `next_offset` -1: nothing of the partition was ever copied."""
     behind = uncopied(segments, next_offset)
     sealed = [each.sealed_at_ms for each in behind if each.sealed_at_ms is not None]
     age_ms = max(0, now_ms - min(sealed)) if sealed else 0
@@ -62,10 +61,10 @@ def lag(segments: Sequence[TimedSegment], next_offset: int, now_ms: int) -> Lag:
 
 
 def answers_for_lag(leads: bool | None, *, claimed_here: bool, led_when_last_heard: bool) -> bool:
-    """Whether the lag is this node's to tell, so that a partition counts on one node of a cluster.
+    """True if this node reports the lag, so that each partition counts on one node of a cluster.
 
-    `leads` None: the broker is silent. The lag then stays with the node of the standing claim, or,
-    where nobody claimed the partition yet, with the node whose broker led it when last heard.
+    `leads` None: the broker is silent. Then the node of the standing claim reports it, or without
+    one the node whose broker led when last heard.
     """
     return claimed_here or led_when_last_heard if leads is None else leads
 
@@ -75,7 +74,7 @@ OTHER_TOPICS = "other topics"
 
 
 def summed(lags: Iterable[Lag]) -> Lag:
-    """Bytes, segments and offsets added up, the age of the oldest."""
+    """The sum of bytes, segments and offsets, with the oldest's age."""
     size_bytes = segments = age_ms = gone_offsets = 0
     for each in lags:
         size_bytes += each.size_bytes
@@ -86,7 +85,7 @@ def summed(lags: Iterable[Lag]) -> Lag:
 
 
 def worst_topics(lags: Mapping[str, Lag], topics_max: int) -> dict[str, Lag]:
-    """The topics that are behind: the `topics_max` whose lag is oldest, and one sum of the rest."""
+    """The `topics_max` topics with the oldest lag, and one sum of the rest."""
     behind = {topic: each for topic, each in lags.items() if each.segments or each.gone_offsets}
     if len(behind) <= topics_max:
         return behind

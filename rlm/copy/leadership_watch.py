@@ -1,9 +1,9 @@
-"""Asks the node's own broker often who leads, and has what follows from it done at once.
+"""Asks the node's own broker often for its leadership, and acts at once on changes.
 
-A look at the log directories is made every few seconds, a move of the leadership must be noticed
-sooner: a copy whose leadership is lost is cancelled, and a partition that is led anew is looked at,
-claimed and copied. The offset in the broker's word is not used here, only a look does so: it reads
-the directory first, so that an offset never belongs to another topic of the same name.
+The log directories are looked at every few seconds, but a move of the leadership must be noticed
+sooner: a copy that lost its leadership is cancelled, and a newly led partition is looked at,
+claimed and copied. The offset in the broker's word is not used here: only a look reads the
+directory first, so that an offset never belongs to another topic of the same name.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from rlm.copy.scanner import BrokerPort
 from rlm.leadership.leadership import BrokerWord, Leads, NotLeading
 
 PARTITIONS_PER_QUESTION = 250
-"""A request of so many is made, and its answer read, in a millisecond or so on the event loop."""
+"""Partitions per request: made and read in about a millisecond on the event loop."""
 
 PAUSE_TIMES_PASS = 10
 """The pause is at least so many times the pass before, however many partitions there are."""
 
 LOOKS_AFTER_GAIN = 8
-"""So often a partition that is led anew is looked at soon; then it waits for the regular looks."""
+"""Early looks at a newly led partition; then it waits for the regular ones."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Gained:
-    """Led at this epoch since a moment ago; looked at soon so many times more."""
+    """Newly led at this epoch; to be looked at early so many times more."""
 
     leader_epoch: int
     looks: int = LOOKS_AFTER_GAIN
@@ -40,8 +40,8 @@ class _Gained:
 
 @dataclass(slots=True)
 class LeadershipWatch:
-    """`works` are the partitions that this node knows; `cancel_if_lost` ends the copy of one that
-    it may not copy any more; `look` brings all of them up to date, at once.
+    """`works` are this node's partitions; `cancel_if_lost` ends a copy that is no longer allowed;
+    `look` updates all partitions at once.
     """
 
     broker: BrokerPort | None
@@ -53,9 +53,9 @@ class LeadershipWatch:
     _gained: dict[TopicIdPartition, _Gained] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until cancelled. A pass that fails is logged; the regular looks go on beside it.
+        """Run until cancelled. A failed pass is logged; the regular looks continue.
 
-        Without a broker nobody else leads, and there is nothing to follow.
+        Without a broker nobody else leads, so there is nothing to follow.
         """
         while self.broker is not None:
             started = self.ambient.monotonic()
@@ -67,7 +67,7 @@ class LeadershipWatch:
             await self.ambient.sleep(max(self.interval_s, PAUSE_TIMES_PASS * took_s))
 
     async def run_pass(self, broker: BrokerPort) -> None:
-        """Ask for every partition on this node's disks, and act on what changed."""
+        """Ask for every partition on this node's disks, and act on changes."""
         watched = [work for work in self.works() if _is_watched(work)]
         for first in range(0, len(watched), PARTITIONS_PER_QUESTION):
             await self._ask(broker, watched[first : first + PARTITIONS_PER_QUESTION])
@@ -79,7 +79,7 @@ class LeadershipWatch:
             await self.look()
 
     def _looks_left(self) -> bool:
-        """Whether to look now; counted, since something else may keep this node from a claim."""
+        """True for an early look; counted, since something else may prevent the claim."""
         wanted = any(gained.looks for gained in self._gained.values())
         self._gained = {
             partition: replace(gained, looks=max(0, gained.looks - 1))
@@ -94,7 +94,7 @@ class LeadershipWatch:
             self._hear(work, answers.get(name))
 
     def _hear(self, work: PartitionWork, word: BrokerWord | None) -> None:
-        """No answer changes nothing here: the claim fences, and the next look tells it."""
+        """No answer changes nothing here: the claim fences, and the next look reports it."""
         if isinstance(word, NotLeading) and isinstance(work.word, Leads):
             work.word = word
             self._gained.pop(work.partition, None)
@@ -118,13 +118,13 @@ def _is_watched(work: PartitionWork) -> bool:
 
 
 def _is_news(work: PartitionWork, word: Leads) -> bool:
-    """Another leadership than the last look found."""
+    """True for another leadership than the last look found."""
     before = work.word
     return not isinstance(before, Leads) or before.leader_epoch != word.leader_epoch
 
 
 def _is_claimed(work: PartitionWork, gained: _Gained) -> bool:
-    """A look found the new leadership, and this node holds its claim."""
+    """True if a look found the new leadership, and this node holds its claim."""
     return (
         isinstance(work.word, Leads)
         and work.word.leader_epoch >= gained.leader_epoch

@@ -1,4 +1,4 @@
-"""What a partition's status page says: role, offsets, lag, trouble. Pure."""
+"""A partition's status page: role, offsets, lag, trouble. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlmm.segment import PartitionDeleteState, RemoteLogSegmentId
 
 
 class Role(StrEnum):
-    """What this node is for the partition."""
+    """This node's role for the partition."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -39,7 +39,7 @@ class CopyUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class LastError:
-    """The last thing that went wrong; kept until a copy succeeds. `kind` as in errors.py."""
+    """The last error; kept until a copy succeeds. `kind` as in errors.py."""
 
     kind: str
     text: str
@@ -48,7 +48,7 @@ class LastError:
 
 @dataclass(frozen=True, slots=True)
 class LocalFacts:
-    """What the last scan found on disk."""
+    """The last scan's facts from disk."""
 
     segments: Sequence[TimedSegment]
     checkpoint: Epochs
@@ -58,11 +58,11 @@ class LocalFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition on this node. Offsets are -1 and epochs -1 where unknown or not yet there.
+    """One partition on this node. Unknown offsets and epochs are -1.
 
-    `highest_copied_offset` is inclusive. `why_not_copying` is None only while a copy is under way.
-    `lag` is None where it is another node's to tell, or nobody's.
-    `blocked` is a sentence while a corrupt segment stops the partition.
+    `highest_copied_offset` is inclusive. `why_not_copying` is None only during a copy. `lag` is
+    None if another node or nobody reports it. `blocked` is a sentence while a corrupt segment stops
+    the partition.
     """
 
     partition: TopicIdPartition
@@ -95,10 +95,10 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusFacts:
-    """Everything a status is made of; None where this node knows nothing.
+    """The facts of a status; None where this node knows nothing.
 
-    `claimed_here`: the claim that stands is this node's. `led_when_last_heard`: its broker's last
-    answer, however old, was that it leads.
+    `claimed_here`: the standing claim is this node's. `led_when_last_heard`: by its broker's last
+    answer, however old, it led.
     """
 
     partition: TopicIdPartition

@@ -1,5 +1,5 @@
-"""What this node remembers of one partition between two scans. Nothing here survives a restart:
-everything that must is in the metadata log.
+"""This node's memory of one partition between two scans. A restart loses it: everything that must
+survive is in the metadata log.
 """
 
 from __future__ import annotations
@@ -47,16 +47,14 @@ HOLD_NOT_LOOKED_AT = Wait(
 class PartitionWork:
     """Mutable, touched on the event loop only. `task` drives it; there is at most one.
 
-    `left_out` is set for a partition that is never claimed (not included, compacted, ...), and
-    `unusable` while its directory is there but cannot be read: `local` is then as it was last read.
-    `back_off` is that of copies, `trouble` that of everything else that failed unexpectedly.
-    `leadership` is whether the broker led when it last answered, and the leader epoch.
-    `units` are all that is held of it, `hold_wait` why they are not known.
-    `lineage` is the recorded one, as of the last decision,
-    `found_epochs` what its batches told where the broker's checkpoint was lost,
-    `log_start_heard` the highest log start that the broker named when it was asked.
-    `one_copy` is taken around every copy, a `repair` included, which is what it copies now.
-    `fills_done` and `fills_failed` are ranges of segments that were to fill a lost range.
+    `left_out`: why the partition is never claimed (not included, compacted, ...). `unusable`: why
+    its directory cannot be read; `local` is then as last read. `back_off` is that of copies,
+    `trouble` that of all other unforeseen failures. `leadership`: whether the broker led when it
+    last answered, and the epoch. `units`: all held ones; `hold_wait`: why they are unknown.
+    `lineage`: the recorded one at the last decision; `found_epochs`: those that batches told after
+    the broker's checkpoint was lost. `log_start_heard`: the highest log start that the broker
+    answered. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
+    `fills_failed`: ranges that were to fill a lost range.
     """
 
     partition: TopicIdPartition
@@ -85,7 +83,7 @@ class PartitionWork:
 
     @property
     def role(self) -> Role:
-        """What this node is for the partition, as of the last scan."""
+        """This node's role for the partition, as of the last scan."""
         if self.left_out is not None:
             return Role.NOT_TIERED
         if self.local is None:
@@ -109,7 +107,7 @@ class PartitionWork:
     def kept(self) -> tuple[Unit, ...]:
         """Held segments below the broker's own that may be copied, ascending.
 
-        By `local` as it is: what the broker removed since the last pass of the hold is no gap.
+        `local` decides as it is: segments that the broker removed since the last pass are no gap.
         """
         if self.local is None or not self.units:
             return ()
@@ -117,15 +115,15 @@ class PartitionWork:
 
     @property
     def segments(self) -> tuple[LocalSegment, ...]:
-        """What may be copied from this machine: held segments, then the broker's; ascending."""
+        """Segments to copy from this machine: held ones, then the broker's; ascending."""
         if self.local is None:
             return ()
         return (*(unit.segment for unit in self.kept), *self.local.segments)
 
     def once_there(self, base: int, end: int, lost: Iterable[LostOffsets]) -> tuple[Offsets, ...]:
-        """Offsets of the segment `base` to `end` (inclusive) that had batches, by other evidence
-        than the segment's own: an index whose `.log` is gone, a held segment that begins there, and
-        what is recorded as lost. None of them is the cleaner's work (`gap_rule.GapWatch`).
+        """Offsets of the segment `base` to `end` (inclusive) that had batches by other evidence: an
+        index without a `.log`, a held segment that begins there, a recorded lost range. The cleaner
+        left none of these gaps (`gap_rule.GapWatch`).
         """
         assert self.local is not None, "a segment of this machine"
         own = self.local.leader_epochs
@@ -150,8 +148,8 @@ class PartitionWork:
 
     @property
     def claimed_checkpoint(self) -> Epochs:
-        """What a claim may say: the broker's checkpoint, with the heads that its first epoch
-        proves, whatever lineage is recorded: a claim may change it.
+        """The epochs for a claim: the broker's checkpoint with the heads that its first epoch
+        proves, whatever lineage is recorded, which a claim may change.
         """
         if self.local is None:
             return ()
@@ -169,8 +167,8 @@ class PartitionWork:
 
     @property
     def lowest_offset(self) -> int:
-        """The lowest offset that the broker may have: a first epoch above it proves nothing, that
-        checkpoint may have been lost and begun anew.
+        """The broker's lowest possible offset: a first epoch above it proves nothing, since the
+        checkpoint may have been lost and begun again.
         """
         assert self.local is not None, "asked of what is on this disk"
         lowest = max(self.local.segments[0].base_offset, self.log_start_said)
@@ -182,7 +180,7 @@ class PartitionWork:
         return None if self.local is None else self.local.directory.parent
 
     def seen(self, local: LocalPartition | None) -> None:
-        """What a look found; None: there is no replica."""
+        """Take a look's result; None: there is no replica."""
         self.local = local
         if local is None:
             self.found_epochs = None
@@ -190,7 +188,7 @@ class PartitionWork:
             self.local = with_heads_found(local, self.found_epochs, self.log_start_said)
 
     def learn(self, found: FoundEpochs) -> bool:
-        """Epochs that the batches told; whether they are of the replica as it is now."""
+        """Take epochs that the batches told; True if they fit the replica as it is now."""
         before = self.local
         self.found_epochs = found
         self.seen(before)
@@ -204,12 +202,12 @@ class PartitionWork:
         return None
 
     def filled(self, offsets: Offsets) -> None:
-        """What the segment has for lost ranges is in the tier, or can't be under this claim."""
+        """The segment's part of a lost range is in the tier, or cannot be under this claim."""
         self.fills_done |= {offsets}
         self.fills_failed.pop(offsets, None)
 
     def fills_not_now(self, now_ms: int) -> frozenset[Offsets]:
-        """Segments that fill a lost range and are not to be tried at this time."""
+        """Segments for lost ranges that must not be tried now."""
         waiting = (each for each, failed in self.fills_failed.items() if failed.waits_at(now_ms))
         return self.fills_done | frozenset(waiting)
 

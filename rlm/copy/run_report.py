@@ -1,4 +1,4 @@
-"""What a one-shot run did: everything copied, skipped and failed, with the reason."""
+"""The result of a one-shot run: everything copied, skipped and failed, with the reason."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class FailedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """Where a partition stands at the end of the run, and why it was not copied further."""
+    """The partition at the end of the run, and why it was not copied further."""
 
     partition: TopicIdPartition
     next_offset: int
     why_not: WhyNot
     text: str
     complete: bool
-    """True when every sealed, committed segment on this disk is in the tier."""
+    """True if every sealed, committed segment on this disk is in the tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,11 @@ class CopyRunReport:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of `.log` files copied."""
         return sum(segment.size_bytes for segment in self.copied)
 
     @property
     def complete(self) -> bool:
-        """True when nothing is left to do that this run could have done."""
+        """True if nothing is left that this run could have done."""
         return (
             not self.problems
             and not self.pending_clean_ups

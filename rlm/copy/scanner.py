@@ -1,5 +1,5 @@
-"""One look at the world: log directories, the broker's word, topic configs. Decides nothing about
-copying; it only says which partitions are there, which of them are left out, and who leads.
+"""One look at log directories, the broker's word and topic configs. Decides nothing about copying:
+tells which partitions there are, which are left out, and who leads.
 """
 
 from __future__ import annotations
@@ -35,18 +35,14 @@ class BrokerPort(Protocol):
     async def leadership(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
-        """Leads, or not, or why that is not known, for each."""
-        ...
+        """The leadership of each, or why it is unknown."""
 
     async def local_log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
-        """First offset on the broker's disk, if it leads."""
-        ...
+        """The first offset on the broker's disk, if it leads."""
 
-    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
-        """Effective configs."""
-        ...
+    async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look found. `left_out_topics` with the sentence why, by name."""
+    """The result of a look. `left_out_topics`: by name, with the sentence why."""
 
     found: tuple[Found, ...]
     problems: tuple[LogDirProblem, ...]
@@ -76,7 +72,7 @@ Breathe = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class Scanner:
-    """Looks again whenever asked, one look at a time."""
+    """Looks when asked, one look at a time."""
 
     log_dirs: tuple[Path, ...]
     kafka_cluster_id: str | None
@@ -88,8 +84,8 @@ class Scanner:
     _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
 
     async def look(self) -> Look:
-        """InvalidRequest or Refused when no path is a log directory or one is another cluster's;
-        RetryLater when a disk does not answer in time.
+        """InvalidRequest or Refused if no path is a log directory or one is another cluster's;
+        RetryLater if a disk does not answer in time.
         """
         scan = await self._find_in_time()
         left_out = self._by_name(scan.partitions)
@@ -112,8 +108,8 @@ class Scanner:
         )
 
     async def _find_in_time(self) -> LogDirScan:
-        """A look that hangs is waited for again, and never joined by a second one: each would hold
-        a thread, and threads are few. What it finds in the end is old, so it is thrown away.
+        """Wait for a hanging look, and never start a second one: each would hold a thread, and
+        threads are few. Its late result is old, and dropped.
         """
         if self._finding is not None:
             await self._wait_for(self._finding)
@@ -151,9 +147,9 @@ class Scanner:
     async def _by_config(
         self, partitions: Sequence[LocalPartition]
     ) -> tuple[dict[str, Wait], dict[str, str]]:
-        """Topics left out for their configs, and those whose configs are not known now.
+        """Topics left out for their configs, and topics with unknown configs.
 
-        Without a broker no config is known; `topics.include` is then the user's word.
+        Without a broker no config is known, and the user's `topics.include` decides.
         """
         left_out: dict[str, Wait] = {}
         unknown: dict[str, str] = {}
@@ -186,12 +182,12 @@ class Scanner:
 
 
 def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:
-    """Nothing is copied on a guess: a topic whose configs are not known may be compacted."""
+    """Nothing is copied on a guess: a topic with unknown configs may be compacted."""
     return NoAnswer(unknown.get(topic, "not asked: the topic is left out"))
 
 
 def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
-    """Never compacted topics, never those that a broker tiers itself."""
+    """Refuse compacted topics, and those that a broker tiers itself."""
     if config.cleanup_policy != CLEANUP_POLICY_DELETE:
         return Wait(
             WhyNot.COMPACTED,

@@ -1,4 +1,4 @@
-"""Partitions that do not go on, counted by reason: what the node says of them as a whole."""
+"""Counts partitions that do not go on by reason, for problems of the node."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlm.leadership.leadership import NotLeading
 from rlm.local_log.log_dir import LogDirProblem
 
 _Name = tuple[str, int, Uuid | None]
-"""Topic, partition, and the topic's id where it is known."""
+"""Topic, partition, and the topic's id if known."""
 
 WHILE_TRYING = frozenset({WhyNot.BACK_OFF, WhyNot.BLOCKED, WhyNot.WAITING_FOR_SLOT})
-"""A partition whose last copy failed is in one of these, or is copying, until one works."""
+"""A partition stays in one of these, or is copying, from a failed copy until one works."""
 
 
 def standing_reason(work: PartitionWork) -> Wait:
-    """Why it does not go on, seen over its attempts: the next one is no end of the trouble."""
+    """The reason over several attempts: the start of the next one does not end the trouble."""
     kept_away = work.left_out or work.unusable
     if kept_away is not None:
         return kept_away
@@ -42,23 +42,21 @@ class TablePort(Protocol):
 
     def works(self) -> Iterable[PartitionWork]:
         """All partitions of this node."""
-        ...
 
     def unread(self) -> Iterable[LogDirProblem]:
-        """What keeps others from being known at all."""
-        ...
+        """Problems that keep other partitions from being known."""
 
 
 @dataclass(slots=True)
 class StuckPartitions:
-    """Remembers since when each stands still; forgets it once it does not."""
+    """Remembers since when each partition stands still."""
 
     monotonic: Callable[[], float]
     table: TablePort
     _since: dict[_Name, tuple[WhyNot, float]] = field(default_factory=dict)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """One a reason, with the partition that came first as an example."""
+        """One per reason, with the first partition as an example."""
         now_s = self.monotonic()
         since: dict[_Name, tuple[WhyNot, float]] = {}
         told: dict[WhyNot, list[tuple[_Name, str]]] = {}

@@ -22,6 +22,8 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 
 class RepairAction(StrEnum):
+    """The right action for a damaged segment."""
+
     COPY_ANEW = "copy_anew"
     RETIRE = "retire"
     LEAVE = "leave"

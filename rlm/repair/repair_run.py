@@ -14,6 +14,8 @@ SEGMENTS_TOLD_MAX = 1_000
 
 
 class RepairState(StrEnum):
+    """The state of a run."""
+
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
