@@ -57,16 +57,23 @@ async def found_partition(
 def _found_on_disk(
     context: ApiContext, topic: str, partition: int, topic_id: str | None
 ) -> TopicIdPartition:
+    """In a log directory of this node. By name alone never one of an older topic: of the topics
+    that the metadata knows by the name only the newest counts.
+    """
+    older: set[Uuid] = set()
+    if topic_id is None:
+        older = {met.partition.topic_id for met in context.manager.met_partitions(topic)}
+        older.discard(context.manager.newest_topic_id(topic))
     for tip in context.rlm.partitions():
-        if (tip.topic, tip.partition) == (topic, partition) and topic_id in (
-            None,
-            str(tip.topic_id),
-        ):
+        if (tip.topic, tip.partition) != (topic, partition) or tip.topic_id in older:
+            continue
+        if topic_id in (None, str(tip.topic_id)):
             return tip
     incarnation = "" if topic_id is None else f" with topic id {topic_id}"
     raise NotFound(
         f"partition {topic}-{partition}{incarnation} is neither in the metadata nor in this "
         "node's log directories"
+        + ("; an older topic of the name may have it: ask with its topic_id" if older else "")
     )
 
 

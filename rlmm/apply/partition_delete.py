@@ -27,7 +27,7 @@ from rlmm.apply.outcome import (
 from rlmm.apply.purge import bury, wait_for_time
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, UNKNOWN_OFFSET, delete_due_ms
 from rlmm.records.control_records import PartitionDeleteUndo
-from rlmm.rows import keys
+from rlmm.rows import keys, values
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import read_measured_time, read_partition_row
 from rlmm.rows.rows import prefix_end
@@ -132,7 +132,7 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
         return conflict(f"{partition} still has {left} segments: finish deleting them first")
     draft.remove_partition(partition)
     draft.rows.delete(keys.lineage_key(partition))
-    draft.rows.delete(keys.topic_name_key(partition))
+    _leave_the_name(draft, partition)
     draft.rows.delete(keys.adopted_key(partition))
     for prefix in (keys.highest_copied_prefix(partition), keys.lost_range_prefix(partition)):
         for key, _ in list(draft.rows.scan(prefix, prefix_end(prefix))):
@@ -166,3 +166,22 @@ def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outc
         ),
     )
     return ACCEPTED
+
+
+def _leave_the_name(draft: Draft, partition: TopicIdPartition) -> None:
+    """Remove the partition from its topic's name; another one of the topic takes over when it was
+    met, if that was earlier. Topics of one name are told apart by their first record, and an older
+    one whose first partitions are gone must not become the newest.
+    """
+    key = keys.topic_name_key(partition)
+    held = draft.rows.get(key)
+    met_at = draft.offset if held is None else values.decode_offset(held)
+    draft.rows.delete(key)
+    prefix = keys.topic_name_prefix(partition.topic)
+    for low, high in ((key, prefix_end(prefix)), (prefix, key)):  # the next one is the nearest
+        for other, value in draft.rows.scan(low, high):
+            found = keys.partition_of_topic_name_key(other)
+            if (found.topic, found.topic_id) == (partition.topic, partition.topic_id):
+                earliest = min(met_at, values.decode_offset(value))
+                draft.rows.put(other, values.encode_offset(earliest))
+                return

@@ -103,8 +103,8 @@ class MetadataReads:
         return queries.partitions(self._view)
 
     def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
-        """The partition in the newest incarnation of the topic."""
-        return queries.find_partition(self._view, topic, partition)
+        """The partition in the newest incarnation of the topic; None if that does not have it."""
+        return self._states.find_partition(topic, partition)
 
     def met_partitions(self, topic: str) -> Iterator[MetPartition]:
         """The partitions of all topics of this name, each with where the log first met it."""

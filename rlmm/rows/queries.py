@@ -335,14 +335,16 @@ def partitions_of_topic(rows: RowReader, topic: str) -> Iterator[TopicIdPartitio
 
 
 def find_partition(rows: RowReader, topic: str, partition: int) -> TopicIdPartition | None:
-    """The partition of the newest topic of that name: the one that the log met last."""
-    prefix = keys.topic_name_partition_prefix(topic, partition)
-    found = [
-        (values.decode_offset(value), each)
-        for key, value in rows.scan(prefix, prefix_end(prefix))
-        if (each := keys.partition_of_topic_name_key(key)).topic == topic
-    ]
-    return max(found)[1] if found else None
+    """The partition of the newest topic of that name (`newest_topic_id`); None if the log has not
+    met that one yet, whatever older topics of the name have.
+    """
+    tip = TopicIdPartition(topic, newest_topic_id(rows, topic), partition)
+    return tip if is_met(rows, tip) else None
+
+
+def is_met(rows: RowReader, partition: TopicIdPartition) -> bool:
+    """True if the partition is known by its topic's name."""
+    return rows.get(keys.topic_name_key(partition)) is not None
 
 
 class MetPartition(NamedTuple):

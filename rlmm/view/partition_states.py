@@ -1,9 +1,12 @@
-"""States of partitions as they were last asked for, each until the next record about it."""
+"""States of partitions, and which topic of a name is the newest, as they were last asked for, each
+until a record that may change it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState
 from rlmm.rows import queries
@@ -25,6 +28,7 @@ class PartitionStates:
         self._kept_max = kept_max
         self._true_at = view.applied_offset
         self._states: dict[TopicIdPartition, PartitionState] = {}
+        self._newest: dict[str, Uuid] = {}
 
     def state(self, partition: TopicIdPartition) -> PartitionState | None:
         """`queries.partition_state`."""
@@ -39,15 +43,38 @@ class PartitionStates:
             self._states[partition] = state
         return state
 
+    def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
+        """`queries.find_partition`, which goes through all partitions of the name."""
+        self._forget_unless_true()
+        known = self._newest.get(topic)
+        if known is not None:
+            tip = TopicIdPartition(topic, known, partition)
+            if queries.is_met(self._view, tip):
+                return tip
+        newest = queries.newest_topic_id(self._view, topic)
+        if newest != ZERO_UUID:
+            if len(self._newest) >= self._kept_max:
+                del self._newest[next(iter(self._newest))]
+            self._newest[topic] = newest
+        tip = TopicIdPartition(topic, newest, partition)
+        return tip if queries.is_met(self._view, tip) else None
+
     def committed(self, partitions: Iterable[TopicIdPartition], before: int) -> None:
         """Records about these partitions, all behind metadata offset `before`, were committed."""
         if self._true_at != before:
-            self._states.clear()
+            self._forget()
         for partition in partitions:
             self._states.pop(partition, None)
+            # One of the newest topic itself leaves it the newest as long as it has a partition.
+            if self._newest.get(partition.topic) != partition.topic_id:
+                self._newest.pop(partition.topic, None)
         self._true_at = self._view.applied_offset
 
     def _forget_unless_true(self) -> None:
         if self._true_at != self._view.applied_offset:
-            self._states.clear()
+            self._forget()
             self._true_at = self._view.applied_offset
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._newest.clear()

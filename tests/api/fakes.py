@@ -126,6 +126,8 @@ class FakeMetadata(FakePolicies, RemoteLogMetadataManager):
     refusal: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
+    older: tuple[TopicIdPartition, ...] = ()
+    """Partitions of an older topic of the name."""
 
     def partitions(self) -> Iterator[TopicIdPartition]:
         return iter((TIP,))
@@ -204,7 +206,8 @@ class FakeMetadata(FakePolicies, RemoteLogMetadataManager):
         return TIP if (topic, partition) == ("payments", 0) else None
 
     def met_partitions(self, topic: str) -> Iterator[MetPartition]:
-        return iter((MetPartition(TIP, 5),) if topic == "payments" else ())
+        met = (*(MetPartition(each, 1) for each in self.older), MetPartition(TIP, 5))
+        return iter(met if topic == TIP.topic else ())
 
     def served_segments(
         self, of: PartitionState, first: int, last: int, /

@@ -123,6 +123,19 @@ async def test_an_older_incarnation_of_a_topic_is_found_by_its_id() -> None:
     await get(make_node(), f"{BASE}?topic_id={segment_uuid(9)}", 404)
 
 
+async def test_by_name_nothing_of_an_older_topic_is_found_in_a_log_directory() -> None:
+    """The log directories' partitions include those that the metadata knows."""
+    node = make_node()
+    older, wanted = segment_uuid(8), "/v1/topics/payments/partitions/4"
+    node.manager.older = (TopicIdPartition("payments", older, 0),)
+    node.rlm.known.append(make_status(TopicIdPartition("payments", older, 4)))
+    refused = await get(node, wanted, 404)
+    assert "ask with its topic_id" in str(refused)
+    assert (await get(node, f"{wanted}?topic_id={older}"))["topic_id"] == str(older)
+    node.rlm.known.append(make_status(TopicIdPartition("payments", TOPIC_ID, 4)))
+    assert (await get(node, wanted))["topic_id"] == str(TOPIC_ID)
+
+
 async def test_a_partition_that_is_only_on_disk_is_found() -> None:
     node = make_node()
     node.rlm.known.append(make_status(TopicIdPartition("orders", TOPIC_ID, 4)))

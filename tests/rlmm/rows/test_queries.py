@@ -13,7 +13,7 @@ from rlmm.partition_state import Mode
 from rlmm.rows import queries
 from rlmm.rows.keys import segment_key
 from rlmm.rows.reads import read_segment, read_totals
-from rlmm.segment import SegmentState
+from rlmm.segment import PartitionDeleteState, SegmentState
 from tests.rlmm.recomputed_state import number_of
 from tests.rlmm.state_world import ORDERS, PAYMENTS, World, segment_uuid
 
@@ -222,6 +222,41 @@ def test_the_newest_topic_of_a_name_is_found() -> None:
     ]  # fmt: skip
     assert list(queries.partitions(world.rows))[-1] == PAYMENTS
     assert read_totals(world.rows).partitions == 4
+
+
+OLD = TopicIdPartition("orders", Uuid(b"\xaa" * 16), 0)
+NEW = replace(OLD, topic_id=Uuid(b"\x0b" * 16))
+
+
+def numbers_of(world: World, topic: TopicIdPartition, *numbers: int) -> None:
+    for number in numbers:
+        world.partition = replace(topic, partition=number)
+        world.claim((0, 0))
+
+
+def test_by_name_nothing_of_an_older_topic_is_found() -> None:
+    world = World()
+    numbers_of(world, OLD, 0, 1, 2)
+    numbers_of(world, NEW, 0, 1)
+    assert queries.find_partition(world.rows, "orders", 1) == replace(NEW, partition=1)
+    assert queries.find_partition(world.rows, "orders", 2) is None, "not claimed yet"
+    numbers_of(world, OLD, 3)  # of a node that comes late
+    assert queries.find_partition(world.rows, "orders", 3) is None
+    numbers_of(world, NEW, 3)
+    assert queries.find_partition(world.rows, "orders", 3) == replace(NEW, partition=3)
+
+
+@pytest.mark.parametrize("first", [[0, 1], [1, 0]])
+def test_an_older_topic_does_not_become_the_newest_while_it_goes(first: list[int]) -> None:
+    world = World()
+    numbers_of(world, OLD, *first)
+    numbers_of(world, NEW, 0)
+    numbers_of(world, OLD, 2)
+    for number in (*first, 2):
+        assert queries.newest_topic_id(world.rows, "orders") == NEW.topic_id
+        world.partition = replace(OLD, partition=number)
+        world.delete(*PartitionDeleteState)
+    assert list(queries.partitions_of_topic(world.rows, "orders")) == [NEW]
 
 
 def test_a_partition_of_another_name_is_not_known(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
@@ -27,14 +28,18 @@ from tests.rlmm.metadata_node import (
 )
 
 OTHER = TopicIdPartition("payments", Uuid(b"topic-id-paymen."), 3)
+AGAIN = replace(OTHER, topic_id=Uuid(b"payments-again.."))
 
 
 def assert_true_to_the_rows(node: Node) -> None:
-    for partition in (PARTITION, OTHER):
+    for partition in (PARTITION, OTHER, AGAIN, replace(AGAIN, partition=9)):
         # Asked twice: what is remembered is as true as what was read.
         for _ in range(2):
             expected = queries.partition_state(node.view, partition)
             assert node.manager.partition_state(partition) == expected
+            name = partition.topic, partition.partition
+            expected_tip = queries.find_partition(node.view, *name)
+            assert node.manager.find_partition(*name) == expected_tip
 
 
 async def test_a_state_is_true_to_the_rows_after_every_record(tmp_path: Path) -> None:
@@ -75,6 +80,29 @@ async def test_a_state_is_true_to_the_rows_after_every_record(tmp_path: Path) ->
             )
             assert_true_to_the_rows(node)
         assert manager.partition_state(OTHER) is None
+
+
+async def test_the_newest_topic_of_a_name_is_true_to_the_rows_after_every_record(
+    tmp_path: Path,
+) -> None:
+    async with running_node(tmp_path) as node:
+        for partition in (
+            OTHER, replace(OTHER, partition=9), AGAIN, replace(OTHER, partition=1)
+        ):  # fmt: skip
+            await node.manager.claim_partition(claim(partition=partition))
+            assert_true_to_the_rows(node)
+        assert node.manager.find_partition("payments", 3) == AGAIN
+        assert node.manager.find_partition("payments", 9) is None
+        for step in PartitionDeleteState:
+            state = node.manager.partition_state(AGAIN)
+            assert state is not None
+            await node.manager.put_remote_partition_delete_metadata(
+                RemotePartitionDeleteMetadata(
+                    AGAIN, NODE_ID, NOW_MS, step, replaces_offset=state.delete_offset, grace_ms=0
+                )
+            )
+            assert_true_to_the_rows(node)
+        assert node.manager.find_partition("payments", 9) == replace(OTHER, partition=9)
 
 
 async def test_a_restarted_node_remembers_nothing_wrong(tmp_path: Path) -> None:
