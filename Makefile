@@ -5,6 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
+# Test files that name a marker: to collect all others takes ten CPU seconds in each process.
+# tests/conftest.py refuses a test that is marked from elsewhere. Schemathesis is for unit tests.
+naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
+SOME  := $(PYTEST) -p no:schemathesis
+
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -25,19 +30,19 @@ unit: $(VENV)/.dev
 	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 2 -q
 
 spark: tools                 ## a file goes to one process: each has one Spark session
-	$(PYTEST) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q
+	$(SOME) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
 
 tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
 	$(BIN)/python -m tests.real.fetch
 
 integration: tools         ## a file goes to one process: its tests share servers
-	$(PYTEST) -m "integration and not soak" -n 2 --dist loadfile -q
+	$(SOME) -m "integration and not soak" -n 2 --dist loadfile -q $(call naming,integration)
 
 e2e: tools                 ## a file goes to one process: half of the time each waits
-	$(PYTEST) -m "e2e and not soak" -n 2 --dist loadfile -q
+	$(SOME) -m "e2e and not soak" -n 2 --dist loadfile -q $(call naming,e2e)
 
 soak: tools                 ## long runs
-	$(PYTEST) -m soak -q
+	$(PYTEST) -m soak -q $(call naming,soak)
 
 golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it
 	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not spark and not integration and not e2e and not soak" -q -k golden

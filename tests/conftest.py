@@ -7,7 +7,10 @@ and collected is no garbage: going through it again and again took a seventh of 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,6 +24,26 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 close_late_accepts()
+
+MARKERS_OF_MAKE = ("spark", "integration", "e2e", "soak")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """The Makefile finds the tests of a marker by the files that name it."""
+    lost = {
+        f"{item.nodeid}: write pytest.mark.{marker.name} in {item.path.name}, or make never runs it"
+        for item in items
+        for marker in item.iter_markers()
+        if marker.name in MARKERS_OF_MAKE and marker.name not in _markers_named_in(item.path)
+    }
+    if lost:
+        raise pytest.UsageError(*sorted(lost))
+
+
+@cache
+def _markers_named_in(path: Path) -> frozenset[str]:
+    return frozenset(re.findall(r"mark\.(\w+)\b", path.read_text()))
 
 
 def pytest_collection_finish() -> None:
