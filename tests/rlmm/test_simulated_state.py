@@ -14,6 +14,16 @@ STEPS = 250
 SEEDS = range(33, 45)
 SEEDS_MAX = 30
 """A planted bug is found within so many runs of `STEPS`, from the first of `SEEDS` on."""
+LATE_SEEDS = {
+    "holes of a cut are not recorded": 45,
+    "holes of delegated mode are not recorded": 41,
+    "a late head is never a cut": 56,
+    "a copied lost range stays": 40,
+    "no expected state": 52,
+    "a grace counts for nothing": 62,
+    "tombstones count for nothing": 48,
+}
+"""The seed that found a bug when it was last looked for is tried first: seconds less."""
 SOAK_SEEDS = range(1000, 1300)
 SOAK_STEPS = 800
 
@@ -56,7 +66,8 @@ def test_the_invariants_hold_after_every_event() -> None:
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, invariant = PLANTED[name]
     plant(monkeypatch)
-    for seed in range(SEEDS.start, SEEDS.start + SEEDS_MAX):
+    seeds = range(SEEDS.start, SEEDS.start + SEEDS_MAX)
+    for seed in (LATE_SEEDS.get(name, SEEDS.start), *seeds):
         found = broken_invariant(seed)
         if found is not None:
             assert re.match(invariant, found)
