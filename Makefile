@@ -13,12 +13,19 @@ SOME  := $(PYTEST) -p no:schemathesis
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check unit spark tools integration e2e soak golden lock executors clean
+# Half of the time each of them waits, so more run at once than there are cores. A file goes to one
+# process, whose tests share servers; those that take longest go first, or the end waits for them.
+SERVERS := $(SOME) -n 4 --dist loadfile --no-loadscope-reorder -q
+LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py)
+LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py \
+	three_brokers.py sidecar_beside_kafka.py leaders_and_followers.py pipeline.py)
+
+.PHONY: demo test check unit spark tools servers integration e2e soak golden lock executors clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
 
-test: check unit spark integration e2e   ## everything: lint, types, architecture, unit, Spark, integration, end to end
+test: check unit spark servers   ## everything: lint, types, architecture, unit, Spark, integration, end to end
 
 check: $(VENV)/.dev        ## format, lint, types, who may import whom
 	$(BIN)/ruff format --check .
@@ -35,11 +42,15 @@ spark: tools                 ## a file goes to one process: each has one Spark s
 tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
 	$(BIN)/python -m tests.real.fetch
 
-integration: tools         ## a file goes to one process: its tests share servers
-	$(SOME) -m "integration and not soak" -n 2 --dist loadfile -q $(call naming,integration)
+servers: tools               ## integration and end to end
+	$(SERVERS) -m "(integration or e2e) and not soak" \
+		$(LONGEST_E2E) $(LONGEST_INTEGRATION) $(call naming,(integration|e2e))
 
-e2e: tools                 ## a file goes to one process: half of the time each waits
-	$(SOME) -m "e2e and not soak" -n 2 --dist loadfile -q $(call naming,e2e)
+integration: tools
+	$(SERVERS) -m "integration and not soak" $(LONGEST_INTEGRATION) $(call naming,integration)
+
+e2e: tools
+	$(SERVERS) -m "e2e and not soak" $(LONGEST_E2E) $(call naming,e2e)
 
 soak: tools                 ## long runs
 	$(PYTEST) -m soak -q $(call naming,soak)

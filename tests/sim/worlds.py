@@ -48,10 +48,19 @@ def fresh(seeds: int) -> range:
 
 
 def assert_found(
-    name: str, run: Callable[[int, int], object], *, seeds: int, events: int, first: int = 1
+    name: str,
+    run: Callable[[int, int], object],
+    *,
+    seeds: int,
+    events: int,
+    first: int = 1,
+    seen_at: int | None = None,
 ) -> None:
-    """Some seed fails while the mistake `name` is planted."""
-    for seed in range(first, first + seeds):
+    """One of `seeds` seeds from `first` on fails while the mistake `name` is planted. `seen_at` is
+    tried before the others: it is the one of them that failed when somebody last looked.
+    """
+    among = range(first, first + seeds)
+    for seed in (*(each for each in (seen_at,) if each in among), *among):
         try:
             run(seed, events)
         except AssertionError:
