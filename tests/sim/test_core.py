@@ -6,6 +6,7 @@ import pytest
 
 from sim.core.planted_bugs import BUGS, EVENTS, FIRST_SEEDS, SEEDS_MAX, planted
 from sim.core.quorum import run
+from tests.sim.seen_at import SEEN_AT
 from tests.sim.worlds import (
     assert_equal_traces,
     assert_found,
@@ -51,8 +52,8 @@ def test_every_invariant_holds_over_long_runs(first: int) -> None:
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_mistake_is_found(name: str) -> None:
     with planted(name):
-        first = FIRST_SEEDS.get(name, 1)
-        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS, first=first)
+        first, seen_at = FIRST_SEEDS.get(name, 1), SEEN_AT.get(name)
+        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS, first=first, seen_at=seen_at)
 
 
 def test_what_a_later_first_seed_spares_is_stated() -> None:

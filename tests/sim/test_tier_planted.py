@@ -25,6 +25,7 @@ from sim.tier.planted_bugs import (
 )
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, run
+from tests.sim.seen_at import SEEN_AT
 from tests.sim.test_tier import FOLLOWING
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, fresh, held
@@ -42,36 +43,39 @@ ANY_WORLDS_DISKS = Plan(local_damage=True)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_mistake_is_found(name: str) -> None:
     with planted(name):
-        first = FIRST_SEEDS.get(name, 1)
-        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS, first=first)
+        first, seen_at = FIRST_SEEDS.get(name, 1), SEEN_AT.get(name)
+        assert_found(name, run, seeds=SEEDS_MAX, events=EVENTS, first=first, seen_at=seen_at)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_DAMAGE)
 def test_a_planted_mistake_of_repairs_is_found(name: str) -> None:
     with planted(name):
-        assert_found(
-            name, partial(run, plan=Plan(damage=True)), seeds=DAMAGED_SEEDS_MAX, events=EVENTS
-        )
+        found_in, seen_at = partial(run, plan=Plan(damage=True)), SEEN_AT.get(name)
+        assert_found(name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_LOCAL_DAMAGE)
 def test_a_planted_mistake_about_a_brokers_disk_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, partial(run, plan=DISKS), seeds=DAMAGED_SEEDS_MAX, events=EVENTS)
+        found_in, seen_at = partial(run, plan=DISKS), SEEN_AT.get(name)
+        assert_found(name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_HELD_DAMAGE)
 def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(name: str) -> None:
     with planted(name):
-        first = FIRST_SEEDS.get(name, 1)
+        first, seen_at = FIRST_SEEDS.get(name, 1), SEEN_AT.get(name)
         found_in = partial(run, plan=HELD_DISKS)
-        assert_found(name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first)
+        assert_found(
+            name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first, seen_at=seen_at
+        )
 
 
 @pytest.mark.parametrize("name", BUGS_OF_FOLLOWING)
 def test_a_planted_mistake_about_delete_records_is_found(name: str) -> None:
     with planted(name):
-        assert_found(name, partial(run, plan=FOLLOWING), seeds=FOLLOWING_SEEDS_MAX, events=EVENTS)
+        found_in, seen_at = partial(run, plan=FOLLOWING), SEEN_AT.get(name)
+        assert_found(name, found_in, seeds=FOLLOWING_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
 
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sim.__main__ import planned
+from sim.core import planted_bugs as core
+from sim.nodes import planted_bugs as nodes
+from sim.tier import planted_bugs as tier
 from sim.tier.world import Plan
+from tests.sim.seen_at import SEEN_AT
 from tests.sim.worlds import held
 
 
@@ -38,3 +42,14 @@ def test_a_seed_of_a_plan_that_fails_is_named_with_the_plan() -> None:
     assert planned(words.split()) == plan
     with pytest.raises(TypeError, match="node"):
         planned(["node=3"])
+
+
+def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
+    tier_bugs = (
+        *tier.BUGS,
+        *tier.BUGS_OF_DAMAGE,
+        *tier.BUGS_OF_FOLLOWING,
+        *tier.BUGS_OF_HELD_DAMAGE,
+        *tier.BUGS_OF_LOCAL_DAMAGE,
+    )
+    assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}

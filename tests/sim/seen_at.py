@@ -1,0 +1,43 @@
+"""Seeds that show planted mistakes: `assert_found` tries them before it searches, and needs one run
+instead of up to a hundred. A seed whose draws have moved costs its run, and the search goes on.
+"""
+
+SEEN_AT = {
+    # sim.core
+    "votes go to logs that are behind": 12,
+    "truncation ignores the high watermark": 3,
+    "a stale flush completion is believed": 214,
+    "two voter changes at once": 20,
+    "a commit of an earlier epoch allows a voter change": 126,
+    "the leader takes any fetch offset for valid": 3,
+    "the follower ignores divergence": 3,
+    "snapshot ids are not compared": 91,
+    "a barrier asks no majority": 12,
+    "a cut tail is forgotten": 46,
+    "a voter formatted again takes itself for new": 64,
+    "a voter formatted again counts at once": 69,
+    "a wiped disk counts as the old replica": 24,
+    "a commit is believed in any epoch": 24,
+    "truncation does not undo a voter change": 24,
+    # sim.nodes
+    "a failed write is repeated behind its torn half": 28,
+    "an installed snapshot leaves the view's rows": 9,
+    "a snapshot is named before it is durable": 5,
+    "a snapshot ends inside a batch": 7,
+    # sim.tier
+    "a lost answer is cleaned up after": 6,
+    "two copies of a partition are in flight": 3,
+    "log start moves after the delete": 7,
+    "the collector deletes what is foreign": 4,
+    "a gap is passed over in silence": 5,
+    "a pass goes on by a policy that was replaced": 68,
+    "links of what the broker has count in the hold": 9,
+    "what an earlier leader lost is lost for good": 27,
+    "what is copied in part is held no more": 15,
+    "what is copied anew is not read back": 3,
+    "a gap in a segment is passed over": 3,
+    "what is held is not looked at before others are asked": 17,
+    "a held file is linked again once it seems to reach further": 3,
+    "what moved in another leader epoch is followed": 5,
+    "whether the broker still leads is not asked again": 5,
+}
