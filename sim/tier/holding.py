@@ -288,7 +288,7 @@ def held_logs(machine: Machine) -> list[Path]:
 
 def _offsets(log: Path) -> tuple[int, int]:
     """A unit's base and the next one's, by its name."""
-    base, end, _ = map(int, log.parent.name.split("-"))
+    base, end, *_ = map(int, log.parent.name.split("-"))
     return base, end
 
 
@@ -324,7 +324,7 @@ def _alone(path: Path) -> bool:
 
 
 def _told(unit: Path) -> str:
-    """A unit's directory without its zeros."""
+    """A unit's directory without its zeros and its inode."""
     mark, _, name = unit.name.rpartition(".")
-    words = name.removeprefix("making-").removeprefix("removing-").split("-")
+    words = name.removeprefix("making-").removeprefix("removing-").split("-")[:3]
     return f"{mark or ''}{unit.parent.parent.name} " + "-".join(str(int(each)) for each in words)

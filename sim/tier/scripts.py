@@ -268,7 +268,7 @@ class Script:
                 yield f"  {name} {row.start_offset} to {row.end_offset} {row.state.name}"
         for machine in self.world.machines:
             for log in held_logs(machine):
-                start, end, _ = map(int, log.parent.name.split("-"))
+                start, end, *_ = map(int, log.parent.name.split("-"))
                 yield f"  {machine.name} holds {start} to {end - 1}"
         for key in sorted(self.world.bucket.contents):
             if key not in self.world.foreign and "_strandline" not in key:
