@@ -1,4 +1,4 @@
-"""`strandline audit`: what a node deleted, marked and moved, and why."""
+"""`strandline audit`: the record of deletes and moves that a node keeps."""
 
 from __future__ import annotations
 
@@ -8,44 +8,42 @@ from typing import Annotated, Any
 import typer
 
 from rlm.control.audit import AuditAction
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import human_bytes, human_time, print_json, print_table
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
+from strandline.cli.output import human_bytes, human_time, print_table
 
 
+@asks_node
 def audit_command(
-    topic: Annotated[str | None, typer.Option(help="Only of this topic.")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Only of this partition.")] = None,
+    client: NodeClient,
+    topic: Annotated[str | None, typer.Option(help="Only lines about this topic.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Only lines about this partition.")
+    ] = None,
     action: Annotated[AuditAction | None, typer.Option(help="Only this action.")] = None,
-    segment: Annotated[str | None, typer.Option(help="Only of this segment id.")] = None,
-    lines: Annotated[int, typer.Option(min=1, max=1_000_000, help="Lines, at most.")] = 100,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """What the node deleted, marked and moved, and why; newest first.
+    segment: Annotated[
+        str | None, typer.Option(help="Only lines about the segment with this id.")
+    ] = None,
+    lines: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How many lines to show at most.")
+    ] = 100,
+) -> Answer:
+    """Show what the node deleted, marked and moved, and why; newest first.
 
     Example: `strandline audit --topic orders --action objects_deleted`
     """
-    with NodeClient(url, token_file) as client:
-        pages = client.pages(
-            "/v1/audit",
-            "lines",
-            topic=topic,
-            partition=partition,
-            action=action,
-            segment=segment,
-            limit=min(lines, 1_000),
-        )
-        found = list(islice(pages, lines))
-    if json:
-        print_json(found)
-        return ExitCode.OK
-    print_table(
-        ["time", "action", "partition", "offsets", "size", "segment", "by", "why"],
-        [_row(line) for line in found],
+    pages = client.pages(
+        "/v1/audit",
+        "lines",
+        topic=topic,
+        partition=partition,
+        action=action,
+        segment=segment,
+        limit=min(lines, 1_000),
     )
-    return ExitCode.OK
+    found = list(islice(pages, lines))
+    columns = ["time", "action", "partition", "offsets", "size", "segment", "by", "why"]
+    return Answer(found, lambda: print_table(columns, map(_row, found)))
 
 
 def _row(line: dict[str, Any]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""`strandline claims`: who writes a partition, and a claim that stands in the way."""
+"""`strandline claims`: show the claim of a partition, and reset one that stands in the way."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, human_bytes, print_fields, print_json
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
+from strandline.cli.output import console, human_bytes, print_fields
 from strandline.cli.query_answers import (
     DoItOption,
     NewestIncarnationOption,
@@ -18,69 +18,61 @@ from strandline.cli.query_answers import (
     partition_path,
 )
 
-claims_app = typer.Typer(
-    help="Who writes a partition: show, reset.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+claims_app = command_group("The claim of the node that writes a partition: show, reset.")
 
 
 @claims_app.command("show")
+@asks_node
 def claims_show_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     topic_id: NewestIncarnationOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """The claim of a partition, and what the next one of the node that is asked would do.
+) -> Answer:
+    """Show the claim of a partition, and the outcome of this node's next claim.
 
     Example: `strandline claims show orders 0`
     """
-    with NodeClient(url, token_file) as client:
-        claim = client.get(f"{partition_path(topic, partition)}/claim", topic_id=topic_id)
-    _print(claim, as_json=json)
-    return ExitCode.OK
+    claim = client.get(f"{partition_path(topic, partition)}/claim", topic_id=topic_id)
+    return Answer(claim, lambda: _print(claim))
 
 
 @claims_app.command("reset")
+@asks_node
 def claims_reset_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     yes: DoItOption = False,
     cut_at: Annotated[
-        int | None, typer.Option(min=0, help="Where the next claim may cut the lineage.")
+        int | None, typer.Option(min=0, help="Offset at which the next claim may cut the lineage.")
     ] = None,
     offsets: Annotated[
-        int, typer.Option(min=0, help="So many copied offsets go out of the lineage by that.")
+        int, typer.Option(min=0, help="How many copied offsets that cut takes out of the lineage.")
     ] = 0,
     topic_id: NewestIncarnationOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Void a claim, and let the next one cut the lineage, where it is refused as suspect.
+) -> Answer:
+    """Void a claim that is refused as suspect, and let the next one cut the lineage.
 
-    What is cut off is served no more. Ask the node beside the leader. Deleting of the topic has to
-    be paused: until it is resumed nothing that was cut off is deleted.
+    Offsets that are cut off are no longer served. Ask the node beside the leader. Deleting for the
+    topic has to be paused; until it is resumed, nothing that was cut off is deleted.
 
-    Example: `strandline claims reset orders 0`, then what it says, as
+    Example: `strandline claims reset orders 0`, then the command that it prints, such as
     `strandline claims reset orders 0 --yes --cut-at 50000 --offsets 250000`
     """
     path = f"{partition_path(topic, partition)}/claim"
-    with NodeClient(url, token_file) as client:
-        claim = client.get(path, topic_id=topic_id)
-        if yes:
-            # Without a claim the node says so; no token is below 0.
-            token = 0 if claim["claim"] is None else claim["claim"]["token"]
-            body = {"token": token, "cut_at": cut_at, "cut_offsets": offsets}
-            claim = client.change("POST", f"{path}/reset", body, topic_id=topic_id)
-    _print(claim, as_json=json)
-    if not json:
+    claim = client.get(path, topic_id=topic_id)
+    if yes:
+        # No claim has the token 0: the node answers that there is none.
+        token = 0 if claim["claim"] is None else claim["claim"]["token"]
+        body = {"token": token, "cut_at": cut_at, "cut_offsets": offsets}
+        claim = client.change("POST", f"{path}/reset", body, topic_id=topic_id)
+
+    def show() -> None:
+        _print(claim)
         console.print(_what_next(claim, done=yes), markup=False, soft_wrap=True)
-    return ExitCode.OK
+
+    return Answer(claim, show)
 
 
 def _what_next(claim: dict[str, Any], *, done: bool) -> str:
@@ -103,10 +95,7 @@ def _what_next(claim: dict[str, Any], *, done: bool) -> str:
     )
 
 
-def _print(claim: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(claim)
-        return
+def _print(claim: dict[str, Any]) -> None:
     last, following = claim["claim"], claim["next_claim"]
     fields: dict[str, object] = {
         "partition": f"{claim['topic']}-{claim['partition']}",

@@ -1,4 +1,4 @@
-"""The query commands' view of a node: HTTP requests, problems turned back into errors."""
+"""HTTP client of the commands that ask a node; problem details become errors again."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ TokenFileOption = Annotated[
         help="File that holds the bearer token; a token on the command line would show in `ps`.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
 class NodeClient:
-    """Asks one node, as a context manager. Methods raise the error kind that the node answered."""
+    """Client of one node. Its methods raise the kind of error that the node answered."""
 
     def __init__(self, url: str, token_file: Path | None) -> None:
         headers = {}
@@ -70,27 +69,19 @@ class NodeClient:
     def get(self, path: str, **params: object) -> Any:
         """The JSON of one answer."""
         with self._speaking():
-            answer = self._http.get(path, params=_present(params))
-            _raise_for_problem(answer)
-            try:
-                return answer.json()
-            except ValueError:
-                raise _no_node(answer) from None
+            return _json_of(self._http.get(path, params=_present(params)))
 
     def ask(self, path: str, body: dict[str, object], **params: object) -> Any:
         """The JSON of the answer to a question too long for an address; changes nothing."""
         with self._speaking():
-            answer = self._http.post(path, params=_present(params), json=body)
-            _raise_for_problem(answer)
-            try:
-                return answer.json()
-            except ValueError:
-                raise _no_node(answer) from None
+            return _json_of(self._http.post(path, params=_present(params), json=body))
 
     def change(
         self, method: str, path: str, body: dict[str, object] | None = None, **params: object
     ) -> Any:
-        """The JSON of a change's answer. OutcomeUnknown: it was asked for, and no answer came."""
+        """Send a change; return the JSON of the answer. OutcomeUnknown: no answer came, so the
+        change may or may not have been made.
+        """
         try:
             answer = self._http.request(method, path, params=_present(params), json=body)
         except httpx.ConnectError as error:
@@ -100,11 +91,7 @@ class NodeClient:
                 f"no answer from {self._url} ({error or type(error).__name__}): the change may or "
                 "may not have been made. Look before you repeat it"
             ) from None
-        _raise_for_problem(answer)
-        try:
-            return answer.json()
-        except ValueError:
-            raise _no_node(answer) from None
+        return _json_of(answer)
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a paged resource."""
@@ -117,7 +104,7 @@ class NodeClient:
                 return
 
     def stream(self, path: str, *, accept: str, **params: object) -> Iterator[bytes]:
-        """The body of one answer, piece by piece. RetryLater when it breaks off: not the whole."""
+        """The body of one answer, piece by piece. RetryLater: it broke off before its end."""
         received = 0
         with (
             self._speaking(),
@@ -152,6 +139,14 @@ class NodeClient:
         )
 
 
+def _json_of(answer: httpx.Response) -> Any:
+    _raise_for_problem(answer)
+    try:
+        return answer.json()
+    except ValueError:
+        raise _no_node(answer) from None
+
+
 def _present(params: dict[str, object]) -> dict[str, str]:
     return {name: str(value) for name, value in params.items() if value is not None}
 
@@ -179,7 +174,7 @@ def _raise_for_problem(answer: httpx.Response) -> None:
 
 
 def _no_node(answer: httpx.Response) -> StrandlineError:
-    """What answered does not speak as a node does: a proxy, or another program on that port."""
+    """The error for an answer that is not a node's: a proxy, or another program on that port."""
     message = f"{answer.url} answered HTTP {answer.status_code}, but not as a Strandline node does"
     if answer.status_code >= 500:
         return RetryLater(f"{message}; is there a proxy in between, and the node behind it down?")

@@ -1,4 +1,4 @@
-"""`strandline collect`: what in the stores is garbage, and removing it."""
+"""`strandline collect`: find garbage in the stores, and delete it."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, human_bytes, print_error, print_json, print_table
+from strandline.cli.output import console, human_bytes, print_error, print_table, print_text
 from strandline.cli.query_answers import path_part
 from strandline.node import ambient
 
 ASKED_EVERY_S = 0.5
 MEANING = {
-    "live": "segments that can be read: stay",
-    "copy_pending": "being copied: stay",
-    "delete_pending": "being deleted, after its delay: stay",
-    "orphan": "of deleted segments: go",
-    "foreign": "never known to the metadata: never touched",
-    "own": "cluster marker and snapshots: stay",
+    "live": "segments that can be read; kept",
+    "copy_pending": "being copied; kept",
+    "delete_pending": "to be deleted after its delay; kept until then",
+    "orphan": "of deleted segments; deleted with --apply",
+    "foreign": "never known to the metadata; never touched",
+    "own": "cluster marker and snapshots; kept",
 }
 
 
+@asks_node
 def collect_command(
+    client: NodeClient,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Delete the orphans; without it, only look.")
+        bool, typer.Option("--apply", help="Delete the orphans; without it, only list them.")
     ] = False,
     accept_objects: Annotated[
-        int, typer.Option(min=0, help="So many orphans may go, whatever part of all that is.")
+        int,
+        typer.Option(
+            min=0,
+            help="Allow this many orphans to be deleted, whatever share of all objects they are.",
+        ),
     ] = 0,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """List the stores, ask the metadata about each object, and remove what it deleted.
+) -> Answer:
+    """Find objects of deleted segments in the stores; delete them with `--apply`.
+
+    Lists each store and looks every object up in the metadata.
 
     Example: `strandline collect`, then `strandline collect --apply`
     """
     body: dict[str, object] = {"apply": apply, "accept_objects": accept_objects}
-    with NodeClient(url, token_file) as client:
-        job = client.change("POST", "/v1/jobs/collect", body)
-        with console.status("listing the stores") as status:
-            while job["state"] == "running":
-                asyncio.run(ambient.sleep(ASKED_EVERY_S))
-                job = client.get(f"/v1/jobs/{path_part(job['id'])}")
-                status.update(
-                    f"{job['listed']} objects listed, {job['deleted']['objects']} deleted"
-                )
-    if json:
-        print_json(job)
-    else:
-        _print(job)
-    return ExitCode.OK if job["state"] == "finished" else ExitCode.INCOMPLETE
+    job = client.change("POST", "/v1/jobs/collect", body)
+    with console.status("listing the stores") as status:
+        while job["state"] == "running":
+            asyncio.run(ambient.sleep(ASKED_EVERY_S))
+            job = client.get(f"/v1/jobs/{path_part(job['id'])}")
+            status.update(f"{job['listed']} objects listed, {job['deleted']['objects']} deleted")
+    code = ExitCode.OK if job["state"] == "finished" else ExitCode.INCOMPLETE
+    return Answer(job, lambda: _print(job), code)
 
 
 def _print(job: dict[str, Any]) -> None:
@@ -68,18 +68,18 @@ def _print(job: dict[str, Any]) -> None:
     for store, tallies in job["stores"].items():
         objects = sum(each["objects"] for each in tallies.values())
         size = human_bytes(sum(each["size_bytes"] for each in tallies.values()))
-        console.print(f"store {store}: {objects} objects, {size}", markup=False)
+        print_text(f"store {store}: {objects} objects, {size}")
     for name in ("foreign", "orphan"):
         for example in job["found"][name]["examples"]:
-            console.print(f"{name}: {example}", markup=False)
+            print_text(f"{name}: {example}")
     deleted = job["deleted"]
     if job["apply"]:
         console.print(
             f"deleted: {deleted['objects']} objects, {human_bytes(deleted['size_bytes'])}"
         )
     for why, objects in job["held_back"].items():
-        console.print(f"{objects} orphans stay for now: {why}", markup=False)
+        print_text(f"{objects} orphans stay for now: {why}")
     if job["state"] != "finished":
         print_error(job["text"])
     elif job["text"]:
-        console.print(job["text"], markup=False)
+        print_text(job["text"])

@@ -1,4 +1,4 @@
-"""`--config`, which every command has that reads the settings itself."""
+"""`--config`, the option of commands that read the settings themselves."""
 
 from __future__ import annotations
 

@@ -19,7 +19,15 @@ from rlm.copy.run_report import CopyRunReport
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.copy_progress import CopyProgressView
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, errors, human_bytes, human_time, print_json, print_table
+from strandline.cli.output import (
+    console,
+    errors,
+    human_bytes,
+    human_time,
+    print_json,
+    print_table,
+    print_text,
+)
 from strandline.node import event_loop
 from strandline.node.event_loop import leave_out_of_collections
 from strandline.node.formatting import format_for
@@ -34,7 +42,7 @@ def copy_command(
     ] = False,
     config: ConfigOption = None,
     log_dir: Annotated[
-        list[Path] | None, typer.Option(help="A log directory of the broker; may be repeated.")
+        list[Path] | None, typer.Option(help="A log directory of the broker; repeatable.")
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="`s3://bucket/prefix/` or `file:///directory`.")
@@ -46,10 +54,11 @@ def copy_command(
         Path | None, typer.Option(help="AWS shared credentials file (with --store s3://).")
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the metadata is kept; made if it is not there.")
+        Path | None, typer.Option(help="Directory of the metadata; created if it does not exist.")
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Topic name or pattern; may be repeated. Default all.")
+        list[str] | None,
+        typer.Option(help="Topic name or pattern; repeatable. Default: all topics."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
@@ -88,7 +97,7 @@ async def _run(settings: Settings, *, quiet: bool) -> CopyRunReport:
             try:
                 return await run
             except asyncio.CancelledError:
-                errors.print("stopping: taking back what is half done", style="yellow")
+                errors.print("stopping: unfinished copies are cleaned up", style="yellow")
                 raise KeyboardInterrupt from None
         finally:
             await node.close()
@@ -102,7 +111,7 @@ def _with_options(
     data_dir: Path | None,
     topics: list[str] | None,
 ) -> Settings:
-    """Command line over file and environment; a pass with nothing named takes all topics."""
+    """Settings with the command line over file and environment; no topic named: all topics."""
     kafka, topic_settings = settings.kafka, settings.topics
     if log_dirs:
         kafka = kafka.model_copy(update={"log_dirs": log_dirs})
@@ -139,25 +148,27 @@ def _store_settings(
             credentials_file=credentials_file,
         )
     raise InvalidRequest(
-        f"{store!r} is no store: write s3://bucket/prefix/ or file:///directory", field="--store"
+        f"{store!r} is not the address of a store: write s3://bucket/prefix/ or file:///directory",
+        field="--store",
     )
 
 
 def _make_folder(store: StoreSettings) -> None:
-    """Only for the first run: later an absent folder may be a disk that is not mounted."""
+    """Make the store's folder on the first run; later an absent folder may be an unmounted disk."""
     if store.path is None:
         return
     try:
         store.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequest(
-            f"{store.path} can't be made ({error.strerror})", field="--store"
+            f"{store.path} can't be created ({error.strerror}); name a folder that you may write",
+            field="--store",
         ) from None
 
 
 def _print(report: CopyRunReport, *, as_json: bool) -> None:
     if as_json:
-        print_json(_plain(asdict(report)) | {"complete": report.complete})
+        print_json(asdict(report) | {"complete": report.complete})
         return
     print_table(
         ["topic", "partition", "copied", "next offset", "then"],
@@ -173,35 +184,18 @@ def _print(report: CopyRunReport, *, as_json: bool) -> None:
         ],
     )
     if any(each.why_not is WhyNot.BLOCKED for each in report.partitions):
-        console.print(
-            "what is blocked is not copied: put whole files in place, or start `strandline node` "
-            "over this data directory and run the command that the text names",
-            markup=False,
+        print_text(
+            "blocked partitions are not copied: put whole files in place, or start `strandline "
+            "node` "
+            "over this data directory and run the command that the table names"
         )
     console.print(f"{len(report.copied)} segments, {human_bytes(report.copied_bytes)} copied")
     for name, why in report.left_out:
-        console.print(f"left out {name}: {why}", markup=False)
+        print_text(f"left out {name}: {why}")
     for problem in report.problems:
-        console.print(f"problem at {problem.path}: {problem.message}", markup=False)
+        print_text(f"problem at {problem.path}: {problem.message}")
     for pending in report.pending_clean_ups:
-        console.print(
-            f"left-overs of {pending.segment_id.id} go at {human_time(pending.due_ms)}; run again "
-            f"after that ({pending.why})",
-            markup=False,
+        print_text(
+            f"objects of the failed copy {pending.segment_id.id} can be deleted from "
+            f"{human_time(pending.due_ms)} on; run this again then ({pending.why})"
         )
-
-
-def _plain(value: object) -> dict[str, object]:
-    plain = _jsonable(value)
-    assert isinstance(plain, dict)
-    return plain
-
-
-def _jsonable(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _jsonable(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(each) for each in value]
-    if isinstance(value, bytes | Path):
-        return str(value)
-    return value

@@ -1,4 +1,4 @@
-"""What the terminal shows while segments are copied: a line for each, a bar for all."""
+"""Progress on the terminal while segments are copied: a line for each, a bar for all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from strandline.cli.output import human_bytes
 
 
 class CopyProgressView:
-    """Pass `on_event` to the remote log manager; use as a context manager around the run."""
+    """Progress bar and lines; pass `on_event` to the remote log manager and enter it around the
+    run.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -66,7 +68,7 @@ class CopyProgressView:
         self._progress.stop()
 
     def on_event(self, event: CopyEvent) -> None:
-        """Show one event. Never blocks: the event loop calls it."""
+        """Show one event. The event loop calls it, so it never blocks."""
         match event:
             case SegmentStarted():
                 self._under_way[event.segment_id.id] = (0, event.size_bytes)

@@ -89,7 +89,7 @@ async def _demo(home: Path, captured: Path, *, keep: bool) -> None:
 
 
 async def _start(nodes: DemoNodes) -> None:
-    """All at once: a new quorum's first election needs them."""
+    """Start all nodes at once: the first election of a new quorum needs them all."""
     await nodes.start(*NODE_IDS)
     leader = await _leader_that_may_die(nodes)
     console.print(
@@ -99,7 +99,9 @@ async def _start(nodes: DemoNodes) -> None:
 
 
 async def _leader_that_may_die(nodes: DemoNodes) -> dict[str, Any]:
-    """The quorum as its leader sees it, which is not the copier: copying goes on without it."""
+    """The quorum as its leader sees it. If the copier leads, leadership is moved first, so that
+    copying goes on when the leader is killed.
+    """
     leader = await nodes.leader()
     if leader["node_id"] == COPIER_ID:
         nodes[COPIER_ID].process.stop()  # hands over
@@ -110,7 +112,7 @@ async def _leader_that_may_die(nodes: DemoNodes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LostLeader:
-    """The leader that was killed, and segments that were copied before."""
+    """The leader that was killed, and the segments copied before that."""
 
     node_id: int
     acknowledged: frozenset[str]
@@ -153,8 +155,8 @@ async def _copy(feed: DemoFeed, nodes: DemoNodes) -> LostLeader:
 async def _lose_leader(
     feed: DemoFeed, nodes: DemoNodes, step: int, copied: Callable[[], Awaitable[int]]
 ) -> LostLeader:
-    """Play a step, and kill the leader as soon as one segment of it is copied: the others are under
-    way. Return once something was committed under another leader.
+    """Play a step, and kill the leader once one of its segments is copied and others are under way.
+    Returns once something was committed under another leader.
     """
     before = await _leader_that_may_die(nodes)  # on a busy machine it may have changed meanwhile
     rows = await finished_segments(nodes[COPIER_ID], feed.partitions)
@@ -184,7 +186,7 @@ async def _lose_leader(
 
 
 async def _next_leader(nodes: DemoNodes, before: dict[str, Any]) -> dict[str, Any]:
-    """The quorum as the copier sees it, once it learned of a commit in a later epoch."""
+    """The quorum as the copier sees it, once it knows of a commit in a later epoch."""
     committed: int = before["high_watermark"]
 
     async def commits_again() -> dict[str, Any] | None:
@@ -206,7 +208,7 @@ async def _next_leader(nodes: DemoNodes, before: dict[str, Any]) -> dict[str, An
 
 
 async def _all_copied(feed: DemoFeed, nodes: DemoNodes) -> bool | None:
-    """Whether only the active segment, or an open transaction, is left of every partition."""
+    """True once only active segments and open transactions are left to copy; else None."""
     views = await partition_views(nodes[COPIER_ID], feed.partitions)
     done = all(
         view["active_base_offset"] == feed.active_base(view["topic"], view["partition"])
@@ -231,7 +233,7 @@ async def _come_back(nodes: DemoNodes, lost: LostLeader) -> None:
 
 
 async def _agreed(nodes: DemoNodes) -> int | None:
-    """The offset that all have applied, with one digest."""
+    """The offset that all nodes have applied with one digest; None until they agree."""
     quorums = [await node.quorum() for node in nodes]
     states = {(each["applied_offset"], each["digest"]) for each in quorums if each is not None}
     return states.pop()[0] if None not in quorums and len(states) == 1 else None
@@ -240,14 +242,17 @@ async def _agreed(nodes: DemoNodes) -> int | None:
 async def _report(
     feed: DemoFeed, nodes: DemoNodes, lost: LostLeader, log_dir: Path, *, keep: bool
 ) -> None:
-    """Everything is asked of the node that was killed; its answers must be those of the others."""
+    """Print the result as the killed node tells it; its answers must equal those of the others."""
     back, copier = nodes[lost.node_id], nodes[COPIER_ID]
     segments = await finished_segments(back, feed.partitions)
     found = {row["segment_id"] for rows in segments.values() for row in rows}
     if not lost.acknowledged <= found or segments != await finished_segments(
         copier, feed.partitions
     ):
-        raise InternalError("segments that were acknowledged are not there any more")
+        raise InternalError(
+            "segments that were acknowledged before the kill are missing: this is a bug, please "
+            "report it"
+        )
     size_bytes = await read_back(back, log_dir, segments)
     views = await partition_views(copier, feed.partitions)
     quorums = [quorum for node in nodes if (quorum := await node.quorum()) is not None]

@@ -1,4 +1,4 @@
-"""What an exit code means; scripts may rely on it. Documented in docs/OPERATIONS.md."""
+"""Exit codes, which scripts may rely on (docs/OPERATIONS.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlm.control import process_end
 
 
 class ExitCode(IntEnum):
-    """0 is success; 1 and 2 are what shells and Typer use for a bug and for wrong usage."""
+    """Exit code of a command; 1 and 2 also mean a bug and wrong usage to shells and Typer."""
 
     OK = 0
     INTERNAL = 1

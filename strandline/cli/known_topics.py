@@ -1,4 +1,4 @@
-"""A topic that a change names must be known, or its name may be mistyped."""
+"""Check that a node knows the topic of a change, whose name may be mistyped."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from strandline.cli.client import NodeClient
 from strandline.cli.query_answers import topic_path
 
 AheadOption = Annotated[
-    bool, typer.Option("--ahead", help="For a topic that this node does not know yet.")
+    bool, typer.Option("--ahead", help="Allow a topic that this node does not know yet.")
 ]
 TOPICS_COMPARED_MAX = 10_000
 
 
 def check_topic_known(client: NodeClient, topic: str, *, to_change: bool) -> None:
-    """NotFound: the node that is asked never heard of it; names the nearest it knows."""
+    """Raise NotFound if the node does not know `topic`, with the nearest name it knows."""
     try:
         client.get(topic_path(topic), limit=1)
     except NotFound:
@@ -32,6 +32,6 @@ def check_topic_known(client: NodeClient, topic: str, *, to_change: bool) -> Non
         if not to_change:
             raise NotFound(f"this node knows no topic {topic}{hint}") from None
         raise NotFound(
-            f"this node knows no topic {topic}: nothing was changed{hint or '.'} To decide for a "
+            f"this node knows no topic {topic}: nothing was changed{hint or '.'} To set it for a "
             "topic before its first segment is tiered, say --ahead"
         ) from None

@@ -31,7 +31,7 @@ def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
 
     class LazyCommands(TyperGroup):
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            """What is to be run takes the place of the table's line about it."""
+            """Replace the stand-in from the table by the real command when it is run."""
             name, command, rest = super().resolve_command(ctx, args)
             if name is not None and name in commands:
                 return name, load_command(package, commands, name), rest
@@ -86,7 +86,7 @@ def load_command(package: str, commands: Commands, name: str) -> Any:
 
 
 def add_lines_of_help(app: typer.Typer, commands: Commands, *, panel: str) -> None:
-    """What `--help` shows of commands that are not imported yet."""
+    """Register the first line of help of commands whose modules are not imported yet."""
     for name, (_, first_line) in commands.items():
         app.command(name, help=first_line, rich_help_panel=panel)(_only_a_line_of_help)
 

@@ -1,4 +1,4 @@
-"""`strandline limits`: how fast a node moves bytes to and from the stores."""
+"""`strandline limits`: the rate limits of a node towards the stores."""
 
 from __future__ import annotations
 
@@ -7,60 +7,49 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_json, print_table
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
+from strandline.cli.output import console, print_table
 from strandline.cli.quantities import UNLIMITED, parse_size_bytes, size_text
 
 PATH = "/v1/node/limits"
+UNTIL_RESTART = "this holds until the node restarts; then its settings apply again"
 FIELDS = ("copy_bytes_per_s", "read_bytes_per_s")
 
-limits_app = typer.Typer(
-    help="How fast a node copies to the stores and reads from them: show, set.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+limits_app = command_group(
+    "A node's rate limits for copying to the stores and reading from them: show, set."
 )
 
 
 @limits_app.command("show")
-def limits_show_command(
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """The limits of the node that is asked, and of single topics within them.
+@asks_node
+def limits_show_command(client: NodeClient) -> Answer:
+    """Show the limits of the node that is asked, and those of single topics.
 
     Example: `strandline limits show`
     """
-    with NodeClient(url, token_file) as client:
-        limits = client.get(PATH)
-    if json:
-        print_json(limits)
-    else:
-        _print(limits)
-    return ExitCode.OK
+    limits = client.get(PATH)
+    return Answer(limits, lambda: _print(limits))
 
 
 @limits_app.command("set")
+@asks_node
 def limits_set_command(
+    client: NodeClient,
     copy: Annotated[
         str | None,
-        typer.Option(help="A second, to the stores: `50MiB`, or `unlimited`."),
+        typer.Option(help="Bytes a second to the stores: `50MiB`, or `unlimited`."),
     ] = None,
     read: Annotated[
-        str | None, typer.Option(help="A second, from the stores: `50MiB`, or `unlimited`.")
+        str | None, typer.Option(help="Bytes a second from the stores: `50MiB`, or `unlimited`.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(help="Of this topic; default: of the node as a whole.")
+        str | None, typer.Option(help="The limit of this topic; default: of the whole node.")
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Change what is named, on the node that is asked, at once; the rest stays as it is.
+) -> Answer:
+    """Change the named limits of the node that is asked, at once; the others stay.
 
-    A restart brings the limits of the settings back: write there what is to last.
+    A restart brings back the limits of the settings: change them there to make it last.
 
     Example: `strandline limits set --copy 50MiB`, `strandline limits set --read 10MiB --topic logs`
     """
@@ -71,29 +60,28 @@ def limits_set_command(
     }
     if not changes:
         raise InvalidRequest("nothing to change: give --copy or --read")
-    with NodeClient(url, token_file) as client:
-        limits = client.get(PATH)
-        body = {name: limits[name] for name in (*FIELDS, "topics")}
-        if topic is None:
-            body |= changes
-        else:
-            rates = dict.fromkeys(FIELDS) | body["topics"].get(topic, {}) | changes
-            body["topics"][topic] = rates
-            if not any(rates.values()):
-                del body["topics"][topic]
-        limits = client.change("PUT", PATH, body)
-    if json:
-        print_json(limits)
+    limits = client.get(PATH)
+    body = {name: limits[name] for name in (*FIELDS, "topics")}
+    if topic is None:
+        body |= changes
     else:
+        rates = dict.fromkeys(FIELDS) | body["topics"].get(topic, {}) | changes
+        body["topics"][topic] = rates
+        if not any(rates.values()):
+            del body["topics"][topic]
+    limits = client.change("PUT", PATH, body)
+
+    def show() -> None:
         _print(limits)
-        console.print("until the node restarts: its settings have what holds then")
-    return ExitCode.OK
+        console.print(UNTIL_RESTART)
+
+    return Answer(limits, show)
 
 
 def _print(limits: dict[str, Any]) -> None:
     rows = [(f"node {limits['node_id']}", *_texts(limits))]
     rows += [(f"topic {name}", *_texts(rates)) for name, rates in sorted(limits["topics"].items())]
-    print_table(["of", "copying", "reading"], rows)
+    print_table(["limit of", "copying", "reading"], rows)
 
 
 def _texts(rates: dict[str, int | None]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`strandline log`: how much a node writes into its log."""
+"""`strandline log`: the log levels of a node."""
 
 from __future__ import annotations
 
@@ -7,59 +7,48 @@ from typing import Annotated, Any
 import typer
 
 from rlm.control.log_levels import LogArea, LogLevel
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_json, print_table
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
+from strandline.cli.limits_commands import UNTIL_RESTART
+from strandline.cli.output import console, print_table
 
 PATH = "/v1/node/log"
 
-log_app = typer.Typer(
-    help="How much of each area a node writes into its log: show, set.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+log_app = command_group("A node's log levels, by area: show, set.")
 
 
 @log_app.command("show")
-def log_show_command(
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """The levels of the node that is asked, and of its workers.
+@asks_node
+def log_show_command(client: NodeClient) -> Answer:
+    """Show the log levels of the node that is asked, and of its workers.
 
     Example: `strandline log show`
     """
-    with NodeClient(url, token_file) as client:
-        _show(client.get(PATH), as_json=json)
-    return ExitCode.OK
+    levels = client.get(PATH)
+    return Answer(levels, lambda: _print(levels))
 
 
 @log_app.command("set")
+@asks_node
 def log_set_command(
-    area: Annotated[LogArea, typer.Argument(help="Which part of the program.")],
-    level: Annotated[LogLevel, typer.Argument(help="The least that it writes.")],
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Change how much one area writes, on the node that is asked and its workers, at once.
+    client: NodeClient,
+    area: Annotated[LogArea, typer.Argument(help="Part of the program.")],
+    level: Annotated[LogLevel, typer.Argument(help="Least severe level that is written.")],
+) -> Answer:
+    """Change the log level of one area, on the node that is asked and its workers, at once.
 
-    A restart brings the levels of the settings back: write there what is to last.
+    A restart brings back the levels of the settings: change them there to make it last.
 
     Example: `strandline log set stores debug`
     """
-    with NodeClient(url, token_file) as client:
-        answer = client.change("PUT", f"{PATH}/{area}", {"level": level})
-    _show(answer, as_json=json)
-    if not json:
-        console.print("until the node restarts: its settings have what holds then")
-    return ExitCode.OK
+    answer = client.change("PUT", f"{PATH}/{area}", {"level": level})
+
+    def show() -> None:
+        _print(answer)
+        console.print(UNTIL_RESTART)
+
+    return Answer(answer, show)
 
 
-def _show(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-    else:
-        print_table(["area", "level"], [(area, answer["levels"][area]) for area in LogArea])
+def _print(answer: dict[str, Any]) -> None:
+    print_table(["area", "level"], [(area, answer["levels"][area]) for area in LogArea])

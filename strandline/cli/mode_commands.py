@@ -1,4 +1,4 @@
-"""`strandline mode`: who copies and expires a partition."""
+"""`strandline mode`: copy and expire a partition, or only read it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_fields, print_json
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
+from strandline.cli.output import print_effect
 from strandline.cli.query_answers import (
     DoItOption,
     NewestIncarnationOption,
@@ -20,62 +20,51 @@ from strandline.cli.query_answers import (
 
 
 class ModeChoice(StrEnum):
-    """Who copies and expires a partition: the node beside its leader, or nobody."""
+    """`sidecar`: the node beside the leader copies and expires; the others: no node does."""
 
     SIDECAR = "sidecar"
     READ_ONLY = "read_only"
     PAUSED = "paused"
 
 
-mode_app = typer.Typer(
-    help="Who copies and expires a partition: set.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+mode_app = command_group("Whether a partition is copied and expired, or only read: set.")
 
 
 @mode_app.callback()
 def _mode() -> None:
-    """Who copies and expires a partition: set."""
+    """The only command is `set`; the callback makes Typer keep it a sub-command."""
 
 
 @mode_app.command("set")
+@asks_node
 def mode_set_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     mode: Annotated[
         ModeChoice,
-        typer.Argument(help="`sidecar`: the node beside its leader. The others: nobody."),
+        typer.Argument(
+            help="`sidecar`: the node beside the leader copies. `read_only`, `paused`: no node "
+            "does."
+        ),
     ],
     yes: DoItOption = False,
     topic_id: NewestIncarnationOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Change who copies and expires a partition, on all nodes; reading goes on in any mode.
+) -> Answer:
+    """Set whether a partition is copied and expired, on all nodes; it can be read in any mode.
 
-    `strandline partitions` shows the mode. To stop copying for a while, `strandline pause` is
-    simpler.
+    `strandline partitions` shows the mode. To stop copying for a while, use `strandline pause`.
 
-    Example: `strandline mode set orders 0 read_only`, then
-    `strandline mode set orders 0 read_only --yes`
+    Example: `strandline mode set orders 0 read_only`, then `strandline mode set orders 0 read_only
+    --yes`
     """
     path = f"{partition_path(topic, partition)}/mode"
     body: dict[str, object] = {"mode": mode.value, "dry_run": True}
-    with NodeClient(url, token_file) as client:
-        answer = client.change("PUT", path, body, topic_id=topic_id)
-        if yes:
-            seen = {"replaces_offset": answer["mode_offset"], "confirm": topic}
-            answer = client.change("PUT", path, body | seen | {"dry_run": False}, topic_id=topic_id)
-    if json:
-        print_json(answer)
-        return ExitCode.OK
-    print_fields(_fields(answer))
-    if not yes:
-        console.print("nothing was changed: --yes does it", markup=False)
-    return ExitCode.OK
+    answer = client.change("PUT", path, body, topic_id=topic_id)
+    if yes:
+        seen = {"replaces_offset": answer["mode_offset"], "confirm": topic}
+        answer = client.change("PUT", path, body | seen | {"dry_run": False}, topic_id=topic_id)
+    return Answer(answer, lambda: print_effect(_fields(answer), done=yes))
 
 
 def _fields(answer: dict[str, Any]) -> dict[str, object]:

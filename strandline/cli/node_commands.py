@@ -1,4 +1,4 @@
-"""`format` and `config`: what is done before a node runs."""
+"""Commands that prepare a node: `format`, `random-uuid` and `config`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Voter
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_json, print_table
+from strandline.cli.output import print_json, print_table, print_text
 from strandline.node import ambient
 from strandline.node.formatting import format_for
 from strandline.settings.loading import LoadedSettings, leaves, load_settings
@@ -29,8 +29,8 @@ StandaloneOption = Annotated[
     bool,
     typer.Option(
         "--standalone",
-        help="A new quorum of this node alone; to be said where a cluster id or "
-        "`quorum.bootstrap` is given.",
+        help="Make a quorum of this node alone even though a cluster id or "
+        "`quorum.bootstrap` is given, which suggests that there are others.",
     ),
 ]
 FromSnapshotOption = Annotated[
@@ -45,20 +45,21 @@ FromSnapshotOption = Annotated[
 def format_command(
     config: ConfigOption = None,
     cluster_id: Annotated[
-        str | None, typer.Option(help="Id of the Strandline cluster; a new one by default.")
+        str | None, typer.Option(help="Id of the Strandline cluster; default: a new one.")
     ] = None,
     kafka_cluster_id: Annotated[
         str | None,
-        typer.Option(help="Id of the Kafka cluster; by default as the log directories say."),
+        typer.Option(help="Id of the Kafka cluster; default: that of the log directories."),
     ] = None,
     node_id: Annotated[
-        int | None, typer.Option(help="The broker's node id; by default as they say.")
+        int | None,
+        typer.Option(help="Node id of the broker; default: that of the log directories."),
     ] = None,
     initial_voters: Annotated[
         str | None,
         typer.Option(
             help="Voters of a new quorum, `id@host:port:directory-id,...`; the same on each of "
-            "them, and once in a node's life. By default this node alone."
+            "them, once in a node's life. Default: this node alone."
         ),
     ] = None,
     no_initial_voters: Annotated[
@@ -74,7 +75,7 @@ def format_command(
     settings = load_settings(config).settings
     if (initial_voters is not None) + no_initial_voters + standalone > 1:
         ways = "--initial-voters, --no-initial-voters, --standalone"
-        raise InvalidRequest("give one of them", field=ways)
+        raise InvalidRequest("these exclude each other: give one of them", field=ways)
     voters: tuple[Voter, ...] | None = () if no_initial_voters else None
     if initial_voters is not None:
         voters = parse_voters(initial_voters, field="--initial-voters")
@@ -87,20 +88,19 @@ def format_command(
         node_id=node_id,
         from_snapshot=from_snapshot,
     )
-    console.print(f"formatted {settings.node.data_dir}", markup=False)
+    print_text(f"formatted {settings.node.data_dir}")
     if initial_voters is not None and from_snapshot is None:
-        console.print(STARTS_WITH_ALL, markup=False)
+        print_text(STARTS_WITH_ALL)
     if from_snapshot is not None:
-        console.print(
-            "the prefix is this cluster's now; nothing is deleted there until it is reconciled: "
-            "run `strandline reconcile`",
-            markup=False,
+        print_text(
+            "this cluster has taken the prefix over; nothing is deleted until it is reconciled: "
+            "run `strandline reconcile`"
         )
     return ExitCode.OK
 
 
 def random_uuid_command() -> int:
-    """Print a new Uuid in Kafka's form, for cluster and directory ids.
+    """Print a new UUID in Kafka's form, for cluster and directory ids.
 
     Example: `strandline format --cluster-id $(strandline random-uuid)`
     """
@@ -139,7 +139,7 @@ def settings_document(loaded: LoadedSettings) -> dict[str, object]:
 
 
 def _shown(value: object) -> object:
-    """As a table shows it: lists as in the file, nothing as `-`."""
+    """A value for the table: lists as in the settings file, `-` for an empty one."""
     if isinstance(value, list):
         return json_module.dumps(_plain(value))
     return None if value == "" else value

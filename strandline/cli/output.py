@@ -14,7 +14,7 @@ from rich.table import Table
 NAME_CHARACTERS_MIN = 12
 _PIPED_WIDTH = 250
 _GAP = 2
-"""Between two columns."""
+"""Columns of space between two columns of a table."""
 
 
 class _Console(Console):
@@ -25,7 +25,7 @@ class _Console(Console):
 
 
 def _console(*, stderr: bool) -> Console:
-    """As wide as the terminal; wide enough for any table where there is none."""
+    """A console as wide as the terminal; without one, wide enough for any table."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPED_WIDTH
     return _Console(stderr=stderr, highlight=False, width=width)
@@ -37,7 +37,7 @@ errors = _console(stderr=True)
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output, keys as the HTTP interface names them."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def print_table(
@@ -47,8 +47,8 @@ def print_table(
     title: str | None = None,
     names_first: bool = False,
 ) -> None:
-    """A plain table; numbers stand to the right. With `names_first` the first column has names,
-    which are shortened where a row would not fit into one line otherwise.
+    """A plain table, numbers to the right. With `names_first` the names in the first column are
+    shortened where a row would not fit into one line.
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     values = [list(row) for row in rows]
@@ -67,13 +67,18 @@ def print_table(
 
 
 def shortened(name: str, characters_max: int) -> str:
-    """A long name without its middle: what tells names apart stands at their ends. At least
+    """A long name without its middle, since names differ at their ends; at least
     `NAME_CHARACTERS_MIN` of it stay.
     """
     kept = max(characters_max, NAME_CHARACTERS_MIN) - 1
     if len(name) <= kept + 1:
         return name
     return f"{name[: kept - kept // 2]}\u2026{name[len(name) - kept // 2 :]}"
+
+
+def print_text(text: str) -> None:
+    """Print `text` as it is: brackets in it are no markup of Rich."""
+    console.print(text, markup=False)
 
 
 def print_line(text: str) -> None:
@@ -89,6 +94,13 @@ def print_fields(fields: Mapping[str, object], *, title: str | None = None) -> N
     for name, value in fields.items():
         table.add_row(name, _cell(value))
     console.print(table)
+
+
+def print_effect(fields: Mapping[str, object], *, done: bool) -> None:
+    """The fields of a change and, for a dry run, that nothing was changed."""
+    print_fields(fields)
+    if not done:
+        print_text("nothing was changed: --yes does it")
 
 
 def print_error(message: str) -> None:

@@ -8,9 +8,9 @@ import typer
 from typer.core import TyperGroup
 
 from kafka_formats.errors import InvalidRequest
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_fields, print_json
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
+from strandline.cli.output import print_effect
 from strandline.cli.query_answers import (
     DoItOption,
     NewestIncarnationOption,
@@ -20,7 +20,9 @@ from strandline.cli.query_answers import (
 )
 from strandline.cli.query_commands import partitions_command
 
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; recorded with your name.")]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", help="Reason; it is recorded with your name.")
+]
 
 
 class _ListByDefault(TyperGroup):
@@ -41,73 +43,65 @@ partitions_app.command("list")(partitions_command)
 
 
 @partitions_app.command("skip")
+@asks_node
 def partitions_skip_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     reason: ReasonOption,
     yes: DoItOption = False,
     first: Annotated[
-        int | None, typer.Option(min=0, help="First offset; default: what the damage took.")
+        int | None, typer.Option(min=0, help="First offset; default: all that the damage took.")
     ] = None,
     last: Annotated[int | None, typer.Option(min=0, help="Last offset, inclusive.")] = None,
     topic_id: NewestIncarnationOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
+) -> Answer:
     """Give up offsets of a damaged segment that no replica has, so that copying goes on.
 
-    They are recorded as lost, with your name; the rest of the segment is copied. Ask the node
-    beside the leader.
+    The offsets are recorded as lost, with your name; the rest of the segment is copied. Ask the
+    node beside the leader.
 
     Example: `strandline partitions skip orders 0 --reason "disk of broker 1 died"`, then the same
     with `--yes`
     """
     path = f"{partition_path(topic, partition)}/skip"
     body: dict[str, object] = {"reason": reason, "first_offset": first, "last_offset": last}
-    with NodeClient(url, token_file) as client:
-        answer = client.change("POST", path, body | {"dry_run": True}, topic_id=topic_id)
-        if yes:
-            if not answer["ranges"]:
-                raise InvalidRequest("there is nothing to skip")
-            answer = client.change("POST", path, body | {"dry_run": False}, topic_id=topic_id)
+    answer = client.change("POST", path, body | {"dry_run": True}, topic_id=topic_id)
+    if yes:
+        if not answer["ranges"]:
+            raise InvalidRequest(
+                "nothing is damaged in this partition, so there is nothing to skip"
+            )
+        answer = client.change("POST", path, body | {"dry_run": False}, topic_id=topic_id)
     ranges = ", ".join(f"{r['first_offset']} to {r['last_offset']}" for r in answer["ranges"])
     fields = {"offsets": ranges, "how many": answer["offsets"], "changed": answer["changed"]}
-    _print(answer, fields, as_json=json, done=yes)
-    return ExitCode.OK
+    return Answer(answer, lambda: _print(answer, fields, done=yes))
 
 
 @partitions_app.command("allow-gaps")
+@asks_node
 def partitions_allow_gaps_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     reason: ReasonOption,
     yes: DoItOption = False,
     topic_id: NewestIncarnationOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Say that offsets without a batch are legal in a partition, for good.
+) -> Answer:
+    """Record that a partition may have offsets without a batch, for good.
 
-    For what a mirror or a restore filled with its source's offsets, or what was compacted once.
+    Use it where a mirror or a restore kept the offsets of its source, or the topic was compacted
+    once.
 
     Example: `strandline partitions allow-gaps orders 0 --reason "mirror of the old cluster" --yes`
     """
     path = f"{partition_path(topic, partition)}/allow-gaps"
     body: dict[str, object] = {"reason": reason, "dry_run": not yes}
-    with NodeClient(url, token_file) as client:
-        answer = client.change("POST", path, body, topic_id=topic_id)
+    answer = client.change("POST", path, body, topic_id=topic_id)
     fields = {"gaps allowed": answer["gaps_allowed"] or "no", "changed": answer["changed"]}
-    _print(answer, fields, as_json=json, done=yes)
-    return ExitCode.OK
+    return Answer(answer, lambda: _print(answer, fields, done=yes))
 
 
-def _print(answer: dict[str, Any], fields: dict[str, object], *, as_json: bool, done: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
+def _print(answer: dict[str, Any], fields: dict[str, object], *, done: bool) -> None:
     name = f"{answer['topic']}-{answer['partition']}"
-    print_fields({"partition": name} | fields | {"effect": answer["text"]})
-    if not done:
-        console.print("nothing was changed: --yes does it", markup=False)
+    print_effect({"partition": name} | fields | {"effect": answer["text"]}, done=done)

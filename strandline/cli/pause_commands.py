@@ -9,81 +9,76 @@ import typer
 
 from kafka_formats.errors import InvalidRequest
 from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX, Switch
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.known_topics import AheadOption, check_topic_known
-from strandline.cli.output import console, human_time, print_json
+from strandline.cli.output import human_time, print_text
 from strandline.cli.policy_changes import change_policy, standing_policy
 from strandline.cli.quantities import parse_wait_ms
 from strandline.node import ambient
 
 ASKED_EVERY_S = 1.0
 IN_FLIGHT = "copies_in_flight"
-WhatArgument = Annotated[Switch, typer.Argument(help="What is meant.")]
+WhatArgument = Annotated[Switch, typer.Argument(help="What to pause or resume.")]
 TopicOption = Annotated[
     str | None,
-    typer.Option(help="This topic, on all nodes (role admin); default: all topics, on one node."),
+    typer.Option(
+        help="Only this topic, on all nodes (role admin); default: all topics, on one node."
+    ),
 ]
 
 
+@asks_node
 def pause_command(
+    client: NodeClient,
     what: WhatArgument,
     topic: TopicOption = None,
     ahead: AheadOption = False,
-    why: Annotated[str, typer.Option(help="For whoever finds it paused.")] = "",
+    why: Annotated[str, typer.Option(help="Reason, shown to others.")] = "",
     wait: Annotated[
         str | None,
-        typer.Option(help="Wait so long, at most, until the node's last copy has ended: `5m`."),
+        typer.Option(help="Longest wait for the node's last copy to end: `5m`."),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Pause copying or deleting: of the node that is asked, or of one topic everywhere.
+) -> Answer:
+    """Pause copying or deleting, on one node or for one topic on all nodes.
 
-    It holds at once and until `strandline resume`, through restarts too; copies under way finish.
-    Without `--topic` each node has its own switch: ask each, with `--url`. Exit code 8: waited, and
-    a copy is still under way.
+    It takes effect at once and lasts until `strandline resume`, through restarts too; copies under
+    way finish. Without `--topic` each node has its own switch: ask each, with `--url`. Exit code 8:
+    a copy was still under way when the wait ended.
 
     Example: `strandline pause deleting --why "the policy of orders is wrong"`
     """
     if wait is not None and (topic is not None or what is not Switch.COPYING):
         raise InvalidRequest("only a pause of a node's copying can be waited for", field="--wait")
     wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
-    with NodeClient(url, token_file) as client:
-        if topic is not None:
-            answer = _pause_topic(client, topic, what, paused=True, ahead=ahead, why=why)
-        else:
-            answer = _pause_node(client, what, paused=True, why=why[:WHY_CHARACTERS_MAX])
-        if wait is not None:
-            answer = _without_copies(client, answer, until_ms=ambient.now_ms() + wait_ms)
-    _show(answer, what, topic, as_json=json)
-    return ExitCode.INCOMPLETE if wait is not None and answer[IN_FLIGHT] else ExitCode.OK
+    if topic is not None:
+        answer = _pause_topic(client, topic, what, paused=True, ahead=ahead, why=why)
+    else:
+        answer = _pause_node(client, what, paused=True, why=why[:WHY_CHARACTERS_MAX])
+    if wait is not None:
+        answer = _without_copies(client, answer, until_ms=ambient.now_ms() + wait_ms)
+    waits = wait is not None and answer[IN_FLIGHT]
+    return _answer(answer, what, topic, ExitCode.INCOMPLETE if waits else ExitCode.OK)
 
 
+@asks_node
 def resume_command(
-    what: WhatArgument,
-    topic: TopicOption = None,
-    ahead: AheadOption = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
+    client: NodeClient, what: WhatArgument, topic: TopicOption = None, ahead: AheadOption = False
+) -> Answer:
     """Resume what `strandline pause` paused.
 
     Example: `strandline resume copying --topic orders`
     """
-    with NodeClient(url, token_file) as client:
-        if topic is not None:
-            answer = _pause_topic(client, topic, what, paused=False, ahead=ahead)
-        else:
-            answer = _pause_node(client, what, paused=False, why="")
-    _show(answer, what, topic, as_json=json)
-    return ExitCode.OK
+    if topic is not None:
+        answer = _pause_topic(client, topic, what, paused=False, ahead=ahead)
+    else:
+        answer = _pause_node(client, what, paused=False, why="")
+    return _answer(answer, what, topic)
 
 
 def _without_copies(client: NodeClient, answer: Any, *, until_ms: int) -> Any:
-    """The switches once no copy is under way, or when the time is over."""
+    """The switches once no copy is under way, or at `until_ms`."""
     while answer[IN_FLIGHT] and ambient.now_ms() < until_ms:
         asyncio.run(ambient.sleep(ASKED_EVERY_S))
         answer = client.get("/v1/node/switches")
@@ -97,7 +92,7 @@ def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> 
 def _pause_topic(
     client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool, why: str = ""
 ) -> Any:
-    """Change one switch of a topic's policy, and nothing else of it."""
+    """Change one switch of a topic's policy and nothing else."""
     policy = standing_policy(client, topic)
     if policy["offset"] is None and not ahead:
         check_topic_known(client, topic, to_change=True)
@@ -105,11 +100,10 @@ def _pause_topic(
     return change_policy(client, policy, {field: paused}, why[:WHY_CHARACTERS_MAX])
 
 
-def _show(answer: dict[str, Any], what: Switch, topic: str | None, *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-    else:
-        console.print(_text(answer, what, topic), markup=False)
+def _answer(
+    answer: dict[str, Any], what: Switch, topic: str | None, code: ExitCode = ExitCode.OK
+) -> Answer:
+    return Answer(answer, lambda: print_text(_text(answer, what, topic)), code)
 
 
 def _text(answer: dict[str, Any], what: Switch, topic: str | None) -> str:

@@ -19,7 +19,9 @@ from strandline.settings.loading import load_settings
 from strandline.settings.store_configs import store_configs
 
 ENVIRONMENT_OPTIONS = "STRANDLINE_PIPELINE_OPTIONS"
-"""How the settings' stores, secrets included, reach the jobs: a process list does not show it."""
+"""Variable that hands the settings' stores, secrets included, to the jobs: `ps` does not
+show it.
+"""
 
 pipeline_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -35,7 +37,7 @@ pipeline_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def pipeline_command(context: typer.Context, config: ConfigOption = None) -> NoReturn:
     """Jobs on Spark over the tiered history; `strandline pipeline` lists them.
 
-    With `--config` the stores of the node's settings are the job's. Everything else is the job's
+    With `--config` the job uses the stores of the node's settings. All other options are the job's
     own: `strandline pipeline export --help`.
 
     Example: `strandline pipeline scrub --config /etc/strandline/strandline.toml`

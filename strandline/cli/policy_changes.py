@@ -1,4 +1,4 @@
-"""A topic's policy over HTTP: where it is, and changing a part of it."""
+"""Read a topic's policy over HTTP, and change a part of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def policy_path(topic: str) -> str:
 
 
 def standing_policy(client: NodeClient, topic: str) -> Any:
-    """As it was set, for whichever topic of the name: what changes a switch keeps all else of it.
-    A retention that was set for a topic made before stays that one's.
+    """The policy as it was set, also for an earlier topic of the same name. A change of a switch
+    has to keep everything else, and a retention set for the earlier topic stays with that one.
     """
     policy = client.get(policy_path(topic))
     if policy["set_for"] in (None, policy["topic_id"]):
@@ -35,7 +35,9 @@ def changed_policy(policy: Mapping[str, Any], changes: Mapping[str, object]) -> 
 def change_policy(
     client: NodeClient, policy: Mapping[str, Any], changes: Mapping[str, object], why: str = ""
 ) -> Any:
-    """Conflict: somebody changed it since `policy` was read. `why` stands in the audit."""
+    """Change the policy. Conflict: it changed since `policy` was read. `why` goes into
+    the audit.
+    """
     body = changed_policy(policy, changes) | {
         "replaces_offset": policy["offset"], "topic_id": policy["topic_id"], "why": why,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`strandline policy`: how long and how much the tier keeps of a topic, and its kill switches."""
+"""`strandline policy`: a topic's retention in the tier and its kill switches."""
 
 from __future__ import annotations
 
@@ -8,96 +8,82 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest, NotFound
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
 from strandline.cli.known_topics import AheadOption, check_topic_known
-from strandline.cli.output import console, human_bytes, print_fields, print_json
+from strandline.cli.output import human_bytes, print_fields, print_text
 from strandline.cli.policy_changes import change_policy, changed_policy, policy_path
 from strandline.cli.quantities import parse_size_bytes, parse_time_ms, size_text, time_text
 from strandline.cli.query_answers import TopicArgument, partition_path, topic_path
 
 
 class SwitchChoice(StrEnum):
-    """How a topic's kill switch stands."""
+    """State of a topic's kill switch."""
 
     RUNNING = "running"
     PAUSED = "paused"
 
 
 class FollowChoice(StrEnum):
-    """Whether the tier follows DeleteRecords on the broker."""
+    """`followed`: records that DeleteRecords removes on the broker also leave the tier."""
 
     FOLLOWED = "followed"
     IGNORED = "ignored"
 
 
 TopicIdOption = Annotated[
-    str | None, typer.Option(help="Which incarnation of the topic; the newest by default.")
+    str | None, typer.Option(help="Incarnation of the topic; default: the newest.")
 ]
 
-policy_app = typer.Typer(
-    help="A topic's retention in the tier and its kill switches: show, set.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+policy_app = command_group("A topic's retention in the tier and its kill switches: show, set.")
 
 
 @policy_app.command("show")
+@asks_node
 def policy_show_command(
-    topic: TopicArgument,
-    topic_id: TopicIdOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """How long and how much the tier keeps of a topic; whether copying or deleting is paused.
+    client: NodeClient, topic: TopicArgument, topic_id: TopicIdOption = None
+) -> Answer:
+    """Show a topic's retention in the tier, and whether copying or deleting is paused.
 
     Example: `strandline policy show orders`
     """
-    with NodeClient(url, token_file) as client:
-        policy = client.get(policy_path(topic), topic_id=topic_id)
-        if policy["offset"] is None:
-            check_topic_known(client, topic, to_change=False)
-    if json:
-        print_json(policy)
-    else:
-        print_fields(_fields(policy))
-    return ExitCode.OK
+    policy = client.get(policy_path(topic), topic_id=topic_id)
+    if policy["offset"] is None:
+        check_topic_known(client, topic, to_change=False)
+    return Answer(policy, lambda: print_fields(_fields(policy)))
 
 
 @policy_app.command("set")
+@asks_node
 def policy_set_command(
+    client: NodeClient,
     topic: TopicArgument,
     retention_time: Annotated[
-        str | None, typer.Option(help="Keep records so long: `7d`, `36h`, or `unlimited`.")
+        str | None, typer.Option(help="Keep records for `7d`, `36h`, or `unlimited`.")
     ] = None,
     retention_size: Annotated[
         str | None,
-        typer.Option(help="Keep so much of each partition: `100GiB`, or `unlimited`."),
+        typer.Option(help="Keep `100GiB` of each partition, or `unlimited`."),
     ] = None,
     copying: Annotated[
-        SwitchChoice | None, typer.Option(help="Copy its segments, or pause that.")
+        SwitchChoice | None, typer.Option(help="Copy the topic's segments, or pause that.")
     ] = None,
     deleting: Annotated[
-        SwitchChoice | None, typer.Option(help="Delete its segments, or pause that.")
+        SwitchChoice | None, typer.Option(help="Delete the topic's segments, or pause that.")
     ] = None,
     delete_records: Annotated[
         FollowChoice | None,
         typer.Option(
-            help="Whether records that DeleteRecords takes on the broker leave the tier, too."
+            help="Also remove from the tier what DeleteRecords removes on the broker, or not."
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
+        bool, typer.Option("--dry-run", help="Say what would be deleted; change nothing.")
     ] = False,
     ahead: AheadOption = False,
     topic_id: TopicIdOption = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Change what is named of a topic's policy, on all nodes; the rest stays as it is.
+) -> Answer:
+    """Change the named parts of a topic's policy, on all nodes; the others stay.
 
     Example: `strandline policy set orders --retention-time 90d --retention-size 500GiB`
     """
@@ -109,21 +95,20 @@ def policy_set_command(
             "nothing to change: give --retention-time, --retention-size, --copying, --deleting or "
             "--delete-records"
         )
-    with NodeClient(url, token_file) as client:
-        before = client.get(policy_path(topic), topic_id=topic_id)
-        if before["offset"] is None and not ahead:
-            check_topic_known(client, topic, to_change=True)
-        policy = before | changed_policy(before, changes)
-        effect = _effect(client, topic, policy)
-        if not dry_run:
-            policy = change_policy(client, before, changes)
-    if json:
-        print_json({"policy": policy, "dry_run": dry_run, "next_pass": effect})
-        return ExitCode.OK
-    print_fields(_fields(policy))
-    told = _effect_text(policy, effect, dry_run=dry_run) + _following_text(before, policy)
-    console.print(told, markup=False)
-    return ExitCode.OK
+    before = client.get(policy_path(topic), topic_id=topic_id)
+    if before["offset"] is None and not ahead:
+        check_topic_known(client, topic, to_change=True)
+    policy = before | changed_policy(before, changes)
+    effect = _effect(client, topic, policy)
+    if not dry_run:
+        policy = change_policy(client, before, changes)
+
+    def show() -> None:
+        print_fields(_fields(policy))
+        told = _effect_text(policy, effect, dry_run=dry_run) + _following_text(before, policy)
+        print_text(told)
+
+    return Answer({"policy": policy, "dry_run": dry_run, "next_pass": effect}, show)
 
 
 def _changes(
@@ -145,7 +130,7 @@ def _changes(
 
 
 def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str, Any]:
-    """What the next pass would take of all partitions, by the new retention."""
+    """Sums of what the next pass would delete in all partitions, by the new retention."""
     effect: dict[str, Any] = {
         "segments": 0, "expiring_bytes": 0, "tiered_bytes": 0, "partitions_braked": 0,
         "held_back": None,
@@ -171,9 +156,9 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
 def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: bool) -> str:
     start = "nothing was changed; with this, " if dry_run else ""
     if not effect["segments"]:
-        return f"{start}nothing of what is tiered goes now"
+        return f"{start}no segment would be deleted now"
     sums = (
-        f"{effect['segments']} segments go, {human_bytes(effect['expiring_bytes'])} of "
+        f"{effect['segments']} segments are deleted, {human_bytes(effect['expiring_bytes'])} of "
         f"{human_bytes(effect['tiered_bytes'])}"
     )
     text = f"{start}{sums}, as soon as retention looks"
@@ -183,8 +168,8 @@ def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: boo
         text = f"{start}{sums}, but not now: {effect['held_back']}"
     if effect["partitions_braked"]:
         text += (
-            f". In {effect['partitions_braked']} partitions that is too much at once: retention "
-            "stops there until `strandline retention accept`"
+            f". In {effect['partitions_braked']} partitions that is too much for one "
+            "pass: retention stops there until `strandline retention accept`"
         )
     return text
 
@@ -194,15 +179,15 @@ def _following_text(before: dict[str, Any], policy: dict[str, Any]) -> str:
         return ""
     if policy["follow_delete_records"]:
         return (
-            ". What DeleteRecords takes on the broker from the node's next look on goes from the "
-            "tier as well"
+            ". What DeleteRecords removes on the broker, from the node's next look on, is removed "
+            "from the tier as well"
         )
-    return ". What DeleteRecords takes on the broker stays in the tier"
+    return ". What DeleteRecords removes on the broker stays in the tier"
 
 
 def _fields(policy: dict[str, Any]) -> dict[str, object]:
     offset, set_for = policy["offset"], policy["set_for"]
-    when = "never: the defaults stand" if offset is None else f"at metadata offset {offset}"
+    when = "never: the defaults apply" if offset is None else f"at metadata offset {offset}"
     if set_for not in (None, policy["topic_id"]):
         when += f", its retention for topic id {set_for} alone"
     return {

@@ -24,7 +24,7 @@ def parse_time_ms(text: str, *, field: str) -> int | None:
 
 
 def parse_wait_ms(text: str, *, field: str) -> int:
-    """The same for a time that has to end."""
+    """A time that must not be `unlimited`, in milliseconds. InvalidRequest as above."""
     return _parse(text, _TIMES, _TIMES_TEXT, "", field)
 
 
@@ -34,7 +34,9 @@ def parse_size_bytes(text: str, *, field: str) -> int | None:
 
 
 def time_text(time_ms: int | None) -> str:
-    """As `parse_time_ms` reads it, in the largest unit up to days that leaves no fraction."""
+    """A time as `parse_time_ms` reads it, in the largest unit up to days that leaves no
+    fraction.
+    """
     if time_ms is None:
         return UNLIMITED
     units = [unit for unit in ("d", "h", "m", "s") if time_ms % _TIMES[unit] == 0]
@@ -43,7 +45,7 @@ def time_text(time_ms: int | None) -> str:
 
 
 def size_text(size_bytes: int | None) -> str:
-    """As `parse_size_bytes` reads it, in the largest unit that leaves no fraction."""
+    """A size as `parse_size_bytes` reads it, in the largest unit that leaves no fraction."""
     if size_bytes is None:
         return UNLIMITED
     units = [unit for unit in reversed(_SIZES) if size_bytes % _SIZES[unit] == 0]

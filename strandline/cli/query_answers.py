@@ -1,4 +1,4 @@
-"""What the query commands share: paths of the interface, and how an answer is shown."""
+"""Paths of the HTTP interface, and answers as fields, for the commands that ask a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.log_names import check_topic_name
-from strandline.cli.output import print_fields, print_json
+from strandline.cli.output import print_fields
 
 PARTITION_MAX = 2**31 - 1
 TopicArgument = Annotated[str, typer.Argument(help="Topic name.")]
@@ -18,15 +18,15 @@ PartitionArgument = Annotated[
 ]
 NewestIncarnationOption = Annotated[
     str | None,
-    typer.Option("--topic-id", help="Which incarnation of the topic; default: the newest."),
+    typer.Option("--topic-id", help="Incarnation of the topic; default: the newest."),
 ]
 DoItOption = Annotated[
-    bool, typer.Option("--yes", help="Do it; without it, only say what it would do.")
+    bool, typer.Option("--yes", help="Do it; without it, only say what would be done.")
 ]
 
 
 def topic_path(topic: str) -> str:
-    """InvalidRequest: Kafka has no such names."""
+    """Path of a topic. InvalidRequest: Kafka has no such topic names."""
     check_topic_name(topic)
     return f"/v1/topics/{topic}"
 
@@ -36,9 +36,9 @@ def partition_path(topic: str, partition: int) -> str:
 
 
 def path_part(text: str) -> str:
-    """One path segment: a hostile name must not become another route. InvalidRequest: it would."""
+    """One segment of a path, quoted. InvalidRequest: `text` would become another route."""
     if text in ("", ".", ".."):
-        raise InvalidRequest(f"{text!r} is no name of anything")
+        raise InvalidRequest(f"{text!r} can't be a name: give the one that the list shows")
     return quote(text, safe="")
 
 
@@ -51,10 +51,8 @@ def epochs_text(entries: list[dict[str, int]]) -> str:
     return " ".join(f"{entry['epoch']}:{entry['start_offset']}" for entry in entries)
 
 
-def show(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
+def print_answer(answer: dict[str, Any]) -> None:
+    """Every field of an answer; lists of segments are shown as their number."""
     fields = dict(answer)
     for name in ("leader_epochs", "lineage"):
         if name in fields:

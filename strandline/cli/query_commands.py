@@ -1,4 +1,4 @@
-"""Questions to a running node, over HTTP: tables for people, the node's JSON for scripts."""
+"""Commands that only read: status, partitions, offsets, records and the like."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ import typer
 
 from rlm.control.reasons import AS_IT_SHOULD_BE, says
 from rlm.control.why_not import WhyNot
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import DEFAULT_URL, NodeClient, TokenFileOption, UrlOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import (
     console,
     errors,
     human_bytes,
     print_fields,
-    print_json,
     print_line,
     print_table,
+    print_text,
     shortened,
 )
 from strandline.cli.query_answers import (
     PartitionArgument,
     TopicArgument,
     partition_path,
-    show,
+    print_answer,
     state_name,
     topic_path,
 )
 
 
-def status_command(
-    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
-) -> int:
-    """Who the node is, what the tier holds, what this node could not take.
+@asks_node
+def status_command(client: NodeClient) -> Answer:
+    """Show the node's identity, the totals of the tier, and the node's problems.
 
     Example: `strandline status`
     """
-    with NodeClient(url, token_file) as client:
-        cluster, quorum = client.get("/v1/cluster"), client.get("/v1/quorum")
-    if json:
-        print_json({"cluster": cluster, "quorum": quorum})
-        return ExitCode.OK
+    cluster, quorum = client.get("/v1/cluster"), client.get("/v1/quorum")
+    document = {"cluster": cluster, "quorum": quorum}
+    return Answer(document, lambda: _print_status(cluster, quorum))
+
+
+def _print_status(cluster: dict[str, Any], quorum: dict[str, Any]) -> None:
     totals = cluster["totals"]
     print_fields(
         {
@@ -64,10 +65,9 @@ def status_command(
         }
     )
     for problem in cluster["problems"]:
-        console.print(_problem_text(problem), markup=False)
+        print_text(_problem_text(problem))
     for problem in cluster["log_dir_problems"]:
-        console.print(f"problem at {problem['path']}: {problem['text']}", markup=False)
-    return ExitCode.OK
+        print_text(f"problem at {problem['path']}: {problem['text']}")
 
 
 def _problem_text(problem: dict[str, Any]) -> str:
@@ -78,51 +78,47 @@ def _problem_text(problem: dict[str, Any]) -> str:
     return f"problem with {about}{name}: {problem['text']}"
 
 
+@asks_node
 def partitions_command(
-    topic: Annotated[str | None, typer.Argument(help="Topic name; all topics by default.")] = None,
-    url: UrlOption = DEFAULT_URL,
+    client: NodeClient,
+    topic: Annotated[str | None, typer.Argument(help="Topic name; default: all topics.")] = None,
     waiting: Annotated[
-        bool, typer.Option("--waiting", help="Only those that do not go on, each with its reason.")
+        bool, typer.Option("--waiting", help="Only partitions that wait, each with its reason.")
     ] = False,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Partitions: how far they are copied, how much waits, and why.
+) -> Answer:
+    """List partitions: how far each is copied, how much waits, and why.
 
     Example: `strandline partitions orders`, short for `strandline partitions list orders`;
     `strandline partitions --waiting`
     """
-    with NodeClient(url, token_file) as client:
-        topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]
-        found: list[dict[str, Any]] = [
-            {"topic": name} | each
-            for name in topics
-            for each in client.pages(topic_path(name), "partition_list")
-        ]
+    topics = [topic] if topic else [t["topic"] for t in client.pages("/v1/topics", "topics")]
+    found: list[dict[str, Any]] = [
+        {"topic": name} | each
+        for name in topics
+        for each in client.pages(topic_path(name), "partition_list")
+    ]
     if waiting:
         found = [each for each in found if _waits(each)]
-    if json:
-        print_json(found)
-    elif waiting:
-        print_waiting(found)
-    else:
-        print_table(
-            ["topic", "p", "role", "copied to", "size", "lag", "state"],
-            [
-                (
-                    p["topic"],
-                    p["partition"],
-                    p["role"].replace("_", " "),
-                    p["highest_copied_offset"],
-                    human_bytes(p["remote_bytes"]),
-                    _lag_text(p["lag"]),
-                    _state(p),
-                )
-                for p in found
-            ],
-            names_first=True,
-        )
-    return ExitCode.OK
+    return Answer(found, lambda: (print_waiting if waiting else _print_partitions)(found))
+
+
+def _print_partitions(found: list[dict[str, Any]]) -> None:
+    print_table(
+        ["topic", "p", "role", "copied to", "size", "lag", "state"],
+        [
+            (
+                p["topic"],
+                p["partition"],
+                p["role"].replace("_", " "),
+                p["highest_copied_offset"],
+                human_bytes(p["remote_bytes"]),
+                _lag_text(p["lag"]),
+                _state(p),
+            )
+            for p in found
+        ],
+        names_first=True,
+    )
 
 
 def _waits(partition: dict[str, Any]) -> bool:
@@ -132,7 +128,7 @@ def _waits(partition: dict[str, Any]) -> bool:
 
 
 def _tries_again(partition: dict[str, Any]) -> bool:
-    """A copy is under way, and the one before it failed: with a store that hangs it takes long."""
+    """True while a copy follows a failed one: with a store that hangs it may take long."""
     return partition["why_not_copying"] is None and partition["last_error"] is not None
 
 
@@ -145,7 +141,7 @@ def print_waiting(found: list[dict[str, Any]]) -> None:
         name = f"{shortened(each['topic'], console.width // 3)}-{each['partition']}"
         print_line(f"{name}  {_lag_text(each['lag'])}  {_state(each)}: {text}")
     if not found:
-        console.print("nothing waits", markup=False)
+        print_text("nothing waits")
 
 
 def _state(partition: dict[str, Any]) -> str:
@@ -158,7 +154,7 @@ def _state(partition: dict[str, Any]) -> str:
 
 
 def _lag_text(lag: dict[str, int] | None) -> str:
-    """How much, and for how long the oldest of it has been waiting."""
+    """Bytes that wait, and for how many seconds the oldest of them has."""
     if lag is None:
         return "-"
     if lag["segments"] == 0:
@@ -166,70 +162,64 @@ def _lag_text(lag: dict[str, int] | None) -> str:
     return f"{human_bytes(lag['size_bytes'])}, {lag['age_ms'] / 1000:.0f} s"
 
 
+@asks_node
 def offsets_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     timestamp: Annotated[
         str | None,
-        typer.Option(help="One special (as `latest-tiered`) or a time in ms; default: all."),
+        typer.Option(help="A name such as `latest-tiered`, or a time in ms; default: all names."),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """ListOffsets: earliest, latest, local, tiered, pending, or by time.
+) -> Answer:
+    """Look offsets up as Kafka's ListOffsets: earliest, latest, tiered, or by time.
 
     Example: `strandline offsets orders 0 --timestamp 1767225600000`
     """
     specials = ("earliest", "earliest-local", "latest-tiered", "earliest-pending-upload", "latest")
     path = f"{partition_path(topic, partition)}/offsets"
     asked: Sequence[str] = specials if timestamp is None else (timestamp,)
-    with NodeClient(url, token_file) as client:
-        answers = [client.get(path, timestamp=each) for each in asked]
-    if json:
-        print_json(answers)
-        return ExitCode.OK
-    print_table(
-        ["asked", "offset", "leader epoch"],
-        [(each["timestamp"], each["offset"], each["leader_epoch"]) for each in answers],
-    )
-    return ExitCode.OK
+    answers = [client.get(path, timestamp=each) for each in asked]
+    rows = [(each["timestamp"], each["offset"], each["leader_epoch"]) for each in answers]
+    return Answer(answers, lambda: print_table(["asked", "offset", "leader epoch"], rows))
 
 
+@asks_node
 def leader_transition_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
     leader_epoch: Annotated[
-        int | None, typer.Option(min=0, help="Epoch of the new leader; default: the last known.")
+        int | None, typer.Option(min=0, help="Epoch of the new leader; default: the newest known.")
     ] = None,
     log_end_offset: Annotated[
         int | None, typer.Option(min=0, help="Log end offset of the new leader.")
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Where a new leader goes on copying. Claims nothing.
+) -> Answer:
+    """Show where a new leader would go on copying; changes nothing.
 
     Example: `strandline leader-transition orders 0`
     """
-    with NodeClient(url, token_file) as client:
-        answer = client.get(
-            f"{partition_path(topic, partition)}/leader-transition",
-            leader_epoch=leader_epoch,
-            log_end_offset=log_end_offset,
-        )
-    show(answer, as_json=json)
-    return ExitCode.OK
+    answer = client.get(
+        f"{partition_path(topic, partition)}/leader-transition",
+        leader_epoch=leader_epoch,
+        log_end_offset=log_end_offset,
+    )
+    return Answer(answer, lambda: print_answer(answer))
 
 
+@asks_node
 def follower_fetch_command(
+    client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
-    fetch_offset: Annotated[int, typer.Option(min=0, help="Where the follower would fetch.")],
+    fetch_offset: Annotated[int, typer.Option(min=0, help="Offset that the follower would fetch.")],
     leader_epoch: Annotated[int, typer.Option(min=0, help="Leader epoch the follower knows.")],
     leader_local_log_start: Annotated[
-        int | None, typer.Option(min=0, help="The leader's; default: the node asks its broker.")
+        int | None,
+        typer.Option(
+            min=0, help="Local log start offset of the leader; default: the node asks its broker."
+        ),
     ] = None,
     from_last_tiered: Annotated[
         bool,
@@ -238,45 +228,40 @@ def follower_fetch_command(
             help="KIP-1023, for an empty follower: begin after the last copied offset.",
         ),
     ] = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """What a follower needs to rebuild from the tier.
+) -> Answer:
+    """Show what a follower needs to rebuild its log from the tier.
 
     Example: `strandline follower-fetch orders 0 --fetch-offset 0 --leader-epoch 7`
     """
-    with NodeClient(url, token_file) as client:
-        answer = client.get(
-            f"{partition_path(topic, partition)}/follower-fetch",
-            fetch_offset=fetch_offset,
-            leader_epoch=leader_epoch,
-            leader_local_log_start_offset=leader_local_log_start,
-            from_last_tiered=from_last_tiered or None,
-        )
-    show(answer, as_json=json)
-    return ExitCode.OK
+    answer = client.get(
+        f"{partition_path(topic, partition)}/follower-fetch",
+        fetch_offset=fetch_offset,
+        leader_epoch=leader_epoch,
+        leader_local_log_start_offset=leader_local_log_start,
+        from_last_tiered=from_last_tiered or None,
+    )
+    return Answer(answer, lambda: print_answer(answer))
 
 
 def records_command(
     topic: TopicArgument,
     partition: PartitionArgument,
-    offset: Annotated[int, typer.Option(min=0, help="Where to begin.")] = 0,
+    offset: Annotated[int, typer.Option(min=0, help="Offset to begin at.")] = 0,
     max_bytes: Annotated[
-        int, typer.Option(min=1, max=2**30, help="Stop after about so many stored bytes.")
+        int, typer.Option(min=1, max=2**30, help="Stop after about this many stored bytes.")
     ] = 1_048_576,
     committed: Annotated[
         bool, typer.Option("--committed", help="Leave out aborted transactions.")
     ] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Record batches as stored, instead of JSON lines.")
+        bool, typer.Option("--raw", help="Write record batches as stored, instead of JSON lines.")
     ] = False,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
 ) -> int:
     """Read records back from the tier: one JSON object a line, or the stored batches.
 
-    Where to go on, and what was passed over, is said on stderr.
+    The next offset, and records that were left out, are told on stderr.
 
     Example: `strandline records orders 0 --offset 1200 --committed | head`
     """
@@ -304,13 +289,13 @@ def records_command(
 
 
 def records_end_texts(end: dict[str, Any]) -> Iterator[str]:
-    """What a page of records says of itself, for people."""
+    """Remarks about a page of records, for people."""
     for lost in end["lost"]:
         yield f"offsets {lost['start']} to {lost['end']} are lost: no segment has them"
     if undecided := end["undecided_records"]:
         yield (
-            f"{undecided} records were left out: the markers of their transactions are lost, so "
-            "nothing tells whether they are committed"
+            f"{undecided} records were left out: the markers of their transactions are lost, so it "
+            "is unknown whether they were committed"
         )
     if end["at_end"]:
         yield f"nothing more is tiered for this reader; the next offset is {end['next_offset']}"

@@ -1,4 +1,4 @@
-"""`strandline quorum`: look at the metadata quorum and change it, over HTTP."""
+"""`strandline quorum`: show the metadata quorum and change it, over HTTP."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlmm.rows.feature_level import LEVELS_KNOWN
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, human_time, print_fields, print_json, print_table
+from strandline.cli.output import human_time, print_fields, print_table, print_text
 from strandline.cli.quantities import parse_wait_ms
 from strandline.node import ambient
 from strandline.settings.voter_text import parse_voters
@@ -22,27 +23,23 @@ FEATURE_LEVEL_MAX = 2**15 - 1
 LEADS_OR_FOLLOWS = ("leader", "follower", "observer")
 NodeArgument = Annotated[int, typer.Argument(min=0, max=NODE_ID_MAX, help="Node id.")]
 
-quorum_app = typer.Typer(
-    help="The metadata quorum: describe it, change its voters, move its leadership.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+quorum_app = command_group(
+    "The metadata quorum: describe it, change its voters, move its leadership."
 )
 
 
 @quorum_app.command("describe")
-def describe_command(
-    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
-) -> int:
-    """Leader, epoch, offsets, and each replica's lag.
+@asks_node
+def describe_command(client: NodeClient) -> Answer:
+    """Show leader, epoch, offsets, and the lag of each replica.
 
     Example: `strandline quorum describe`
     """
-    with NodeClient(url, token_file) as client:
-        quorum = client.get("/v1/quorum")
-    if json:
-        print_json(quorum)
-        return ExitCode.OK
+    quorum = client.get("/v1/quorum")
+    return Answer(quorum, lambda: _print(quorum))
+
+
+def _print(quorum: dict[str, Any]) -> None:
     heard = quorum["state"] in LEADS_OR_FOLLOWS
     leader = quorum["leader_id"]
     print_fields(
@@ -76,12 +73,11 @@ def describe_command(
         ],
     )
     for line in _remarks(quorum):
-        console.print(line, markup=False)
-    return ExitCode.OK
+        print_text(line)
 
 
 def _remarks(quorum: dict[str, Any]) -> list[str]:
-    """What somebody who looks should not overlook."""
+    """Conditions that an operator should not overlook."""
     found = []
     if quorum["state"] not in LEADS_OR_FOLLOWS:
         found.append("this node follows no leader: ask the others, and look at their logs")
@@ -103,7 +99,9 @@ def _remarks(quorum: dict[str, Any]) -> list[str]:
 
 
 @quorum_app.command("add-voter")
+@asks_node
 def add_voter_command(
+    client: NodeClient,
     voter: Annotated[
         str,
         typer.Argument(
@@ -111,18 +109,15 @@ def add_voter_command(
             "and among the observers of `quorum describe`."
         ),
     ],
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Let an observer vote, once it has caught up. Asked of the leader's node.
+) -> Answer:
+    """Let an observer vote, once it has caught up. Ask the leader's node.
 
     Example: `strandline quorum add-voter 4@strand-4:9481:b-Jc1l2sQ1ySHBQ2a4nIlw`
     """
     found = parse_voters(voter, field="voter")
     if len(found) != 1:
         raise InvalidRequest(
-            "one at a time: each change is committed before the next", field="voter"
+            "add one voter at a time: each change is committed before the next", field="voter"
         )
     endpoint = found[0].endpoints[0]
     body = {
@@ -131,83 +126,72 @@ def add_voter_command(
         "host": endpoint.host,
         "port": endpoint.port,
     }
-    with NodeClient(url, token_file) as client:
-        quorum = client.change("POST", "/v1/quorum/voters", body)
-    return _changed(quorum, as_json=json)
+    quorum = client.change("POST", "/v1/quorum/voters", body)
+    return _changed(quorum)
 
 
 @quorum_app.command("remove-voter")
+@asks_node
 def remove_voter_command(
+    client: NodeClient,
     node_id: NodeArgument,
     directory_id: Annotated[
-        str | None, typer.Option(help="Of the directory it votes with; whichever by default.")
+        str | None, typer.Option(help="Directory id of the voter; default: any.")
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Take a node's vote, a dead one's too. Asked of the leader's node.
+) -> Answer:
+    """Remove a voter, also a dead one. Ask the leader's node.
 
     Example: `strandline quorum remove-voter 3`
     """
-    with NodeClient(url, token_file) as client:
-        quorum = client.change("DELETE", f"/v1/quorum/voters/{node_id}", directory_id=directory_id)
-    return _changed(quorum, as_json=json)
+    quorum = client.change("DELETE", f"/v1/quorum/voters/{node_id}", directory_id=directory_id)
+    return _changed(quorum)
 
 
 @quorum_app.command("transfer")
+@asks_node
 def transfer_command(
+    client: NodeClient,
     node_id: Annotated[
         int | None,
-        typer.Argument(min=0, max=NODE_ID_MAX, help="Who is to lead; the most caught-up voter."),
+        typer.Argument(
+            min=0, max=NODE_ID_MAX, help="Next leader; default: the most caught-up voter."
+        ),
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Hand leadership to another voter. Asked of the leader's node; fails, and names the leader,
-    where another one won the election.
+) -> Answer:
+    """Hand leadership to another voter. Ask the leader's node.
+
+    Fails, and names the leader, if another voter wins the election.
 
     Example: `strandline quorum transfer 2`
     """
-    with NodeClient(url, token_file) as client:
-        quorum = client.change("POST", "/v1/quorum/transfer", {"node_id": node_id})
-    if json:
-        print_json(quorum)
-    else:
-        console.print(
-            f"node {quorum['leader_id']} leads now, in epoch {quorum['leader_epoch']}",
-            markup=False,
-        )
-    return ExitCode.OK
+    quorum = client.change("POST", "/v1/quorum/transfer", {"node_id": node_id})
+    text = f"node {quorum['leader_id']} leads now, in epoch {quorum['leader_epoch']}"
+    return Answer(quorum, lambda: print_text(text))
 
 
 @quorum_app.command("can-stop")
+@asks_node
 def can_stop_command(
+    client: NodeClient,
     node_id: NodeArgument,
     wait: Annotated[
-        str | None, typer.Option(help="Ask again, for so long at most, until it may: `2m`.")
+        str | None, typer.Option(help="Keep asking until the answer is yes, at most for `2m`.")
     ] = None,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Whether the others go on without a node; exit code 9 when not. Asked of the leader's node.
+) -> Answer:
+    """Ask whether the other voters can go on without a node; exit code 9 if not. Ask the leader's
+    node.
 
-    With `--wait`, a "no" and a node that does not answer are asked again until the time is over.
-    What waiting does not mend, such as a node that does not lead, ends the command at once.
+    With `--wait`, a "no" and a node that does not answer are asked again until the time is over. An
+    error that waiting does not mend, such as a node that is not the leader, ends the command at
+    once.
 
     Example: `strandline quorum can-stop 2 --wait 2m && ssh strand-2 systemctl restart strandline`
     """
     wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
-    with NodeClient(url, token_file) as client:
-        answer = _may_stop(client, node_id, until_ms=ambient.now_ms() + wait_ms)
-    if json:
-        print_json(answer)
-    else:
-        word = "yes" if answer["allowed"] else "no"
-        console.print(f"{word}: {answer['reason']}", markup=False)
-    return ExitCode.OK if answer["allowed"] else ExitCode.NO
+    answer = _may_stop(client, node_id, until_ms=ambient.now_ms() + wait_ms)
+    word, code = ("yes", ExitCode.OK) if answer["allowed"] else ("no", ExitCode.NO)
+    text = f"{word}: {answer['reason']}"
+    return Answer(answer, lambda: print_text(text), code)
 
 
 def _may_stop(client: NodeClient, node_id: int, *, until_ms: int) -> dict[str, Any]:
@@ -226,28 +210,29 @@ def _may_stop(client: NodeClient, node_id: int, *, until_ms: int) -> dict[str, A
 
 
 @quorum_app.command("finalize")
+@asks_node
 def finalize_command(
+    client: NodeClient,
     feature_level: Annotated[
         int,
         typer.Argument(
             min=1,
             max=FEATURE_LEVEL_MAX,
-            help="The level of the new release, which its notes name. This one knows "
+            help="The level of the new release, as its notes name it. This release knows "
             f"{LEVELS_KNOWN.highest} at most.",
         ),
     ],
     observers_upgraded: Annotated[
         bool,
         typer.Option(
-            "--observers-upgraded", help="Observers run the new release, too: they are not asked."
+            "--observers-upgraded",
+            help="Confirm that observers run the new release: they are not asked.",
         ),
     ] = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Raise the feature level once every node was upgraded; can't be taken back. Asked of the
-    leader's node, which asks the voters.
+) -> Answer:
+    """Raise the feature level once every node is upgraded; there is no way back.
+
+    Ask the leader's node, which asks the voters.
 
     Example: `strandline quorum finalize 2`
     """
@@ -255,48 +240,39 @@ def finalize_command(
         "feature_level": feature_level,
         "observers_upgraded": observers_upgraded,
     }
-    with NodeClient(url, token_file) as client:
-        quorum = client.change("POST", "/v1/quorum/feature-level", body)
-    if json:
-        print_json(quorum)
-    else:
-        console.print(f"done; feature level: {quorum['feature_level']}", markup=False)
-    return ExitCode.OK
+    quorum = client.change("POST", "/v1/quorum/feature-level", body)
+    text = f"done; feature level: {quorum['feature_level']}"
+    return Answer(quorum, lambda: print_text(text))
 
 
 @quorum_app.command("accept-cut")
+@asks_node
 def accept_cut_command(
+    client: NodeClient,
     yes: Annotated[
-        bool, typer.Option("--yes", help="What only the cut tail had may be lost.")
+        bool, typer.Option("--yes", help="Accept the loss of what only the cut tail had.")
     ] = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Let a node vote and lead again whose damaged tail was cut, or that was formatted anew. Asked
-    of that node.
+) -> Answer:
+    """Let a node vote and lead again whose damaged tail was cut, or that was formatted anew.
+
+    Ask that node.
 
     Example: `strandline quorum accept-cut --url http://127.0.0.1:9480 --yes`
     """
-    with NodeClient(url, token_file) as client:
-        quorum = client.get("/v1/quorum")
-        cut = quorum["cut_end_offset"]
-        if (cut is not None or quorum["remembers_nothing"]) and not yes:
-            had = "has forgotten what it had" if cut is None else f"had it up to {cut}"
-            raise InvalidRequest(
-                f"node {quorum['node_id']} has its log up to offset {quorum['log_end_offset']} and "
-                f"{had}: what no other voter has of that is lost. Bring back the "
-                "voters that are down first; if they are gone for good, say --yes",
-                field="--yes",
-            )
-        quorum = client.change("POST", "/v1/quorum/accept-cut")
-    return _changed(quorum, as_json=json)
+    quorum = client.get("/v1/quorum")
+    cut = quorum["cut_end_offset"]
+    if (cut is not None or quorum["remembers_nothing"]) and not yes:
+        had = "has forgotten what it had" if cut is None else f"had it up to {cut}"
+        raise InvalidRequest(
+            f"node {quorum['node_id']} has its log up to offset {quorum['log_end_offset']} and "
+            f"{had}: records that no other voter has are lost. Bring back the "
+            "voters that are down first; if they are gone for good, say --yes",
+            field="--yes",
+        )
+    quorum = client.change("POST", "/v1/quorum/accept-cut")
+    return _changed(quorum)
 
 
-def _changed(quorum: dict[str, Any], *, as_json: bool) -> int:
-    if as_json:
-        print_json(quorum)
-    else:
-        ids = ", ".join(str(each["node_id"]) for each in quorum["voters"])
-        console.print(f"done; voters: {ids}", markup=False)
-    return ExitCode.OK
+def _changed(quorum: dict[str, Any]) -> Answer:
+    ids = ", ".join(str(each["node_id"]) for each in quorum["voters"])
+    return Answer(quorum, lambda: print_text(f"done; voters: {ids}"))

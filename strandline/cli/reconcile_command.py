@@ -1,4 +1,4 @@
-"""`strandline reconcile`: after a restart from a snapshot, before anything is deleted again."""
+"""`strandline reconcile`: compare a restored cluster with its stores before anything is deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, print_json, print_table
+from strandline.cli.output import print_json, print_table, print_text
 from strandline.node.reconciling import ReconcileReport, run_reconcile
 from strandline.settings.loading import load_settings
 
@@ -18,15 +18,16 @@ SHOWN_MAX = 50
 def reconcile_command(
     config: ConfigOption = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Record the result; deletes are allowed again then.")
+        bool,
+        typer.Option("--apply", help="Record the result; deletes are allowed again after that."),
     ] = False,
     accept_missing: Annotated[
         int | None,
-        typer.Option(help="How many segments may be given up as missing; the exact number."),
+        typer.Option(help="Exact number of missing segments to give up."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
-    """Compare the metadata with a full listing of the stores; the node must not run.
+    """Compare the metadata with a full listing of the stores; stop the node first.
 
     Example: `strandline reconcile --config strandline.toml --apply`
     """
@@ -88,12 +89,12 @@ def _print(report: ReconcileReport) -> None:
                 for each in found.missing[:SHOWN_MAX]
             ],
         )
-    console.print(_conclusion(report), markup=False)
+    print_text(_conclusion(report))
 
 
 def _conclusion(report: ReconcileReport) -> str:
     if report.restart is None:
-        return "the metadata was not restarted from a snapshot; nothing is to be recorded"
+        return "the metadata was not restarted from a snapshot, so there is nothing to record"
     if report.recorded:
         return "recorded; deletes are allowed again"
     if report.restart.is_reconciled:
@@ -101,6 +102,6 @@ def _conclusion(report: ReconcileReport) -> str:
     accept = f" --accept-missing {len(report.comparison.missing)}"
     return (
         "nothing is deleted until this is recorded: run it again with --apply"
-        f"{accept if report.comparison.missing else ''}. Unknown segments become the tier's at "
+        f"{accept if report.comparison.missing else ''}. Unknown segments are adopted at "
         "their partition's first claim, if they are whole and lie in its lineage"
     )

@@ -9,7 +9,7 @@ from strandline.settings.loading import load_settings
 
 
 def node_command(config: ConfigOption = None) -> int:
-    """Run the node until SIGTERM or SIGINT. SIGHUP reads tokens and keys again.
+    """Run the node until SIGTERM or SIGINT; SIGHUP reloads tokens and keys.
 
     Example: `strandline node --config strandline.toml`
     """

@@ -1,56 +1,42 @@
-"""`strandline stores`: the named stores, what is in them, and whether it is all there."""
+"""`strandline stores`: list the named stores, and verify one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import typer
-
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
-from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import human_bytes, print_json, print_table
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
+from strandline.cli.output import human_bytes, print_table
 from strandline.cli.stores_verify_command import stores_verify_command
 
-stores_app = typer.Typer(
-    help="The named stores: list, verify.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+stores_app = command_group("The named stores: list, verify.")
 
 stores_app.command("verify")(stores_verify_command)
 
 
 @stores_app.command("list")
-def stores_list_command(
-    url: UrlOption = DEFAULT_URL, token_file: TokenFileOption = None, json: JsonOption = False
-) -> int:
-    """The stores of the node's settings, where they are, and how many segments are in each.
+@asks_node
+def stores_list_command(client: NodeClient) -> Answer:
+    """List the stores of the node's settings, where they are, and how many segments each has.
 
-    A store without segments may be taken out of the settings, if it is not the default one.
+    A store without segments can be removed from the settings unless it is the default one.
 
     Example: `strandline stores list`
     """
-    with NodeClient(url, token_file) as client:
-        stores: list[dict[str, Any]] = client.get("/v1/stores")["stores"]
-    if json:
-        print_json(stores)
-        return ExitCode.OK
-    print_table(
-        ["store", "segments", "size", "new copies", "trouble", "where"],
-        [
-            (
-                each["name"],
-                each["segments"],
-                human_bytes(each["size_bytes"]),
-                each["default"],
-                each["problem"] if each["configured"] else "not in this node's settings",
-                _where(each["location"]),
-            )
-            for each in stores
-        ],
-    )
-    return ExitCode.OK
+    stores: list[dict[str, Any]] = client.get("/v1/stores")["stores"]
+    rows = [
+        (
+            each["name"],
+            each["segments"],
+            human_bytes(each["size_bytes"]),
+            each["default"],
+            each["problem"] if each["configured"] else "not in this node's settings",
+            _where(each["location"]),
+        )
+        for each in stores
+    ]
+    columns = ["store", "segments", "size", "new copies", "trouble", "where"]
+    return Answer(stores, lambda: print_table(columns, rows))
 
 
 def _where(location: dict[str, Any] | None) -> str | None:

@@ -1,4 +1,4 @@
-"""`strandline stores verify`: whether all that the metadata names is in a store, and whole."""
+"""`strandline stores verify`: compare the segments of the metadata with the objects of a store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from kafka_formats.errors import InvalidRequest, NotFound
 from rlm.stores.tier_store import TierStore
 from rsm_backends.open_store import open_store
-from strandline.cli.client import DEFAULT_URL, JsonOption, NodeClient, TokenFileOption, UrlOption
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import console, errors, print_fields, print_json, print_table
+from strandline.cli.output import errors, print_fields, print_table, print_text
 from strandline.cli.query_answers import partition_path, topic_path
 from strandline.doctor.store_verification import SegmentVerdict, StoredSegment, verify_segments
 from strandline.node import ambient
@@ -33,7 +34,7 @@ FINISHED = "COPY_SEGMENT_FINISHED"
 
 @dataclass(frozen=True, slots=True)
 class WrongSegment:
-    """Offsets are inclusive."""
+    """A segment that is missing or damaged; offsets are inclusive."""
 
     topic: str
     topic_id: str
@@ -46,9 +47,9 @@ class WrongSegment:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """`problems` are the first so many of `wrong`. `gone_meanwhile`: deleted while this ran.
-    `unproven_objects` have the right length, and the store knows no checksum of them.
-    `not_ours`: segments of another RemoteStorageManager, whose store nobody knows.
+    """Result of a comparison. `problems` are the first of `wrong`; `gone_meanwhile` were deleted
+    while this ran; `unproven_objects` have the right length, but the store knows no checksum of
+    them; `not_ours` belong to another RemoteStorageManager, whose store is unknown.
     """
 
     store: str
@@ -62,17 +63,17 @@ class VerifyReport:
     problems: list[WrongSegment] = field(default_factory=list)
 
 
+@asks_node
 def stores_verify_command(
-    name: Annotated[str, typer.Argument(help="The store, as segments and settings name it.")],
+    client: NodeClient,
+    name: Annotated[str, typer.Argument(help="Name of the store, as in the settings.")],
     config: ConfigOption = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte, whatever the store says of it.")
+        bool,
+        typer.Option("--deep", help="Read every byte instead of trusting the store's checksums."),
     ] = False,
-    url: UrlOption = DEFAULT_URL,
-    token_file: TokenFileOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Compare every segment that a node's metadata has in a store with its objects there.
+) -> Answer:
+    """Compare every segment that the metadata has in a store with its objects there.
 
     The settings say where the store is: those of a node, or others that name the place it is to
     move to. Reads only. Exit code 8: something is missing or wrong.
@@ -86,7 +87,7 @@ def stores_verify_command(
             field="NAME",
         )
     report = VerifyReport(name, deep)
-    with NodeClient(url, token_file) as client, node_runner() as runner:
+    with node_runner() as runner:
         store = runner.run(
             open_store(
                 configs[name],
@@ -101,11 +102,8 @@ def stores_verify_command(
             _verify(client, runner, tier, report)
         finally:
             runner.run(store.close())
-    if json:
-        print_json(asdict(report))
-    else:
-        _print(report)
-    return ExitCode.INCOMPLETE if report.wrong else ExitCode.OK
+    code = ExitCode.INCOMPLETE if report.wrong else ExitCode.OK
+    return Answer(asdict(report), lambda: _print(report), code)
 
 
 def _verify(
@@ -125,7 +123,7 @@ def _verify(
 
 
 def _segments(client: NodeClient, report: VerifyReport) -> Iterator[StoredSegment]:
-    """Finished ones of the store; memory holds a page of them."""
+    """Finished segments of the store, a page at a time."""
     for topic in client.pages("/v1/topics", "topics"):
         path = topic_path(topic["topic"])
         for each in client.pages(path, "partition_list"):
@@ -171,7 +169,7 @@ def _add(client: NodeClient, report: VerifyReport, verdict: SegmentVerdict) -> N
 
 
 def _is_finished(client: NodeClient, segment: StoredSegment) -> bool:
-    """Whether its objects must be there still; retention may have taken them meanwhile."""
+    """True while the objects must exist; retention may have deleted the segment meanwhile."""
     tip = segment.segment_id.partition
     path = f"{partition_path(tip.topic, tip.partition)}/segments/{segment.segment_id.id}"
     try:
@@ -206,8 +204,7 @@ def _print(report: VerifyReport) -> None:
         }
     )
     if report.unproven_objects:
-        console.print(
-            f"of {report.unproven_objects} objects the store knows the length and no checksum: "
-            "--deep reads them",
-            markup=False,
+        print_text(
+            f"of {report.unproven_objects} objects the store knows only the length: "
+            "--deep reads and checks them"
         )

@@ -1,4 +1,4 @@
-"""`strandline support-bundle`: gathers, writes, and says what is in it."""
+"""`strandline support-bundle`: collect files, write the archive, and list its members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline.cli.client import DEFAULT_URL, NodeClient, TokenFileOption
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.node_commands import settings_document
-from strandline.cli.output import console, print_table
+from strandline.cli.output import print_table, print_text
 from strandline.cli.query_answers import topic_path
 from strandline.doctor.doctor import examine
 from strandline.doctor.host import machine, versions
@@ -41,23 +41,23 @@ def support_bundle_command(
     config: ConfigOption = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="The archive; by default strandline-support-TIME.tar.gz, here."),
+        typer.Option(help="The archive; default: strandline-support-TIME.tar.gz, here."),
     ] = None,
     log_file: Annotated[
-        Path | None, typer.Option(help="The node's log, if it is kept in a file; its last lines.")
+        Path | None, typer.Option(help="The node's log file, of which the last lines are taken.")
     ] = None,
     url: Annotated[
         str | None,
         typer.Option(
-            envvar="STRANDLINE_URL", help="Address of the node; by default as the settings say."
+            envvar="STRANDLINE_URL", help="Address of the node; default: that of the settings."
         ),
     ] = None,
     token_file: TokenFileOption = None,
 ) -> int:
-    """Gather what a report of trouble needs into one archive, without secrets.
+    """Collect status, settings and logs for a bug report in one archive, without secrets.
 
-    Settings, versions, doctor's findings, the node's status, audit and metrics if it runs, and what
-    the data directory holds. No records, no keys, passwords or tokens.
+    Holds settings, versions, doctor's findings, a listing of the data directory and, if the node
+    runs, its status, audit and metrics; no records, keys, passwords or tokens.
 
     Example: `strandline support-bundle --config strandline.toml --log-file /var/log/strandline.log`
     """
@@ -66,7 +66,11 @@ def support_bundle_command(
     more = [] if token_file is None else [token_file]
     masker = Masker(known_secrets(settings, os.environ, more))
     sources = [
-        Source("versions.json", "of what matters most", lambda: as_json(versions())),
+        Source(
+            "versions.json",
+            "versions of Strandline and its main libraries",
+            lambda: as_json(versions()),
+        ),
         Source("packages.txt", "every package that is installed, with its version", installed),
         Source(
             "machine.json", "processors, memory, limits, disks", lambda: as_json(machine(settings))
@@ -92,12 +96,12 @@ def support_bundle_command(
         ["member", "holds", "bytes"],
         [(member.name, member.about, len(member.text.encode())) for member in members],
     )
-    console.print(f"wrote {path}; look through it before you pass it on", markup=False)
+    print_text(f"wrote {path}; look through it before you pass it on")
     return ExitCode.OK
 
 
 def _load(config: Path | None) -> tuple[LoadedSettings | None, Any]:
-    """The settings, or a source of the sentence why there are none."""
+    """The settings, or None and a source with the error."""
     try:
         return load_settings(config), None
     except StrandlineError as error:

@@ -187,8 +187,14 @@ def test_two_at_once_on_one_data_directory_are_refused(orders_copied: Path) -> N
         (["copy"], "--once"),
         (["copy", "--once"], "--log-dir"),
         (["copy", "--once", "--log-dir", CAPTURED], "--store"),
-        (["copy", "--once", "--log-dir", CAPTURED, "--store", "gopher://x"], "is no store"),
-        (["copy", "--once", "--log-dir", CAPTURED, "--store", "file://x/y"], "is no store"),
+        (
+            ["copy", "--once", "--log-dir", CAPTURED, "--store", "gopher://x"],
+            "is not the address of a store",
+        ),
+        (
+            ["copy", "--once", "--log-dir", CAPTURED, "--store", "file://x/y"],
+            "is not the address of a store",
+        ),
         (["copy", "--once", "--log-dir", "/none", "--store", "file:///none/x"], "log_dirs"),
         (["node", "--config", "/nonexistent.toml"], "can't be read"),
         (["format", "--node-id", "1"], "--kafka-cluster-id"),

@@ -46,8 +46,10 @@ def test_records_below_an_offset_go_once_it_is_said_yes(tmp_path: Path) -> None:
         assert stored(tmp_path) == [0, 10, 20]
 
         dry = said(asked(node, *COMMAND, "--before", 15))
-        assert "would move from 0 to 15: 1 segments go as a whole" in dry
-        assert "the segment that 15 lies in stays in the store until log start passes 19" in dry
+        assert "would move from 0 to 15: 1 whole segments are deleted" in dry
+        assert (
+            "the segment that contains 15 stays in the store until the log start passes 19" in dry
+        )
         assert "Nothing was changed: say --yes to do it" in dry
         assert (log_start(node), deletions(node)) == (0, [])
 
@@ -63,7 +65,7 @@ def test_records_below_an_offset_go_once_it_is_said_yes(tmp_path: Path) -> None:
         node.wait_until(lambda: stored(tmp_path) == [10, 20], "the objects go", deadline_s=60)
 
         again = said(asked(node, *COMMAND, "--before", 15, "--yes"))
-        assert "the tier's log start is 15: nothing below is there to delete" in again
+        assert "the tier's log start is 15: there is nothing below it to delete" in again
         beyond = asked(node, *COMMAND, "--before", 31, "--yes", expect=ExitCode.USAGE)
         assert "ends at offset 30" in said(beyond)
         assert log_start(node) == 15

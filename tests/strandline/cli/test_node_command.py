@@ -78,7 +78,7 @@ def test_a_hang_up_claims_nothing_and_a_crash_in_a_librarys_own_code_leaves_a_wo
 ) -> None:
     os.kill(small.pid, signal.SIGHUP)
     small.wait_until(
-        lambda: "there is nothing to read again" in small.log, "word of it", deadline_s=DEADLINE_S
+        lambda: "nothing is read again" in small.log, "word of it", deadline_s=DEADLINE_S
     )
     assert "were read again" not in small.log, "it has neither tokens nor certificates"
     os.kill(small.pid, signal.SIGSEGV)

@@ -45,7 +45,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(changed_node: NodeProc
     assert effect["segments"] == 27
     assert effect["expiring_bytes"] == effect["tiered_bytes"] > 0
     said = text(changed_node, *tried)
-    assert "nothing was changed; with this, 27 segments go, " in said
+    assert "nothing was changed; with this, 27 segments are deleted, " in said
     text(changed_node, "pause", "deleting")
     assert ", but not now: deleting is paused on this node" in text(changed_node, *tried)
     text(changed_node, "resume", "deleting")
@@ -58,10 +58,13 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(changed_node: NodeProc
 
 def test_a_dry_run_says_that_delete_records_would_be_followed(changed_node: NodeProcess) -> None:
     follow = ("policy", "set", "orders", "--delete-records")
-    goes, stays = "next look on goes from the tier", "takes on the broker stays in the tier"
+    goes, stays = (
+        "next look on, is removed from the tier",
+        "removes on the broker stays in the tier",
+    )
     said = text(changed_node, *follow, "followed", "--dry-run")
     assert "DeleteRecords followed" in said
-    assert "nothing was changed; with this, nothing of what is tiered goes now. What" in said
+    assert "nothing was changed; with this, no segment would be deleted now. What" in said
     assert goes in said
     assert "DeleteRecords not followed" in text(changed_node, "policy", "show", "orders")
     assert stays not in text(changed_node, *follow, "ignored")

@@ -243,7 +243,7 @@ def test_a_change_without_an_answer_may_have_been_made(scripted: Scripted) -> No
         (("add-voter", "4@strand-4:9481"), "id@host:port:directory-id"),
         (("add-voter", f"x@strand-4:9481:{DIRECTORY}"), "id@host:port"),
         (("add-voter", f"4@strand-4:99999:{DIRECTORY}"), "host:port"),
-        (("add-voter", f"4@a:1:{DIRECTORY},5@b:1:{DIRECTORY}"), "one at a time"),
+        (("add-voter", f"4@a:1:{DIRECTORY},5@b:1:{DIRECTORY}"), "one voter at a time"),
         (("remove-voter", "x"), "node_id"),
         (("remove-voter", 2**31), "node_id"),
         (("transfer", -1), "No such option"),
