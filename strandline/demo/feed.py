@@ -60,12 +60,12 @@ class DemoFeed:
 
     @property
     def partitions(self) -> tuple[tuple[str, int], ...]:
-        """Topic and number of each partition that is played."""
+        """Topic and number of each partition that is played, in order."""
         return tuple((each.topic, each.partition) for each in self._partitions)
 
     @property
     def sealed_segments(self) -> int:
-        """How many segments there are in the end, the active ones left out."""
+        """Number of sealed segments at the end."""
         return sum(len(each.base_offsets) - 1 for each in self._partitions)
 
     def active_base(self, topic: str, partition: int) -> int:
@@ -121,7 +121,7 @@ def _captured(directory: Path, marks: dict[tuple[str, int], int]) -> _CapturedPa
 
 
 def _high_watermark(captured: _CapturedPartition, step: int) -> int:
-    """All that was there when the broker stopped, cut to what the present step holds."""
+    """The captured high watermark, cut to the segments that are there after `step`."""
     if step + 1 >= len(captured.base_offsets):
         return captured.high_watermark
     return min(captured.high_watermark, captured.base_offsets[step + 1])

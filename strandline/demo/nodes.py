@@ -23,7 +23,7 @@ from strandline.node.formatting import broker_identity, format_for
 from strandline.settings.loading import load_settings
 
 COPIER_ID = 1
-"""Stands beside the broker's directory and copies; the others keep the metadata with it."""
+"""Node beside the broker's directory, which copies; the others only keep the metadata with it."""
 NODE_IDS = (COPIER_ID, 2, 3)
 HOST = "127.0.0.1"
 READY_DEADLINE_S = 60.0
@@ -62,7 +62,7 @@ anonymous_role = "read"
 
 @dataclass(frozen=True, slots=True)
 class DemoNode:
-    """One node; `process` runs or not."""
+    """One node of the demo; `process` may or may not be running."""
 
     node_id: int
     url: str
@@ -71,7 +71,9 @@ class DemoNode:
     http: httpx.AsyncClient
 
     async def get(self, path: str) -> Any:
-        """The JSON of one answer. InternalError, with what the node said last, when none comes."""
+        """The JSON of one answer. InternalError, with the end of the node's log, when there is
+        none.
+        """
         return (await self._answer(path)).json()
 
     async def body(self, path: str) -> bytes:
@@ -87,7 +89,7 @@ class DemoNode:
         return answer
 
     async def quorum(self) -> dict[str, Any] | None:
-        """The quorum as this node sees it; None while nobody answers."""
+        """The quorum as this node sees it; None while the node does not answer."""
         try:
             answer = await self.http.get(f"{self.url}/v1/quorum")
         except httpx.TransportError:
@@ -96,7 +98,7 @@ class DemoNode:
         return found
 
     async def ready(self) -> bool | None:
-        """True, or None while it is not."""
+        """True once the node is ready, None before."""
         try:
             answer = await self.http.get(f"{self.url}/readyz")
         except httpx.TransportError:
@@ -105,7 +107,7 @@ class DemoNode:
 
 
 class DemoNodes:
-    """As a context manager: on leaving it, none of them runs any more."""
+    """The nodes, as a context manager that kills those that still run."""
 
     def __init__(self, nodes: Sequence[DemoNode]) -> None:
         self._nodes = {node.node_id: node for node in nodes}
@@ -130,11 +132,11 @@ class DemoNodes:
 
     @property
     def processes(self) -> tuple[DemoProcess, ...]:
-        """For `wait_until`."""
+        """Processes that `wait_until` watches."""
         return tuple(node.process for node in self)
 
     async def start(self, *node_ids: int) -> None:
-        """Return when they are ready: they have a leader and what it had committed."""
+        """Start nodes and return when they are ready."""
         for node_id in node_ids:
             self[node_id].process.start()
         for node_id in node_ids:
@@ -164,9 +166,8 @@ class DemoNodes:
 def format_nodes(
     home: Path, log_dir: Path, endpoint: str, ports: Sequence[int], http: httpx.AsyncClient
 ) -> DemoNodes:
-    """Settings, one shared secret and three data directories under `home`; `ports` are two a node.
-
-    None runs yet.
+    """Write settings, one shared secret and three data directories under `home`; `ports` are two a
+    node. No node runs yet.
     """
     broker = broker_identity([log_dir])
     assert broker is not None
@@ -219,6 +220,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Nobody else can read it, at no moment."""
+    """Write a file that only its owner can read from the first moment on."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_MODE), "w") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Child processes of the demo: never there without it, and their output at hand if they fail."""
+"""Child processes of the demo, which end with it and whose output is shown if they fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class DemoProcess:
-    """One command, run again and again in a process group of its own, writing to `log`."""
+    """One command in a process group of its own, which can be run again; writes to `log`."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name
@@ -32,11 +32,11 @@ class DemoProcess:
 
     @property
     def pid(self) -> int | None:
-        """None while it does not run."""
+        """Process id; None while it does not run."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Without our own variables, which would be settings to it."""
+        """Start it without `STRANDLINE_` variables, which would be settings to it."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(OUR_VARIABLES)}
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - commands of the demo's own
@@ -57,21 +57,21 @@ class DemoProcess:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; nothing if it does not run. A node's worker ends by itself when its node did."""
+        """Send SIGKILL if it runs. A node's worker ends by itself when its node did."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def check(self) -> None:
-        """InternalError, with the end of its output, if it ended by itself."""
+        """Raise InternalError, with the end of the output, if the process ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             raise self.failed("ended by itself")
 
     def failed(self, what: str) -> InternalError:
-        """The error to raise, with the end of its output."""
+        """The error to raise, with the end of the process's output."""
         output = self._log.read_text(errors="replace")[-SHOWN_LOG_CHARACTERS:]
-        return InternalError(f"{self.name} {what}; its last words:\n{output}")
+        return InternalError(f"{self.name} {what}; the end of its output:\n{output}")
 
 
 async def wait_until(
@@ -81,9 +81,7 @@ async def wait_until(
     processes: Sequence[DemoProcess],
     deadline_s: float,
 ) -> T:
-    """Look again and again until there is something. InternalError: a process ended meanwhile, or
-    nothing was there in time.
-    """
+    """Call `look` until it returns something. InternalError: a process ended, or time ran out."""
     try:
         async with asyncio.timeout(deadline_s):
             while (found := await look()) is None:

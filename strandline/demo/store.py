@@ -1,4 +1,4 @@
-"""The demo's object store: moto's S3 server in a process of its own, with a bucket made."""
+"""The demo's object store: moto's S3 server in a process of its own, with a bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_DEADLINE_S = 60.0
 
 @asynccontextmanager
 async def embedded_s3(home: Path, port: int) -> AsyncIterator[str]:
-    """Its address, while inside. RetryLater when moto is not installed."""
+    """Run the server while inside; yields its address. RetryLater: moto is not installed."""
     if find_spec("moto") is None:
         raise RetryLater("the demo's own packages are missing: `make demo` installs them")
     endpoint = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""Until when a certificate and its key are good, as TLS itself sees it: a handshake in memory."""
+"""Validity of a certificate and its key, found by a TLS handshake in memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ HANDSHAKE_TURNS_MAX = 10
 
 
 def valid_until_s(certificate: Path, key: Path, *, of_client: bool) -> float:
-    """When it ends, in seconds since the epoch.
+    """End of the certificate's validity, in seconds since the epoch.
 
     OSError (`ssl.SSLError` is one): the files can't be read, don't belong together, or the
-    certificate is not valid now, or not for a client or a server, whichever it is to be.
+    certificate is not valid now or not for a client or server, as `of_client` says.
     """
     shows, looks = (
         (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)

@@ -1,7 +1,4 @@
-"""Doctor's search for the `compatibility` words that a store of S3's protocol needs.
-
-Only where the probe met a refusal: the fewest words with which the store does all that it refused.
-"""
+"""Search for the fewest `compatibility` words with which a store does all that a probe needs."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ Probe = Callable[[StoreConfig], Awaitable[list[ProbeResult]]]
 async def find_compatibility(
     config: StoreConfig, results: Sequence[ProbeResult], probe: Probe
 ) -> Finding | None:
-    """What to set, as lines of the settings; None: no word helps, or none is needed."""
+    """A finding with the words to set; None: no word helps, or none is needed."""
     failed = {each.name for each in results if not each.ok}
     if config.kind != "s3" or not failed & _MAY_NEED_WORDS:
         return None
@@ -39,7 +36,7 @@ async def find_compatibility(
             return Finding(
                 f"store {config.name}: compatibility",
                 False,
-                "the store lacks something of S3, and does without: set in "
+                "the store lacks a part of S3 that Strandline can do without: set in "
                 f"[stores.{config.name}] compatibility = [{told}]",
             )
     return None

@@ -1,6 +1,4 @@
-"""Doctor's checks of directories: what is in the log directories, who may read it, what is mounted
-where.
-"""
+"""Doctor's checks of log directories and of store folders."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ from strandline.settings.settings import Settings
 def check_log_dirs(
     settings: Settings, identity: FormattedIdentity | None
 ) -> tuple[list[Finding], tuple[LocalPartition, ...]]:
-    """What is found there, and the partitions that are to be tiered."""
+    """Findings about the log directories, and the partitions that are to be tiered."""
     paths = settings.kafka.log_dirs
     if not paths:
-        return [Finding("log directories", False, "none configured: set kafka.log_dirs")], ()
+        return [Finding("log directories", False, "none are configured: set kafka.log_dirs")], ()
     try:
         scan = find_partitions(
             paths, kafka_cluster_id=None if identity is None else identity.kafka_cluster_id
@@ -38,12 +36,15 @@ def check_log_dirs(
     detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them to be tiered"
     nothing_yet = not scan.partitions and bool(settings.topics.include)
     if nothing_yet:
-        detail += ": the broker has no topics yet, and the node finds them when they come"
+        detail += ": the broker has no topics yet; the node finds them once they exist"
     elif not tiered:
         detail += ": name topics in topics.include"
     findings = [Finding("log directories", bool(tiered) or nothing_yet, detail)]
     if identity is not None and scan.node_id not in (None, identity.node_id):
-        detail = f"broker {scan.node_id}'s, the data directory is node {identity.node_id}'s"
+        detail = (
+            f"of broker {scan.node_id}, but the data directory is of node "
+            f"{identity.node_id}: correct one"
+        )
         findings.append(Finding("log directories' broker", False, detail))
     findings += _of_each(paths, scan, tiered)
     return findings, tiered
@@ -52,7 +53,7 @@ def check_log_dirs(
 def _of_each(
     paths: list[Path], scan: LogDirScan, tiered: tuple[LocalPartition, ...]
 ) -> Iterator[Finding]:
-    """Every problem, and of each directory without one where it is and whether it can be read."""
+    """A finding for each problem, and one for each directory without a problem."""
     broken = {problem.path for problem in scan.problems}
     for problem in scan.problems:
         yield Finding(f"log directory {problem.path}", False, problem.message)
@@ -79,7 +80,7 @@ def _of_each(
 
 
 def check_store_folders(settings: Settings) -> Iterator[Finding]:
-    """Of stores in the file system: whether their disk keeps things, and has room."""
+    """Findings about folders of file-system stores: is the disk durable, and has it room."""
     for name, store in settings.stores.items():
         if store.path is None or not store.path.is_dir():
             continue  # the store's own check says what is missing
@@ -93,12 +94,12 @@ def check_store_folders(settings: Settings) -> Iterator[Finding]:
             yield Finding(check, False, f"only {free >> 20} MiB free on {kind}: make room")
         else:
             together = " and ".join(_beside(store.path, settings))
-            with_ = f", on one disk with {together}: lost together with it" if together else ""
+            with_ = f", on one disk with {together}, and lost together with it" if together else ""
             yield Finding(check, True, f"{free >> 20} MiB free on {kind}{with_}")
 
 
 def _beside(folder: Path, settings: Settings) -> Iterator[str]:
-    """What else is on the folder's device."""
+    """Other directories of ours that are on the same device as `folder`."""
     device = folder.stat().st_dev
     ours = {
         "the log directories": settings.kafka.log_dirs,

@@ -1,4 +1,4 @@
-"""`strandline doctor`: looks at everything a node needs, changes nothing, says what to do."""
+"""`strandline doctor`: check everything a node needs, change nothing, say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one check of `strandline doctor` found."""
+"""A finding of `strandline doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check; `detail` is what was found or, when it is not `ok`, what to do."""
+    """Result of one check; `detail` is what was found or, if not `ok`, what to do."""
 
     check: str
     ok: bool

@@ -1,4 +1,4 @@
-"""Who a data directory belongs to, read without opening it: a node may be running in it."""
+"""Identity in a data directory, read without opening it, since a node may run in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlmm.data_directory.data_directory import CLUSTER_FILE, META_PROPERTIES
 
 @dataclass(frozen=True, slots=True)
 class FormattedIdentity:
-    """What `strandline format` wrote down."""
+    """Identity as `strandline format` wrote it."""
 
     cluster_id: str
     kafka_cluster_id: str
@@ -21,7 +21,9 @@ class FormattedIdentity:
 
 
 def formatted_identity(data_dir: Path) -> FormattedIdentity | None:
-    """None when the directory is not formatted (or not readable). CorruptData: it is unreadable."""
+    """The identity; None if the directory is not formatted or can't be read. CorruptData: a file is
+    damaged.
+    """
     source = data_dir / CLUSTER_FILE
     try:
         properties = (data_dir / META_PROPERTIES).read_bytes()
@@ -32,7 +34,7 @@ def formatted_identity(data_dir: Path) -> FormattedIdentity | None:
     try:
         kafka_cluster_id = json.loads(cluster)["kafkaClusterId"]
         if not isinstance(kafka_cluster_id, str):
-            raise TypeError("kafkaClusterId is no text")
+            raise TypeError("kafkaClusterId is not text")
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(f"unreadable ({error!r})", source=str(source), position=0) from error
     return FormattedIdentity(meta.cluster_id, kafka_cluster_id, meta.node_id)

@@ -1,4 +1,4 @@
-"""Doctor's check of holding: whether a link can be made from each log directory."""
+"""Doctor's check of holding: can a link be made from each log directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strandline.settings.settings import Settings
 
 
 def check_hold(settings: Settings) -> Iterator[Finding]:
-    """One finding for each hold directory; none where nothing is held. Leaves nothing behind."""
+    """A finding for each hold directory, none without one; leaves no file behind."""
     if not settings.hold.dirs:
         return
     try:

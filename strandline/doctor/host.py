@@ -18,16 +18,16 @@ from strandline.doctor.finding import Finding
 from strandline.settings.settings import Settings
 
 DISK_FREE_BYTES_MIN = 1 << 30
-"""Below this much room the metadata log could fill the disk between two looks of an operator."""
+"""Less free space than this could be filled by the metadata log before an operator looks again."""
 
 OPEN_FILES_BESIDES_CONNECTIONS = 512
-"""The view's and the log's files, sockets to workers, room for what is being read."""
+"""Open files of view and log, sockets to workers, and room for reads."""
 
 SUPERVISOR_BYTES = 320 << 20
-"""With a million segments and its caches full it took 253 MiB; the rest is for requests."""
+"""Measured: 253 MiB with a million segments and full caches; the rest is for requests."""
 
 WORKER_BYTES = 160 << 20
-"""A worker without parts under way, its cache of manifests and indexes full."""
+"""Memory of a worker without parts under way, its cache of manifests and indexes full."""
 
 VOLATILE = frozenset({"tmpfs", "ramfs"})
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs"})
@@ -36,7 +36,7 @@ PACKAGES = ("strandline", "rocksdict", "aiobotocore", "kio", "uvicorn", "fastapi
 
 
 def versions() -> dict[str, str]:
-    """Of Strandline, Python, the system and the libraries that matter in a report."""
+    """Versions of Strandline, Python, the system and the main libraries."""
     found = {"python": platform.python_version(), "system": platform.platform()}
     for name in PACKAGES:
         try:
@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 def machine(settings: Settings | None) -> dict[str, Any]:
-    """What the machine has and allows, and which file systems the settings' directories are on."""
+    """Processors, memory, limits, and the file systems of the settings' directories."""
     memory_bytes, whose = memory_limit_bytes()
     paths: list[Path] = []
     if settings is not None:
@@ -69,14 +69,14 @@ def machine(settings: Settings | None) -> dict[str, Any]:
 
 
 def check_versions() -> Finding:
-    """Never wrong; it is what a report of trouble has to begin with."""
+    """The versions, with which a bug report begins; never wrong."""
     found = versions()
     text = f"strandline {found['strandline']}, Python {found['python']}, {found['system']}"
     return Finding("versions", True, text)
 
 
 def check_open_files(settings: Settings) -> Finding:
-    """Whether the hard limit has room for every connection that the settings allow."""
+    """Check that the hard limit allows every connection of the settings."""
     stores = sum(store.connections_max for store in settings.stores.values())
     needed = settings.http.connections_max + stores + OPEN_FILES_BESIDES_CONNECTIONS
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -92,7 +92,7 @@ def check_open_files(settings: Settings) -> Finding:
 
 
 def check_memory(settings: Settings) -> Finding:
-    """Whether there is room for what the settings let the node keep in memory at once."""
+    """Check that memory is enough for what the settings let the node keep at once."""
     copier = settings.copier
     parts = copier.part_bytes * (copier.parts_parallel + 1) * copier.parallel_max
     needed = SUPERVISOR_BYTES + settings.worker.count * WORKER_BYTES + parts
@@ -110,8 +110,8 @@ def check_memory(settings: Settings) -> Finding:
 
 
 def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """The least of the machine's memory and the limits of this process's control groups, and whose
-    it is.
+    """The smallest of the machine's memory and this process's control group limits, and
+    its owner.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     found = [(machine, "the machine")]
@@ -128,7 +128,7 @@ def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]
 
 
 def check_data_directory(path: Path) -> Finding:
-    """Formatted, writable, on a disk that keeps things, with room."""
+    """Check that the directory is formatted, writable, on a durable local disk, with room."""
     check = f"data directory {path}"
     if not (path / META_PROPERTIES).is_file():
         return Finding(check, False, "not formatted: run `strandline format`")
@@ -150,13 +150,13 @@ def check_data_directory(path: Path) -> Finding:
 
 
 def free_bytes(path: Path) -> int:
-    """Room that is left where `path` is."""
+    """Free bytes on the file system of `path`."""
     space = os.statvfs(path)
     return space.f_bavail * space.f_frsize
 
 
 def in_use(data_dir: Path) -> bool:
-    """Whether a node holds the directory's lock now. Lets go at once."""
+    """True while a node holds the directory's lock, which is released again at once."""
     try:
         with (data_dir / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -168,7 +168,7 @@ def in_use(data_dir: Path) -> bool:
 
 
 def check_paths(settings: Settings) -> Iterator[Finding]:
-    """Nothing of ours may lie in a log directory: a broker does not start when it finds it."""
+    """Find our paths inside a log directory: a broker that finds one there does not start."""
     ours = {"node.data_dir": settings.node.data_dir}
     ours |= {f"hold.dirs {number}": path for number, path in enumerate(settings.hold.dirs)}
     for name, store in settings.stores.items():
@@ -177,12 +177,12 @@ def check_paths(settings: Settings) -> Iterator[Finding]:
     for setting, path in ours.items():
         for log_dir in settings.kafka.log_dirs:
             if path.resolve().is_relative_to(log_dir.resolve()):
-                detail = f"lies in the log directory {log_dir}; a broker refuses to start then"
+                detail = f"lies in the log directory {log_dir}, and a broker would refuse to start"
                 yield Finding(f"{setting} {path}", False, f"{detail}: move it elsewhere")
 
 
 def filesystem_of(path: Path) -> str:
-    """The type of the file system, as the kernel names it; `unknown` where it does not say."""
+    """Type of the file system, as the kernel names it; `unknown` where it does not say."""
     target = path.resolve()
     best, kind = "", "unknown"
     try:

@@ -1,4 +1,4 @@
-"""Secrets out of text: what is known to be one is replaced wherever it stands."""
+"""Masking of secrets: known ones are replaced wherever they stand in a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.settings.settings import Settings
 
 MASK = "***"
 SECRET_CHARACTERS_MIN = 4
-"""Shorter ones would blot out ordinary text, and guard nothing."""
+"""Shorter secrets would blot out ordinary text, and protect nothing."""
 
 SECRET_FILE_BYTES_MAX = 1_048_576
 _SECRET_NAME = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|ACCESS_KEY|API_KEY", re.I)
@@ -28,7 +28,7 @@ _ASSIGNED = re.compile(
 
 
 class Masker:
-    """Knows secrets by their text; `mask` replaces them, and what looks like one."""
+    """Replaces known secrets, and text that looks like one."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         long = {
@@ -42,7 +42,7 @@ class Masker:
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def mask(self, text: str) -> str:
-        """`text` without them."""
+        """`text` without secrets."""
         if self._known is not None:
             text = self._known.sub(MASK, text)
         text = _URL_USER.sub(f"{MASK}@", text)
@@ -68,7 +68,7 @@ def known_secrets(
 
 
 def _in_file(path: Path) -> set[str]:
-    """The whole text, each line, and each value of `name = value` lines."""
+    """Secrets in a file: its whole text, each line, and each value of `name = value` lines."""
     try:
         with path.open("rb") as file:
             text = file.read(SECRET_FILE_BYTES_MAX).decode(errors="replace").strip()

@@ -1,6 +1,4 @@
-"""Doctor's checks of the network: addresses to listen on, the quorum's other nodes, certificates,
-and what the broker lets the node ask.
-"""
+"""Doctor's checks of the network: listening addresses, quorum peers, certificates, the broker."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ _DAY_S = 86_400
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:
-    """Whether the node can listen where it is told to; a running node does already."""
+    """Try to listen on the configured addresses, unless the node is running."""
     running = in_use(settings.node.data_dir)
     wanted = {"http": (settings.http.host, settings.http.port)}
     if settings.quorum.listen:
@@ -67,7 +65,7 @@ def _trouble_to_listen(host: str, port: int) -> str | None:
 
 
 async def check_quorum(settings: Settings, identity: FormattedIdentity | None) -> list[Finding]:
-    """The shared secret, and whether the other nodes can be reached."""
+    """Check the shared secret, and connect to the other nodes."""
     quorum = settings.quorum
     findings = []
     if quorum.secret_file is not None:
@@ -82,7 +80,7 @@ async def check_quorum(settings: Settings, identity: FormattedIdentity | None) -
     except StrandlineError as error:
         return [*findings, Finding("quorum", False, str(error))]
     if not peers:
-        return [*findings, Finding("quorum", True, "this node alone votes, as far as it knows")]
+        return [*findings, Finding("quorum", True, "this node knows of no other voter")]
     if not quorum.listen:
         detail = "this node is one of several: set quorum.listen, where the others connect"
         findings.append(Finding("quorum", False, detail))
@@ -90,7 +88,7 @@ async def check_quorum(settings: Settings, identity: FormattedIdentity | None) -
 
 
 def _peers(settings: Settings, node_id: int) -> set[tuple[int, str, int]]:
-    """(node id, host, port) of the others: voters of the newest snapshot, and `bootstrap`."""
+    """(node id, host, port) of the other nodes: voters of the newest snapshot, and `bootstrap`."""
     peers = {parse_peer(each, field="quorum.bootstrap") for each in settings.quorum.bootstrap}
     directory = settings.node.data_dir / METADATA / PARTITION_DIRECTORY
     for snapshot in list_snapshots(OsDisk(), directory)[-1:]:
@@ -115,7 +113,7 @@ async def _reach(node_id: int, host: str, port: int) -> Finding:
 
 
 def check_certificates(settings: Settings) -> Iterator[Finding]:
-    """Each certificate with its key, as TLS sees it, and how long it is still good."""
+    """Check each certificate with its key, as TLS would, and for how long it is valid."""
     http, quorum, kafka = settings.http, settings.quorum, settings.kafka
     files = (
         ("http.tls_certificate_file", http.tls_certificate_file, http.tls_key_file, False),
@@ -140,14 +138,14 @@ def _certificate(check: str, certificate: Path, key: Path, *, of_client: bool) -
 
 
 async def check_broker(settings: Settings, tiered: Sequence[LocalPartition]) -> list[Finding]:
-    """Whether it answers, is the right one, and tells of the partitions that are to be tiered."""
+    """Check that the broker answers, is the right one, and knows the partitions to be tiered."""
     check = f"broker {settings.kafka.broker}".strip()
     if not settings.kafka.broker:
         return [Finding(check, True, "none configured: directories are taken as standalone")]
     try:
         identity = broker_identity(settings.kafka.log_dirs)
         if identity is None:
-            return [Finding(check, False, "set kafka.log_dirs, to know whose node it must be")]
+            return [Finding(check, False, "set kafka.log_dirs, which say which broker it must be")]
         broker = open_broker_view(
             settings.kafka, node_id=identity.node_id, kafka_cluster_id=identity.cluster_id
         )
@@ -171,7 +169,9 @@ async def check_broker(settings: Settings, tiered: Sequence[LocalPartition]) -> 
     if silent:
         of, why = next(iter(silent.items()))
         detail = f"{len(silent)} of {len(answers)} questions have no answer, {of}: {why}"
-        findings.append(Finding(f"{check}: topics", False, f"{detail}. May the node DESCRIBE?"))
+        findings.append(
+            Finding(f"{check}: topics", False, f"{detail}. Grant the node DESCRIBE on them")
+        )
     elif words:
         leads = sum(isinstance(word, Leads) for word in words.values())
         detail = f"leads {leads} of {len(words)} partitions that are to be tiered"

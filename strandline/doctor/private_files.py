@@ -1,7 +1,7 @@
-"""Files that hold secrets: nobody but the node's user should be able to read them.
+"""Files that hold secrets, which only the node's user should be able to read.
 
-A group that the node is in may read a file of another user: so Kubernetes (`fsGroup`) and systemd
-(`LoadCredential`) hand secrets to a process that is not root.
+A group that the node is in may read a file of another user: Kubernetes (`fsGroup`) and systemd
+(`LoadCredential`) hand secrets to a process that is not root that way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def private_files(settings: Settings) -> dict[str, Path]:
 
 
 def check_private_files(settings: Settings) -> Iterator[Finding]:
-    """One finding for each: readable by us, and by nobody else."""
+    """A finding for each file: the node can read it, and nobody else can."""
     for setting, path in private_files(settings).items():
         check = f"{setting} {path}"
         try:
@@ -50,5 +50,5 @@ def check_private_files(settings: Settings) -> Iterator[Finding]:
 
 
 def _handed_to_us(file: os.stat_result) -> bool:
-    """Whether the group's right to read is what lets this process read it."""
+    """True if this process can read the file only by the group's right."""
     return file.st_uid != os.geteuid() and file.st_gid in (os.getegid(), *os.getgroups())

@@ -1,9 +1,7 @@
-"""Segments of a store compared with their objects, wherever that store is: object there, length,
-CRC32C.
+"""Segments compared with their objects in a store: object exists, length, CRC32C.
 
-The store's own word for the checksum is taken where it keeps one; the manifest, which is small, is
-read in any case; with `deep` every byte is. What is asked for at once is bounded, and nothing is
-kept of a segment that is whole.
+The store's checksum is trusted where it keeps one. The manifest, which is small, is always read;
+with `deep` every byte is. Requests at once are bounded, and nothing is kept of a whole segment.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class StoredSegment:
 
     @classmethod
     def of_answer(cls, row: Mapping[str, Any]) -> StoredSegment:
-        """From a row of the HTTP interface that names its objects."""
+        """A segment from a row of the HTTP interface that names its objects."""
         tip = TopicIdPartition(row["topic"], Uuid.parse(row["topic_id"]), row["partition"])
         names = {
             ObjectSuffix.LOG: "log",
@@ -57,8 +55,8 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentVerdict:
-    """`wrong` is a sentence, empty when nothing is. `unproven` objects have the right length, and
-    the store does not know their checksum.
+    """Result for one segment. `wrong` is a sentence, empty if nothing is. `unproven` objects have
+    the right length, but the store does not know their checksum.
     """
 
     segment: StoredSegment
@@ -69,7 +67,7 @@ class SegmentVerdict:
 async def verify_segments(
     tier: TierStore, segments: Sequence[StoredSegment], *, deep: bool
 ) -> list[SegmentVerdict]:
-    """One verdict for each, in their order. Raises what the store raises, NotFound excepted."""
+    """A verdict for each segment, in order. Raises what the store raises, except NotFound."""
     slots = asyncio.Semaphore(SEGMENTS_AT_ONCE)
 
     async def verified(segment: StoredSegment) -> SegmentVerdict:

@@ -1,4 +1,4 @@
-"""Doctor's checks of a store: every request a node makes, whose prefix it is, whose clock is right.
+"""Doctor's checks of a store: every request a node makes, the prefix's owner, the clock.
 
 Probe objects are written under a key of their own and removed again.
 """
@@ -31,7 +31,7 @@ _NAMES = {"head": "head, CRC32C", "multipart": "multipart, CRC32C"}
 
 
 async def check_store(config: StoreConfig, identity: FormattedIdentity | None) -> list[Finding]:
-    """All findings about one store; a store that can't be opened or is silent is one finding."""
+    """All findings about one store; a store that can't be opened or is silent gives one finding."""
     check = f"store {config.name}"
     try:
         store = await _opened(config)
@@ -88,7 +88,7 @@ async def _look(
 
 
 async def _found(check: str, looking: Awaitable[tuple[bool, str]]) -> Finding:
-    """What the store refuses to one check says nothing of the others."""
+    """The finding of one check; an error in it does not end the others."""
     try:
         return Finding(check, *await looking)
     except StrandlineError as error:
@@ -96,7 +96,7 @@ async def _found(check: str, looking: Awaitable[tuple[bool, str]]) -> Finding:
 
 
 async def _clock(config: StoreConfig, store: ObjectStore) -> tuple[bool, str]:
-    """How far this machine's clock is from the store's."""
+    """Compare this machine's clock with the store's."""
     limit_ms = round(CopyLimits().clock_difference_max_s * 1_000)
     folder = cluster_marker_key(config.prefix).rpartition("/")[0]
     key = f"{folder}/probe-{ambient.new_nonce()}/clock"
@@ -115,7 +115,7 @@ async def _clock(config: StoreConfig, store: ObjectStore) -> tuple[bool, str]:
 async def _marker(
     config: StoreConfig, store: ObjectStore, identity: FormattedIdentity | None
 ) -> tuple[bool, str]:
-    """Whose prefix it is."""
+    """Check which cluster the prefix belongs to."""
     key = cluster_marker_key(config.prefix)
     try:
         data = await read_all(store, key, end=MARKER_BYTES_MAX)

@@ -1,6 +1,6 @@
-"""`strandline support-bundle`: one archive with what a report of trouble needs, without secrets.
+"""`strandline support-bundle`: one archive with what a bug report needs, without secrets.
 
-Every text passes the masker on its way in. What can't be had is a member that says why: a bundle is
+Every text is masked. A part that can't be read becomes a member with the error, since a bundle is
 made when something is broken.
 """
 
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a member comes from; `read` may fail in any documented way."""
+    """Source of a member; `read` may raise anything."""
 
     name: str
     about: str
@@ -81,12 +81,12 @@ def write_bundle(
 ) -> list[Member]:
     """Write the archive, readable by its owner alone; returns its members, the README first.
 
-    Conflict when `path` exists; InvalidRequest when it can't be written; no part of it stays.
+    Conflict: `path` exists. InvalidRequest: it can't be written; nothing of it stays.
     """
     width = max(len(member.name) for member in members)
     listing = "\n".join(f"{member.name:{width}}  {member.about}" for member in members)
     readme = README.format(when=when, version=version, members=listing)
-    everything = [Member("README.txt", "what is in it", readme), *members]
+    everything = [Member("README.txt", "this list", readme), *members]
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for member in everything:
@@ -180,5 +180,5 @@ def log_tail(path: Path) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Indented, as people read it."""
+    """JSON text, indented for people."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -1,7 +1,6 @@
-"""The one place that reads clocks and draws randomness; everything else is handed these callables.
+"""Clocks and randomness, read here alone and handed to everything else as callables.
 
-Ruff bans the ambient forms everywhere else (TID251), so that planners stay deterministic and tests
-own time.
+Ruff bans other uses (TID251), so that planners are deterministic and tests own time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def now_ms() -> int:
 
 
 def monotonic() -> float:
-    """Seconds of a clock that never goes back; only differences mean something."""
+    """Seconds of a clock that never goes back; only differences have a meaning."""
     return time.monotonic()
 
 
@@ -51,5 +50,5 @@ def new_uuid() -> Uuid:
 
 
 def new_nonce() -> str:
-    """Thirty-two hexadecimal characters nobody can guess."""
+    """Thirty-two random hexadecimal characters that can't be guessed."""
     return os.urandom(16).hex()

@@ -1,6 +1,6 @@
-"""The node's own broker: from `[kafka]` settings to a view of it. Secrets are read from files here.
+"""Connection to the node's own broker, from the `[kafka]` settings and their secret files.
 
-Imported only where a broker is configured, since the Kafka protocol's schemas take long to import.
+Imported only where a broker is configured: the Kafka protocol's schemas are slow to import.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline.settings.settings import KafkaSettings
 
 
 def open_broker_view(kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str) -> BrokerView:
-    """A view of the broker of `kafka`, which must be node `node_id`. Connects when asked."""
+    """A view of the broker, which must be node `node_id`; it connects at the first question."""
     return BrokerView(
         broker_connection(kafka, node_id=node_id, kafka_cluster_id=kafka_cluster_id),
         monotonic=ambient.monotonic,
@@ -26,7 +26,7 @@ def open_broker_view(kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: st
 def broker_connection(
     kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str
 ) -> BrokerConnectionSettings:
-    """Where the broker is and how to talk to it. InvalidRequest for an address that is none."""
+    """Address and credentials of the broker. InvalidRequest: the address is not host:port."""
     host, _, port = kafka.broker.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidRequest(f"{kafka.broker!r} is not host:port", field="kafka.broker")

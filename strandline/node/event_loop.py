@@ -1,6 +1,4 @@
-"""The event loop of a process over stores and log directories: one set-up for `node`, `copy` and
-the commands that look at what a node has.
-"""
+"""Event loop of `node`, `copy` and other commands that use stores and log directories."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ SWITCH_INTERVAL_S = 0.0005
 """Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
 
 OBJECTS_A_COLLECTION = 5_000
-"""New objects behind which Python looks for garbage; its default is 700."""
+"""New objects between two garbage collections; Python's default is 700."""
 
 
 def node_runner() -> asyncio.Runner:
-    """Runs main coroutines; sets the process up for them."""
+    """A runner of main coroutines; also sets up the process for them."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     return asyncio.Runner(loop_factory=new_loop)
 
@@ -36,13 +34,14 @@ def run(main: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 
 class _Loop(uvloop.Loop):
-    """Closes without waiting for the threads of `asyncio.to_thread`: one may hang on a dead disk.
+    """Event loop that closes without waiting for `asyncio.to_thread`: a thread may hang on a dead
+    disk.
 
-    Whose work has to be done before the end has waited for it by then.
+    Work that has to be done before the end was waited for by then.
     """
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Leave them to `close`, which ends those that are idle."""
+        """Leave the threads to `close`, which ends the idle ones."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -60,11 +59,11 @@ def _unhandled(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> N
 
 
 def told_by_its_request(context: Mapping[str, Any]) -> bool:
-    """Whether it is the task that writes a request for aiohttp (3.14), when the store is gone.
+    """True for aiohttp's task that writes a request (3.14), failing because the store is gone.
 
-    The request fails by itself then, and is repeated or told. But where the head waits for the
-    store's `100 Continue`, nobody asks for that task's own error, and asyncio would log a trace.
-    Known by name: aiohttp takes long to import, and only a node with an S3 store needs it.
+    The request itself fails as well, and is repeated or reported. Where its head waits for `100
+    Continue`, nobody reads the task's own error and asyncio would log a traceback. The types are
+    compared by name, since aiohttp is slow to import.
     """
     error = context.get("exception")
     task = context.get("future")
@@ -76,11 +75,10 @@ def told_by_its_request(context: Mapping[str, Any]) -> bool:
 
 
 def leave_out_of_collections() -> None:
-    """Once a node is built: all of it stays for good. Measured: going through it at each full
-    garbage collection keeps the event loop for 15 ms and more.
+    """Exclude a finished node from garbage collection; call once it is built.
 
-    What a busy node has made lately is mostly requests under way. By Python's default they are gone
-    through after each 700 new objects: 2 to 4 % of the CPU of a loaded quorum.
+    Measured: a full collection over it blocks the event loop for 15 ms and more, and Python's
+    default threshold of 700 new objects costs a loaded quorum 2 to 4 % of its CPU.
     """
     gc.collect()
     gc.freeze()

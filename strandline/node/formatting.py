@@ -1,4 +1,4 @@
-"""`strandline format` from settings: who this node is, taken from the broker beside it."""
+"""`strandline format`: make a data directory, with the identity of the broker beside it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def format_for(
 ) -> bool:
     """Make the data directory of `settings`; True if it was made.
 
-    `initial_voters` None makes a quorum of this node alone; an empty tuple makes a node that joins
-    one. A new quorum of several needs the same `cluster_id` and voters on each node. Where a
-    cluster's id or `quorum.bootstrap` says that there are others, a quorum of this node alone has
-    to be asked for: `standalone`. Kafka's
-    cluster id and the node id default to those of the log directories. `only_if_absent` leaves a
-    formatted directory as it is. `from_snapshot` (a file, or `latest`) takes a lost tier over.
+    `initial_voters` None makes a quorum of this node alone; an empty tuple, a node that joins one.
+    A new quorum of several needs the same `cluster_id` and voters on each node. If a cluster id or
+    `quorum.bootstrap` suggests other nodes, `standalone` has to confirm a quorum of one. Kafka's
+    cluster id and the node id default to those of the log directories. `only_if_absent` keeps a
+    formatted directory. `from_snapshot` (a file, or `latest`) takes over the tier of a lost
+    cluster.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
@@ -76,7 +76,8 @@ def format_for(
         return True
     if not initial_voters:
         raise InvalidRequest(
-            "a node that joins a quorum gets its snapshot from there", field="--from-snapshot"
+            "a node that joins a quorum gets its snapshot from the quorum: leave it out",
+            field="--from-snapshot",
         )
     taken = event_loop.run(
         restart_from(
@@ -104,7 +105,9 @@ def _check_way(
 
 
 async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:
-    """The first line of the new node's audit. RetryLater: the disk takes none; all else is done."""
+    """Write the first line of the new node's audit. RetryLater: the disk takes none; all else is
+    done.
+    """
     why = (
         f"from the cluster {taken.predecessor}, with its snapshot {taken.snapshot}; stores: "
         f"{', '.join(taken.stores)}"
@@ -123,7 +126,7 @@ async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:
 def _initial_voters(
     given: tuple[Voter, ...] | None, own_id: int, settings: Settings
 ) -> tuple[Uuid, tuple[Voter, ...]]:
-    """This node's directory id and the voters; None given: this node alone."""
+    """This node's directory id and the voters; without `given`, this node alone."""
     own = next((each for each in given or () if each.node_id == own_id), None)
     directory_id = own.directory_id if own else ambient.new_uuid()
     if given is None:
@@ -132,7 +135,7 @@ def _initial_voters(
 
 
 def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:
-    """Where this node is reached by the others; none where it has no listener."""
+    """Endpoint where the other nodes reach this one; empty without a listener."""
     address = settings.quorum.advertised or settings.quorum.listen
     if not address:
         return ()
@@ -140,7 +143,7 @@ def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:
 
 
 def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:
-    """What the first log directory says of its broker; None when there is none configured."""
+    """Identity of the broker in the first log directory; None if none is configured."""
     if not log_dirs:
         return None
     path = log_dirs[0] / META_PROPERTIES
@@ -155,11 +158,14 @@ def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:
 
 
 def _chosen(option: str, given: _T | None, found: _T | None) -> _T:
-    """What the operator gave, which must not contradict what the broker's directory says."""
+    """The operator's value or that of the broker's directory; both must agree."""
     if given is None and found is None:
-        raise InvalidRequest("give it, or configure kafka.log_dirs to take it from", field=option)
+        raise InvalidRequest("give it, or set kafka.log_dirs, where it is read from", field=option)
     if given is not None and found is not None and given != found:
-        raise InvalidRequest(f"{given} was given, the log directory says {found}", field=option)
+        raise InvalidRequest(
+            f"{given} was given, but the log directory says {found}: leave it out, or correct one",
+            field=option,
+        )
     chosen = found if given is None else given
     assert chosen is not None
     return chosen

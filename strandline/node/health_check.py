@@ -1,10 +1,8 @@
-"""`python -m strandline.node.health_check [FILE]`: asks the node on this machine whether it is
-alive.
+"""`python -m strandline.node.health_check [FILE]`: ask the node on this machine if it is alive.
 
-The container's health check, which runs every few seconds: it reads the three settings that it
-needs by itself, since loading all settings takes ten times the CPU of the question. FILE is the
-settings file, by default the one that STRANDLINE_CONFIG names. Exit code 0: the node answers; 1: it
-does not, and standard error says what was asked and why not.
+The container's health check runs every few seconds, so it reads only the three settings that it
+needs: loading all of them takes ten times the CPU. FILE is the settings file, by default
+STRANDLINE_CONFIG. Exit code 0: the node answers; 1: it does not, and standard error says why.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit code."""
+    """Ask the node; return the exit code."""
     named = arguments[0] if arguments else os.environ.get("STRANDLINE_CONFIG")
     try:
         ask(http_settings(os.environ, None if named is None else Path(named)))

@@ -1,4 +1,4 @@
-"""Builds what keeps segments from the broker's local retention, where the settings ask for it."""
+"""Build the hold, which keeps segments from the broker's local retention, from the settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_hold(
     metadata: RemoteLogMetadataManager,
     on_event: OnEvent,
 ) -> Hold | None:
-    """None where nothing is held. InvalidRequest for directories that can't do."""
+    """The hold; None without hold directories. InvalidRequest: a directory can't be used."""
     if not settings.hold.dirs:
         return None
     own_name = f"{directory.cluster_id}-{directory.node_id}"
@@ -33,5 +33,7 @@ def open_hold(
 
 
 def configured_directories(settings: Settings, own_name: str) -> tuple[HoldDirectory, ...]:
-    """One for each mount that has log directories. InvalidRequest(hold.dirs) with what to do."""
+    """A hold directory for each mount of log directories. InvalidRequest(hold.dirs) says what to
+    do.
+    """
     return hold_directories(settings.hold.dirs, settings.kafka.log_dirs, own_name=own_name)

@@ -1,7 +1,7 @@
-"""Whose log directories are these? Looked at once, before a node serves anything.
+"""Check of the log directories' owner, once, before a node serves anything.
 
-The node's own scan finds the same later, and goes on looking; but settings that name another
-cluster's directory are a mistake to stop at, while a disk that is not mounted may come back.
+The node's own scan checks it again later. But settings that name another cluster's directory are a
+mistake to stop at, while a disk that is not mounted may come back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlmm.data_directory.data_directory import META_PROPERTIES, DataDirectory
 
 
 def check_log_dirs(log_dirs: Sequence[Path], directory: DataDirectory) -> None:
-    """Refused when a directory is another Kafka cluster's or another broker's than the node's."""
+    """Raise Refused if a directory is of another Kafka cluster or broker than the node's."""
     for log_dir in log_dirs:
         path = log_dir / META_PROPERTIES
         try:

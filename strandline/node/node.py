@@ -69,21 +69,21 @@ logger = logging.getLogger(__name__)
 
 
 class Failure:
-    """Set once, by the first part that can't go on: the node has to stop then."""
+    """The reason why a part can't go on and the node has to stop; the first one counts."""
 
     def __init__(self) -> None:
         self._happened = asyncio.Event()
         self.reason: str | None = None
 
     def report(self, reason: str) -> None:
-        """Remember the first reason and wake whoever waits."""
+        """Remember the first reason, and wake the waiters."""
         if self.reason is None:
             self.reason = reason
             logger.critical("the node has to stop: %s", reason)
         self._happened.set()
 
     async def wait(self) -> str:
-        """Return the reason, if ever there is one."""
+        """Wait for a failure; return its reason."""
         await self._happened.wait()
         assert self.reason is not None
         return self.reason
@@ -119,9 +119,9 @@ class Node:
         on_store_call: OnStoreCall = ignore_store_call,
         log_levels: LogLevels | None = None,
     ) -> Self:
-        """Build everything; raises what any part raises, with what was built closed again.
+        """Build everything; on an error, close what was built and raise the part's own error.
 
-        `on_event` is told what the control plane does, `on_store_call` each call to a store, and
+        `on_event` is told what the control plane does, `on_store_call` each call to a store;
         neither may block or raise. `log_levels` are the workers'; None: those of the settings.
         """
         configs = store_configs(settings)
@@ -183,7 +183,7 @@ def _watch_surroundings(
     remote_log: RemoteLogManager,
     pool: WorkerPool,
 ) -> None:
-    """Tell of a quorum without a leader, and of stores that do not answer."""
+    """Report a quorum without a leader, and stores that do not answer, as problems."""
     hung = HungCalls(configs, pool.hanging_calls)
     watch = StoreWatch(stores, remote_log.ambient, ProblemLog(logger), hung.texts)
     remote_log.run_beside(watch.run, "watch the stores")
@@ -208,7 +208,7 @@ def _new_repairs(
     broker: BrokerView | None,
     building: AsyncExitStack,
 ) -> tuple[ScrubResults, Repairs]:
-    """What is known to be damaged, and what mends it."""
+    """The list of known damage, and the repairs of it."""
     scrubs = ScrubResults(directory.path / SCRUBS_FILE)
     repair = settings.repair
     limits = RepairLimits(
@@ -232,7 +232,7 @@ def _new_mender(
 
 
 def _replicas(broker: BrokerView | None) -> ReplicasPort | None:
-    """With connections of its own: who asks closes them in the end."""
+    """A port to other replicas, with connections of its own that its user closes."""
     if broker is None:
         return None
     from rlm.copy.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
@@ -343,7 +343,7 @@ def _watch_topics(
     remote_log: RemoteLogManager,
     audit: AuditLog,
 ) -> None:
-    """Look for records that were deleted in Kafka, and for topics, if that is asked for."""
+    """Look for records deleted in Kafka, and for deleted topics if the settings ask for it."""
     if broker is None:
         return
     _follow_delete_records(broker, remote_log)
@@ -359,7 +359,7 @@ def _watch_topics(
 
 
 def _follow_delete_records(broker: BrokerView, remote_log: RemoteLogManager) -> None:
-    """Of the topics whose policy says so."""
+    """Follow DeleteRecords of the topics whose policy says so."""
     follower = DeleteRecordsFollower(remote_log.expirer, broker, remote_log.ambient)
     remote_log.run_beside(follower.run, "follow DeleteRecords")
     remote_log.tell_problems_of(follower.problems)
@@ -410,7 +410,7 @@ def _open_audit(
 
 
 def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:
-    """`on_event`, with a line for what was taken away or moved."""
+    """`on_event`, with an audit line for what was deleted or moved."""
 
     def handle(event: CopyEvent) -> None:
         line = audit_line_of(event, at_ms=ambient.now_ms(), by=f"node {node_id}")

@@ -1,4 +1,4 @@
-"""This node's replica of the metadata log, its listener and its way to the other nodes."""
+"""This node's replica of the metadata log, its listener and its connections to the other nodes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ async def open_quorum_log(
     view_flushed_end: int,
     on_failure: Callable[[str], None],
 ) -> QuorumLog:
-    """Recover the log, take part in its quorum and listen, if settings say so. `building` gets what
-    is to be closed. Errors: `QuorumLog.open`; InvalidRequest for settings that do not fit.
+    """Recover the log, join its quorum, and listen if the settings say so.
+
+    `building` gets what is to be closed. Errors: those of `QuorumLog.open`; InvalidRequest:
+    settings that contradict the format.
     """
     secret = None if settings.secret_file is None else read_secret(settings.secret_file)
     config = QuorumConfig(
@@ -53,7 +55,8 @@ async def open_quorum_log(
     alone = {voter.node_id for voter in directory.initial_voters} == {directory.node_id}
     if not settings.listen and not alone:
         raise InvalidRequest(
-            "this node was formatted as one of several: say where it listens for the others",
+            "this node was formatted as one of several: set the address where it listens for the "
+            "others",
             field="quorum.listen",
         )
     log = await QuorumLog.open(
@@ -71,7 +74,7 @@ async def open_quorum_log(
 
 
 def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
-    """What is said explicitly; where a node listens may be no address for others."""
+    """Advertised endpoints, only if set: a listening address may be useless to others."""
     if not settings.advertised:
         return ()
     return (
@@ -80,13 +83,15 @@ def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
 
 
 def _incarnation(boot_counter: int) -> int:
-    """A copy of the directory counts on from the same number: chance tells the two apart."""
+    """An incarnation that differs even from a copy of the directory, which counts on from the same
+    number.
+    """
     chance = int(ambient.random_fraction() * (1 << INCARNATION_CHANCE_BITS))
     return boot_counter << INCARNATION_CHANCE_BITS | chance
 
 
 def _timers(settings: QuorumSettings) -> RaftSettings:
-    """Kafka's two time-outs; a parked fetch waits a quarter of the shorter of them at most."""
+    """Timers of the quorum; a parked fetch waits at most a quarter of the shorter time-out."""
     fetch_ms = settings.fetch_timeout_ms
     return RaftSettings(
         election_timeout_ms=settings.election_timeout_ms,
@@ -164,8 +169,8 @@ def read_secret(path: Path) -> str:
         raise InvalidRequest(f"{path} can't be read: {error}", field="quorum.secret_file") from None
     if len(secret) < SECRET_BYTES_MIN:
         raise InvalidRequest(
-            f"{path} holds fewer than {SECRET_BYTES_MIN} characters: whoever guesses it can delete "
-            "everything; `openssl rand -base64 32` makes one",
+            f"{path} holds fewer than {SECRET_BYTES_MIN} characters, and who guesses it can delete "
+            "everything: make one with `openssl rand -base64 32`",
             field="quorum.secret_file",
         )
     return secret

@@ -1,9 +1,8 @@
-"""Whether a node is ready: what /readyz answers. Pure.
+"""Readiness of a node, as /readyz answers it. Pure.
 
-Ready means: what is written here will be accepted, and what is read here is not old. Nothing in
-the node asks for it. Without a leader look-ups and reads are answered from the view all the same,
-and a partition that could be wrong about *nothing there* says so itself
-(`rlmm/manager/readiness.py`).
+A ready node accepts writes, and its reads are not old. No part of the node asks for it: without a
+leader, reads are still answered from the view, and a partition that could be wrong about *nothing
+there* says so itself (`rlmm/manager/readiness.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from strandline.settings.settings import QuorumSettings
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node at one moment. `failure`: why it is about to stop."""
+    """State of a node at one moment. `failure`: the reason why it is about to stop."""
 
     failure: str | None
     caught_up_since_start: bool
@@ -27,7 +26,7 @@ class NodeFacts:
 
 
 def missing_until_ready(facts: NodeFacts, settings: QuorumSettings) -> list[str]:
-    """What is missing, each with what to do about it; empty when the node is ready."""
+    """Missing conditions, each with what to do about it; empty when the node is ready."""
     if facts.failure is not None:
         return [f"the node stops: {facts.failure}"]
     missing = [
@@ -41,8 +40,8 @@ def missing_until_ready(facts: NodeFacts, settings: QuorumSettings) -> list[str]
 def quorum_problems(
     log: LogDescription, applied_offset: int, settings: QuorumSettings, *, now_ms: int, up_ms: int
 ) -> tuple[NodeProblem, ...]:
-    """What of it is told as trouble: not that a node that is `up_ms` up looks for its leader. And
-    what the replica itself has trouble with, each by its name.
+    """Problems of the quorum, and of the replica itself by name. A node that started within
+    `quorum.ready_silence_max_s` and still looks for its leader is no problem.
     """
     own = tuple(NodeProblem(ProblemArea.QUORUM, name, text) for name, text in log.troubles)
     if log.leader_heard_ms < 0 and up_ms < settings.ready_silence_max_s * 1_000:
@@ -54,7 +53,7 @@ def quorum_problems(
 
 
 def _leader_missing(facts: NodeFacts, settings: QuorumSettings) -> str | None:
-    """A change of leader takes a moment and is no reason; a loss of the majority is."""
+    """A reason if no leader was heard for long; a change of leader is none."""
     if facts.log.state == "leader":
         return None
     if facts.log.leader_heard_ms < 0:
@@ -79,7 +78,9 @@ def _start_missing(facts: NodeFacts) -> str | None:
 
 
 def _lag(facts: NodeFacts, settings: QuorumSettings) -> str | None:
-    """By what the leader says is committed: this node's own log may end before that."""
+    """A reason if the view lags behind the leader's high watermark, which this node's own log may
+    not have reached.
+    """
     committed = max(facts.log.leader_high_watermark, facts.log.high_watermark)
     lag = committed - 1 - facts.applied_offset
     if lag <= settings.ready_lag_max:

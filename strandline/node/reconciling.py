@@ -1,4 +1,4 @@
-"""`strandline reconcile`: compare the metadata with the stores, and record that it was done.
+"""`strandline reconcile`: compare the metadata with the stores, and record the result.
 
 It opens the node's own data directory, so the node must not run meanwhile.
 """
@@ -41,7 +41,7 @@ class ReconcileReport:
 async def reconcile(
     settings: Settings, *, record: bool, accept_missing: int | None
 ) -> ReconcileReport:
-    """Compare; with `record` say what is missing and that deletes are allowed again.
+    """Compare; with `record` record missing segments and allow deletes again.
 
     Conflict: the number of missing segments is not the one that the operator accepted.
     """
@@ -103,7 +103,7 @@ async def _record(
     keep_audit: KeepAudit,
     by: str,
 ) -> None:
-    """Each may be repeated: what is recorded already has no further effect but a line."""
+    """Record everything; a repeated record has no effect but another audit line."""
     if restart.is_reconciled:
         return
     for each in found.missing:

@@ -1,9 +1,8 @@
-"""`strandline format --from-snapshot`: a new cluster takes its predecessor's tier over.
+"""`strandline format --from-snapshot`: a new cluster takes over the tier of a lost one.
 
-In this order: the snapshot is fetched and read to its end, the data directory is written but for
-its last file, each store's marker is replaced by compare and set, the last file is written. So an
-interrupted run may be repeated, and from the moment the marker is replaced no node of the
-predecessor writes or deletes any more.
+The order: read the whole snapshot, write the data directory except its last file, replace each
+store's marker by compare and set, write the last file. So an interrupted run may be repeated, and
+once the marker is replaced no node of the lost cluster writes or deletes any more.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DOWNLOAD_DEADLINE_S = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What a new cluster begins with, and whose it was."""
+    """The snapshot a new cluster begins with, its former cluster, and the stores."""
 
     snapshot: str
     predecessor: str
@@ -55,10 +54,12 @@ async def restart_from(
     kafka_cluster_id: str,
     write_directory: WriteDirectory,
 ) -> TakenOver:
-    """`source` is a snapshot file, or `latest`: the newest one in the default store.
+    """Take the stores over. `source` is a snapshot file, or `latest`: the newest in the default
+    store.
 
-    InvalidRequest, NotFound: no such snapshot, or nobody's prefix. CorruptData: it is damaged.
-    Conflict: somebody else takes the prefix over at the same time, or the directory is not empty.
+    InvalidRequest, NotFound: no such snapshot, or the prefix has no owner. CorruptData: it is
+    damaged. Conflict: another cluster takes the prefix over at the same time, or the directory is
+    not empty.
     """
     async with AsyncExitStack() as opened:
         tiers = await _open_stores(settings, opened)
@@ -108,7 +109,7 @@ async def _open_stores(settings: Settings, opened: AsyncExitStack) -> dict[str, 
 
 
 async def _markers(tiers: dict[str, TierStore]) -> dict[str, ClusterMarker]:
-    """Of the stores that have one; the others are claimed by a node's start."""
+    """Markers of the stores that have one; a node's start claims the others."""
     found = {}
     for name, tier in tiers.items():
         async with asyncio.timeout(STORE_DEADLINE_S):
@@ -129,8 +130,8 @@ def _check_kafka_cluster(markers: dict[str, ClusterMarker], kafka_cluster_id: st
 
 
 async def _fetch_latest(tier: TierStore, marker: ClusterMarker, folder: Path) -> Path:
-    """The newest snapshot of the cluster that has the prefix; if it has none yet, of the one before
-    it: a restart that was interrupted leaves a marker without a snapshot.
+    """Download the newest snapshot of the cluster that has the prefix, or of the one before it: an
+    interrupted restart leaves a marker without a snapshot.
     """
     async with asyncio.timeout(DOWNLOAD_DEADLINE_S):
         for cluster_id in (marker.cluster_id, *marker.predecessors):
@@ -147,7 +148,7 @@ async def _fetch_latest(tier: TierStore, marker: ClusterMarker, folder: Path) ->
 
 
 async def _download(tier: TierStore, key: str, path: Path) -> None:
-    """Bytes and checksum as the store has them; the batches' own are checked when it is read."""
+    """Download an object, and check its length and CRC32C; batches are checked when it is read."""
     info = await tier.store.head(key)
     size, checksum = 0, 0
     with await asyncio.to_thread(open, path, "wb") as file:

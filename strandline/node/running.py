@@ -32,7 +32,7 @@ logger = logging.getLogger("strandline")
 tier_logger = logging.getLogger("rlm.control.run_events")
 
 NOTHING_TO_READ = (
-    "neither http.tokens_file nor http.tls_certificate_file is set: there is nothing to read again"
+    "neither http.tokens_file nor http.tls_certificate_file is set, so nothing is read again"
 )
 
 
@@ -89,7 +89,7 @@ async def _run(settings: Settings) -> None:
 
 
 def _warn_of_what_is_seldom_meant(settings: Settings) -> None:
-    """Settings that are safe all the same."""
+    """Warn of settings that are safe but seldom meant."""
     if not settings.kafka.log_dirs:
         logger.warning(
             "kafka.log_dirs is empty: this node keeps metadata and answers, and copies nothing"
@@ -137,7 +137,7 @@ def _reload(http: HttpInterface, node: Node) -> None:
 
 
 def log_event(event: CopyEvent) -> None:
-    """One line for each thing that changed; progress shows at DEBUG."""
+    """Log a line for each change; progress shows at DEBUG."""
     match event:
         case PartitionClaimed():
             tier_logger.info(
@@ -165,7 +165,7 @@ def log_event(event: CopyEvent) -> None:
             tier_logger.info("deleted %s: %s", event.segment_id, event.why)
         case HoldReleased() if event.missed:
             tier_logger.error(
-                "held no longer (%s): offsets %d to %d of %s, which were not copied",
+                "no longer held (%s): offsets %d to %d of %s, which were not copied",
                 event.why,
                 event.start,
                 event.end,

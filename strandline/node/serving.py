@@ -26,15 +26,15 @@ _ROLES = {"none": None, "read": Role.READ, "operate": Role.OPERATE, "admin": Rol
 
 @dataclass(frozen=True, slots=True)
 class HttpInterface:
-    """What is being served: its address, and what SIGHUP reads again."""
+    """The running HTTP interface: its address, and what SIGHUP reloads."""
 
     url: str
     tokens: TokenBook
     server: ApiServer
 
     def reload(self) -> tuple[str, ...]:
-        """Read tokens and certificates again, as far as there are any: what was read.
-        InvalidRequest, and nothing changes, when wrong.
+        """Reload tokens and certificates, if there are any; return which were read. InvalidRequest:
+        a file is wrong, and nothing changes.
         """
         read = ["tokens"] if self.tokens.reload() else []
         if self.server.reload_tls():
@@ -43,7 +43,7 @@ class HttpInterface:
 
 
 def api_limits(http: HttpSettings) -> ApiLimits:
-    """The interface's bounds, those an operator sets taken from the settings."""
+    """Limits of the interface from the settings."""
     return ApiLimits(
         body_bytes_max=http.body_bytes_max,
         connections_max=http.connections_max,
@@ -67,7 +67,7 @@ def _not_ready(node: Node) -> list[str]:
 
 @asynccontextmanager
 async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterface]:
-    """Serve `node` while inside. InvalidRequest when the address can't be had."""
+    """Serve `node` while inside. InvalidRequest: the address can't be used."""
     http = node.settings.http
     limits = api_limits(http)
     tokens = TokenBook(http.tokens_file)

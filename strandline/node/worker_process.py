@@ -1,5 +1,5 @@
-"""Entry of a worker process, started by a node:
-`python -m strandline.node.worker_process LOG_FORMAT NODE_ID SOCKET_FD`.
+"""Entry point of a worker process, started by a node: `python -m strandline.node.worker_process
+LOG_FORMAT NODE_ID SOCKET_FD`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from strandline.node.event_loop import new_loop
 from strandline.settings.log_lines import WORKER_TEXT, start_logging
 
 NICENESS = 5
-"""Behind the supervisor, whose event loop must be on time, and the broker on the same machine."""
+"""Lower priority than the supervisor, whose event loop must be on time, and than the broker."""
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the node that holds the other end of the socket; does not return."""
+    """Serve the node at the other end of the socket; does not return."""
     if len(arguments) != 3 or not all(each.isdecimal() for each in arguments[1:]):
         raise SystemExit("a node starts its workers itself: run `strandline node`")
     log_format, node_id, socket_fd = arguments

@@ -1,4 +1,4 @@
-"""The worker processes of a node: what starts one, and the pool of them."""
+"""The worker processes of a node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strandline.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Parts of the node that its workers follow, or tell."""
+    """Parts of the node that its workers use or report to."""
 
     node_id: int
     flow: FlowControl
@@ -29,9 +29,7 @@ class Shared:
 
 
 def worker_command(log_format: LogFormat, node_id: int) -> tuple[str, ...]:
-    """What starts a worker. Everything secret comes later, over its socket, whose number is
-    appended.
-    """
+    """Command of a worker; its socket's number is appended. Secrets come over the socket."""
     return (sys.executable, "-m", "strandline.node.worker_process", log_format, str(node_id))
 
 
@@ -41,9 +39,9 @@ def start_workers(
     shared: Shared,
     building: AsyncExitStack,
 ) -> asyncio.Task[WorkerPool]:
-    """Begin to start them, and return what ends once they are ready; `building` ends them.
+    """Begin to start the workers; the returned task ends once they are ready, `building` ends them.
 
-    A worker needs as long to come up as the rest of a node: both go on side by side.
+    A worker takes as long to start as the rest of a node, so both go on side by side.
     """
     pool = WorkerPool(
         worker_command(settings.log.format, shared.node_id),
@@ -71,7 +69,7 @@ async def _started(pool: WorkerPool) -> WorkerPool:
 
 
 async def _given_up(starting: asyncio.Task[WorkerPool]) -> None:
-    """Nobody waits for them any more, and why they could not start is not told then."""
+    """Give up a start nobody waits for any more; its error is dropped."""
     starting.cancel()
     await asyncio.wait((starting,))
     if not starting.cancelled():

@@ -1,4 +1,4 @@
-"""What the sections of a node's settings are made of."""
+"""Field types and the base of the sections of a node's settings."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ PatternList = Annotated[list[str], Field(max_length=1_000)]
 
 
 class Section(BaseModel):
-    """A table of the file: unknown keys are refused."""
+    """A table of the settings file; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -12,7 +12,7 @@ from strandline.settings.log_lines import LogFormat
 
 
 class LogLevelSettings(Section):
-    """The least that each area writes."""
+    """Least severe level that each area writes."""
 
     node: LogLevel = Field(
         default=LogLevel.INFO,
@@ -42,7 +42,7 @@ class LogLevelSettings(Section):
     )
 
     def by_area(self) -> Mapping[LogArea, LogLevel]:
-        """The same, for who applies them."""
+        """The levels by area."""
         return {area: getattr(self, area) for area in LogArea}
 
 

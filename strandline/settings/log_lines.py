@@ -1,4 +1,4 @@
-"""The form of the log's lines on standard error: text for people, or one JSON object a line."""
+"""Form of the lines of the log on standard error: text, or one JSON object a line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JsonLines(logging.Formatter):
         self._node_id = node_id
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The line of one record."""
         at = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, object] = {
             "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1_000:03d}Z",
@@ -48,7 +48,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> None:
-    """Have this process write its log; `text` is the form of a line that is no JSON."""
+    """Set up the log of this process; `text` is the format of a line that is not JSON."""
     handler = logging.StreamHandler()
     as_json = log_format == "json"
     handler.setFormatter(JsonLines(node_id) if as_json else logging.Formatter(text))
@@ -57,7 +57,7 @@ def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> N
 
 
 def node_id_in(data_dir: Path) -> int | None:
-    """The id of the node whose directory this is; None where that can't be told."""
+    """Id of the node of this directory; None if it can't be read."""
     path = data_dir / META_PROPERTIES
     try:
         return parse_meta_properties(path.read_bytes(), source=str(path)).node_id

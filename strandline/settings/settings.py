@@ -28,7 +28,7 @@ LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 class NodeSettings(Section):
-    """Where this node keeps its own state."""
+    """Directory of the node's own state."""
 
     data_dir: Path = Field(
         default=Path("strandline-data"),
@@ -37,7 +37,7 @@ class NodeSettings(Section):
 
 
 class TopicSettings(Section):
-    """Which topics are tiered. Internal and compacted topics never are."""
+    """Topics that are tiered; internal and compacted topics never are."""
 
     include: PatternList = Field(
         default=[],
@@ -103,7 +103,7 @@ class StoreSettings(Section):
 
 
 class CopierSettings(Section):
-    """How segments are copied."""
+    """Limits and timing of copies."""
 
     interval_s: PositiveSeconds = Field(
         default=5.0, description="Pause between two looks at the log directories."
@@ -113,7 +113,7 @@ class CopierSettings(Section):
     )
     parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
     per_log_dir_max: PositiveInt = Field(
-        default=4, description="Of these, as many from one log directory: one disk, as a rule."
+        default=4, description="Of these, copies from one log directory, usually one disk."
     )
     part_bytes: Annotated[int, Field(ge=5 * 2**20, le=2**30)] = Field(
         default=12 * 2**20, description="Size of one multipart part, in bytes."
@@ -130,13 +130,13 @@ class CopierSettings(Section):
     )
     upload_margin_s: PositiveSeconds = Field(
         default=30.0,
-        description="Waited past a dead attempt's deadline, or a finished segment's mark, before "
-        "what is deleted of it is looked for a last time.",
+        description="Wait after a dead attempt's deadline, or a finished segment's mark, before "
+        "its objects are looked for and deleted a last time.",
     )
     takeover_settle_s: PositiveSeconds = Field(
         default=90.0,
-        description="Waited once a prefix was taken over, for the last requests of the nodes "
-        "before.",
+        description="Wait after a prefix was taken over, for the last requests of the nodes "
+        "that had it before.",
     )
     backoff_base_s: PositiveSeconds = Field(
         default=1.0, description="Pause after the first failed copy of a partition; doubles."
@@ -144,8 +144,9 @@ class CopierSettings(Section):
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
     mend_deadline_s: PositiveSeconds = Field(
         default=300.0,
-        description="For asking other replicas for what a damaged segment lacks; `repair` asks "
-        "each for as long.",
+        description="Deadline to fetch the missing part of a damaged segment from other replicas; "
+        "`repair` gives "
+        "it to each of them.",
     )
     mend_bytes_max: PositiveInt = Field(
         default=2 * 2**30, description="Bytes fetched of one damaged segment, on disk."
@@ -153,7 +154,7 @@ class CopierSettings(Section):
 
 
 class LimitSettings(Section):
-    """How fast bytes move to and from the stores; changed while the node runs over HTTP."""
+    """Rate limits towards the stores; also changed over HTTP while the node runs."""
 
     copy_bytes_per_s: RateLimit = Field(
         default=0, description="Bytes a second to the stores, all copies together; 0: no limit."
@@ -195,7 +196,7 @@ class MetadataSettings(Section):
 
 
 class RetentionSettings(Section):
-    """How the topics' policies are carried out."""
+    """Retention, as topics' policies set it."""
 
     source: Literal["policy", "topic"] = Field(
         default="policy",
@@ -214,11 +215,13 @@ class RetentionSettings(Section):
     )
     delete_delay_s: PositiveSeconds = Field(
         default=60.0,
-        description="Objects are kept so long after their segment is marked, for running readers.",
+        description="Objects are kept for this long after their segment is marked, for running "
+        "readers.",
     )
     deletion_settle_s: PositiveSeconds = Field(
         default=60.0,
-        description="So long after its grace a deleted topic's partition is left to the node that "
+        description="After its grace a deleted topic's partition is left for this long to the "
+        "node that "
         "claimed it last; then any node deletes it.",
     )
 
@@ -259,7 +262,8 @@ class RepairSettings(Section):
     )
     free_bytes_min: PositiveInt = Field(
         default=2**30,
-        description="Kept free on the disk of `node.data_dir`, where a segment is put together.",
+        description="Bytes kept free on the disk of `node.data_dir`, where a segment is put "
+        "together.",
     )
 
 
@@ -274,10 +278,12 @@ class HoldSettings(Section):
     )
     bytes_max: PositiveInt = Field(
         default=64 * 2**30,
-        description="In each of them, bytes that the broker has deleted already; the oldest go.",
+        description="Bytes held in each of them that the broker has already deleted; the oldest "
+        "go.",
     )
     free_bytes_min: PositiveInt = Field(
-        default=16 * 2**30, description="Kept free on each mount; the oldest held segments go."
+        default=16 * 2**30,
+        description="Bytes kept free on each mount; the oldest held segments go.",
     )
 
 
@@ -333,7 +339,8 @@ class QuorumSettings(Section):
     )
     anonymous_answer_bytes_max: Annotated[int, Field(ge=1 << 20)] = Field(
         default=32 << 20,
-        description="What is read for all clients that do not log in and not taken by them.",
+        description="Bytes of answers held for all clients that do not log in, until they take "
+        "them.",
     )
     ready_silence_max_s: PositiveSeconds = Field(
         default=10.0,
@@ -420,7 +427,7 @@ class HttpSettings(Section):
 
 
 class Settings(BaseSettings):
-    """Everything a node can be told. Made by `settings_loading.load_settings`."""
+    """All settings of a node; made by `settings.loading.load_settings`."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True)
 
@@ -451,7 +458,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is handed in: the loader reads the sources itself, to know each origin."""
+        """Use only what is handed in: the loader reads the sources itself, to know each origin."""
         return (init_settings,)
 
     @model_validator(mode="after")

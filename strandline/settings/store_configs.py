@@ -1,4 +1,4 @@
-"""From `[stores.NAME]` to what the backends take; a credentials file of no use is told here."""
+"""Store configurations for the backends from `[stores.NAME]`; reads credentials files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strandline.settings.settings import Settings, StoreSettings
 
 
 def store_configs(settings: Settings) -> dict[str, StoreConfig]:
-    """All configured stores by name; InvalidRequest when there is none."""
+    """All configured stores by name. InvalidRequest: none is configured."""
     if not settings.stores:
         raise InvalidRequest(
             "no store is configured: add [stores.main] with kind and bucket (or path)",
@@ -19,7 +19,7 @@ def store_configs(settings: Settings) -> dict[str, StoreConfig]:
 
 
 def store_locations(settings: Settings) -> dict[str, StoreLocation]:
-    """Where they are, without what it takes to get in."""
+    """Locations of the stores, without credentials."""
     return {
         name: StoreLocation(
             kind=section.kind,

@@ -46,5 +46,5 @@ def parse_voters(text: str, *, field: str) -> tuple[Voter, ...]:
         endpoint = Endpoint(LISTENER_NAME, host, port)
         voters.append(Voter(node_id, directory_id, (endpoint,)))
     if len({voter.node_id for voter in voters}) != len(voters):
-        raise InvalidRequest("a node id stands there twice", field=field)
+        raise InvalidRequest("a node id is given twice: each node votes once", field=field)
     return tuple(sorted(voters, key=lambda voter: voter.node_id))

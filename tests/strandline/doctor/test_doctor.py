@@ -113,7 +113,7 @@ def test_a_tier_inside_a_log_directory_would_stop_the_broker(
     shutil.copy(CAPTURED / "meta.properties", logs)
     formatted.sections["kafka"] = {"log_dirs": [str(logs)]}
     formatted.sections["stores.main"] = {"kind": "filesystem", "path": str(logs / "tier")}
-    assert "a broker refuses to start" in formatted.wrong(f"stores.main.path {logs / 'tier'}")
+    assert "a broker would refuse to start" in formatted.wrong(f"stores.main.path {logs / 'tier'}")
 
 
 def test_a_broker_that_does_not_answer(formatted: Home) -> None:
