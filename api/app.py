@@ -41,17 +41,17 @@ from api.routes import (
 
 
 class StrandlineApi(FastAPI):
-    """FastAPI with our OpenAPI document, which is made once, when all routes are there."""
+    """FastAPI with our OpenAPI document, made once after all routes are there."""
 
     def openapi(self) -> dict[str, Any]:
-        """The document."""
+        """The OpenAPI document."""
         if self.openapi_schema is None:
             self.openapi_schema = build_openapi(self)
         return self.openapi_schema
 
 
 def create_app(context: ApiContext) -> FastAPI:
-    """Everything the node answers over HTTP."""
+    """The application with every route of the node."""
     app = StrandlineApi(
         title="Strandline",
         version=context.identity.version,
@@ -116,13 +116,15 @@ def _openapi_route(app: FastAPI) -> Callable[[], Awaitable[Response]]:
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
-    """Leave every error to the gate, which has the one table. A 405 gets all its methods first, and
-    a 404 of the router, which no route raises, says where paths are told.
+    """Leave every error to the gate and its one table of errors. A 405 gets all allowed methods
+    first, and a 404 of the router, which no route raises, names where paths are listed.
     """
     if isinstance(error, HTTPException) and error.status_code == 405:
         allow = route_of(request.scope).allow
         raise HTTPException(
-            405, f"{request.method} is not among {allow}", headers={"Allow": allow}
+            405,
+            f"this path does not take {request.method}: use one of {allow}",
+            headers={"Allow": allow},
         ) from None
     if isinstance(error, HTTPException) and error.status_code == 404:
         raise HTTPException(404, _no_route(request.url.path)) from None
@@ -133,6 +135,6 @@ def _no_route(path: str) -> str:
     if path.startswith("/v1/topics/"):
         return (
             "no such path: a topic name holds only letters and digits of ASCII, '.', '_' and '-', "
-            "so no slash, encoded neither; GET /v1/openapi.json has all paths"
+            "and no slash, not even an encoded one; GET /v1/openapi.json lists all paths"
         )
-    return "no such path: GET /v1/openapi.json has all paths"
+    return "no such path: GET /v1/openapi.json lists all paths"

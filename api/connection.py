@@ -1,10 +1,10 @@
-"""One HTTP connection: uvicorn's protocol with the deadlines and bounds that it lacks.
+"""One HTTP connection: uvicorn's protocol with deadlines and bounds.
 
-uvicorn has no deadline for a request's headers, no bound on their size with httptools, none on the
-requests that wait behind one another, and none on what stands between the chunks of a body or
-behind them. It tells the request parsed last that its client has gone, which need not be the one
-being answered; it waits without end for a client to take the rest of an answer before it closes;
-and it answers what it refuses itself in plain text.
+uvicorn has no deadline for a request's headers, no bound on their size with httptools, none on
+pipelined requests, and none on the bytes between or behind the chunks of a body. It reports a
+disconnect to the request parsed last, which need not be the one being answered; it waits without
+end for a client to take the rest of an answer before it closes; and it answers what it refuses in
+plain text.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CHUNK_FRAMING_FACTOR = 8
 """Bytes of framing allowed for a byte of body: a chunk of one byte takes six."""
 
 _NO_REQUEST = "none"
-"""In the place of a request id: the bytes never became a request."""
+"""Request id for bytes that never became a request."""
 
 
 class Connection(HttpToolsProtocol):
-    """Bounded by `limits`, which `connection_class` sets."""
+    """A connection bounded by `limits`, which `connection_class` sets."""
 
     limits: ApiLimits
 
@@ -179,11 +179,11 @@ class Connection(HttpToolsProtocol):
             self._refuse(http_problem(408, "the request's headers did not arrive in time"))
 
     def _answers(self) -> bool:
-        """Whether an answer to an earlier request of this connection is under way."""
+        """True while an answer to an earlier request of this connection is under way."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer outside of any request, if no answer would be torn apart by it, and close."""
+        """Send a problem outside of any request, unless an answer is under way, and close."""
         self._refused = True
         self._stop_header_timer()
         if not self._answers():
@@ -197,7 +197,7 @@ class Connection(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close once the client took what was sent, and in any case after the send deadline."""
+        """Close once the client has taken what was sent, or after the send deadline."""
         self.transport.close()
         if self._close_timer is None:
             self._close_timer = self.loop.call_later(
@@ -206,8 +206,8 @@ class Connection(HttpToolsProtocol):
 
     @asynccontextmanager
     async def _lend(self) -> AsyncIterator[socket.socket | None]:
-        """See `api.http.direct_answer.Lend`. Reading goes on here: it tells when the client
-        leaves.
+        """Implements `api.http.direct_answer.Lend`; this side goes on reading, to notice a
+        disconnect.
         """
         cycle = self._answered
         assert cycle is not None, "its head was sent"
@@ -229,7 +229,7 @@ class Connection(HttpToolsProtocol):
         cycle.expected_content_length = 0
 
     async def _flushed(self, cycle: RequestResponseCycle) -> bool:
-        """Whether all that was written is on its way in time: only then may another write."""
+        """True if all written bytes leave in time; only then may another process write."""
         if cycle.disconnected or self.transport.is_closing():
             return False
         self.transport.set_write_buffer_limits(high=0)
@@ -241,7 +241,7 @@ class Connection(HttpToolsProtocol):
         return not cycle.disconnected and not self.transport.is_closing()
 
     def _abort(self) -> None:
-        """Break off now: `close` would first wait for a client that takes no bytes."""
+        """Break the connection off now; `close` would wait for a client that takes no bytes."""
         for cycle in (self.cycle, self._answered):
             if cycle is not None:
                 cycle.disconnected = True
@@ -249,5 +249,5 @@ class Connection(HttpToolsProtocol):
 
 
 def connection_class(limits: ApiLimits) -> type[Connection]:
-    """The protocol class for uvicorn, which makes its instances itself."""
+    """Protocol class for uvicorn, which makes the instances."""
     return type("BoundConnection", (Connection,), {"limits": limits})

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with our problem documents in place of its own errors."""
+"""The OpenAPI document: FastAPI's, with our problem documents for errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from api.http.route_table import writes
 from api.models.base import ProblemDocument
 
 _DESCRIPTION = """\
-Remote log segments of one Kafka cluster: what is tiered, where it stands, and the bytes.
+Remote log segments of one Kafka cluster: metadata, status, and the bytes.
 
 Every error is a problem document (RFC 9457); decide on its `kind`. Every answer under `/v1` names
-the metadata offset it is true at; a request may name the offset it wants to see. Every GET answers
+the metadata offset at which it is true; a request may ask for a least offset. Every GET answers
 HEAD too. Unknown query parameters are refused.
 """
 _EVERYWHERE = ("invalid_request", "internal", "retry_later")
@@ -25,7 +25,7 @@ _WITH_BODY = ("body_too_large", "request_timeout")
 
 
 def build_openapi(app: FastAPI) -> dict[str, Any]:
-    """The document, made once."""
+    """The document."""
     document = get_openapi(
         title="Strandline",
         version=app.version,
@@ -46,7 +46,7 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
-    """Add the problems that any route may answer with, and the headers of ours."""
+    """Add the problems that any route may answer, and our headers."""
     for parameter in operation.get("parameters", ()):
         _without_null(parameter["schema"])
     responses = operation["responses"]
@@ -83,7 +83,7 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
 
 
 def _without_null(schema: dict[str, Any]) -> None:
-    """A parameter may be left out, but no path, query or header can say null."""
+    """Remove null from a parameter's schema: it can be left out, but not null."""
     options = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if len(options) == 1:
         del schema["anyOf"]

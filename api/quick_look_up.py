@@ -1,10 +1,9 @@
-"""The busiest request, a segment's look-up, answered in front of FastAPI.
+"""The busiest request, a segment's look-up, answered before FastAPI.
 
-FastAPI works out anew at every request which dependency wants what, which is a third of what a
-look-up costs. Here the route's own functions are called one after the other, in FastAPI's order.
-Only a request whose every parameter is valid is taken: any other goes to FastAPI's route, before
-anything was called, so that one place refuses. `tests/api/test_quick_look_up.py` holds the answers
-of both against each other.
+FastAPI resolves dependencies anew at every request, a third of a look-up's cost. Here the route's
+own functions are called in FastAPI's order. Any request with an invalid parameter goes to FastAPI's
+route before anything was called, so that one place refuses. `tests/api/test_quick_look_up.py`
+compares the answers of both.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _min_offset: TypeAdapter[int | None] = TypeAdapter(MinOffset)
 _answer: TypeAdapter[SegmentLookup] = TypeAdapter(SegmentLookup)
 
 _MISSING: Final = object()
-"""No parameter may have it, so that a missing one is a wrong one."""
+"""A value that no parameter accepts: a missing parameter is an invalid one."""
 
 
 class QuickLookUp:
-    """An ASGI layer in front of `app`, which answers everything else."""
+    """An ASGI layer in front of `app`, which answers all other requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.general = app
@@ -81,8 +80,8 @@ class QuickLookUp:
 def _arguments(
     path: Mapping[str, str], request: Request
 ) -> tuple[dict[str, Any], dict[str, Any], int | None]:
-    """Of `found_partition`, of `look_up_segment`, of `wished_offset`. ValidationError: not all are
-    valid.
+    """Arguments of `found_partition`, `look_up_segment` and `wished_offset`. ValidationError: one
+    is invalid.
     """
     query = request.query_params
     partition = {

@@ -1,4 +1,4 @@
-"""The HTTP server inside the node's event loop: uvicorn without its signal handlers."""
+"""The HTTP server in the node's event loop: uvicorn without its signal handlers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kafka_formats.errors import InvalidRequest
 _CLOSE_MARGIN_S = 5.0
 _BACKLOG = 256
 _DESCRIPTORS_RESERVED = 512
-"""For the metadata log, RocksDB, the workers, and connections that are being turned away."""
+"""Files for the metadata log, RocksDB, the workers, and connections that are refused."""
 
 _CONNECTIONS_MIN = 16
 _log = logging.getLogger("strandline.api")
@@ -31,8 +31,8 @@ _log = logging.getLogger("strandline.api")
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. With `client_ca` only clients with a certificate of that authority are admitted;
-    what they may do still comes from their token.
+    """PEM files. With `client_ca` clients need a certificate of that authority; their role still
+    comes from their token.
     """
 
     certificate: Path
@@ -41,7 +41,7 @@ class TlsFiles:
 
 
 class ApiServer:
-    """A running server. Made by `serve`."""
+    """A running server, made by `serve`."""
 
     def __init__(
         self, app: ASGIApp, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
@@ -83,7 +83,7 @@ class ApiServer:
         return len(self._server.server_state.connections)
 
     async def start(self) -> None:
-        """Load certificates and accept connections from the return on."""
+        """Load certificates and accept connections."""
         if self._tls is not None:
             _check_certificate(self._tls)
         _load(self._config)
@@ -95,7 +95,7 @@ class ApiServer:
             self._task.result()
 
     def reload_tls(self) -> bool:
-        """Take the certificate files anew, for new connections; False if there are none. A wrong
+        """Read the certificate files again, for new connections; False without files. An invalid
         file changes nothing.
         """
         if self._tls is None or self._config.ssl is None:
@@ -127,7 +127,7 @@ class ApiServer:
 
 
 class _QuietServer(uvicorn.Server):
-    """Leaves signals to the node, bounds TLS handshakes, and tells when it accepts."""
+    """Leaves signals to the node, bounds TLS handshakes, and reports when it accepts."""
 
     def __init__(self, config: uvicorn.Config, handshake_deadline_s: float) -> None:
         super().__init__(config)
@@ -185,14 +185,15 @@ async def serve(
 
 
 def within_descriptors(limits: ApiLimits, descriptors: int) -> ApiLimits:
-    """Fewer connections where the process may not open enough files for all: a metadata log or a
-    store without a file descriptor is worse than a client turned away.
+    """Lower `connections_max` to what file descriptors allow: the metadata log and the stores need
+    theirs.
     """
     most = max(_CONNECTIONS_MIN, descriptors - _DESCRIPTORS_RESERVED)
     if limits.connections_max <= most:
         return limits
     _log.warning(
-        "the process may open %d files: at most %d HTTP connections are taken, not %d; raise the "
+        "the process may open %d files, so at most %d HTTP connections are taken, not %d; raise "
+        "the "
         "limit (LimitNOFILE, ulimit -n) to %d",
         descriptors,
         most,
@@ -203,7 +204,7 @@ def within_descriptors(limits: ApiLimits, descriptors: int) -> ApiLimits:
 
 
 def _descriptors() -> int:
-    """How many files this process may open; as many as it may ask for itself."""
+    """Most files that this process may open; raises the limit as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -248,7 +249,7 @@ def _load(config: uvicorn.Config) -> None:
 
 
 def _check_certificate(tls: TlsFiles) -> None:
-    """In a context of its own, so that a wrong file leaves the one in use as it is.
+    """Check the files in a context of its own, so that invalid ones leave the one in use as it is.
 
     The empty password makes an encrypted key an error; without it OpenSSL asks on the terminal.
     """
@@ -260,7 +261,7 @@ def _check_certificate(tls: TlsFiles) -> None:
 
 def _wrong_certificate(error: Exception) -> InvalidRequest:
     return InvalidRequest(
-        f"the certificate or its key cannot be used: {error}; both are PEM files, belong "
-        "together, and the key is not encrypted",
+        f"the certificate or its key can't be used: {error}; both must be PEM files, belong "
+        "together, and the key must not be encrypted",
         field="http.tls_certificate_file",
     )

@@ -1,4 +1,4 @@
-"""What a request passes before its route runs: who asks, unknown parameters, the wished offset."""
+"""Checks before a route runs: token and role, unknown parameters, the requested metadata offset."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ MinOffset = Annotated[
 
 
 def context_in(request: Request) -> ApiContext:
-    """What the application was made with. For dependencies: one dependency less to solve."""
+    """The application's context, for dependencies; a plain call, which is faster than a
+    dependency.
+    """
     context = request.scope[CONTEXT_SCOPE_KEY]
     assert isinstance(context, ApiContext)
     return context
 
 
 async def context_of(request: Request) -> ApiContext:
-    """What the application was made with."""
+    """The application's context, as a dependency."""
     return context_in(request)
 
 
@@ -60,7 +62,7 @@ Context = Annotated[ApiContext, Depends(context_of)]
 
 
 def require(role: Role) -> Callable[..., Awaitable[Principal]]:
-    """A dependency: the caller must have `role`. 401 without a valid token, 403 below that role."""
+    """A dependency that asks for `role`: 401 without a valid token, 403 below that role."""
 
     async def admit(request: Request, credentials: Credentials) -> Principal:
         principal = _principal(request, context_in(request), credentials)
@@ -68,9 +70,7 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
             has, needs = principal.role.name.lower(), role.name.lower()
             if "authorization" not in request.headers:
                 raise Refused(f"without a token the role is {has}, and this needs {needs}: {_SEND}")
-            raise Refused(
-                f"{principal.name} has the role {has}; this needs a token of role {needs}"
-            )
+            raise Refused(f"{principal.name} has the role {has}; use a token of role {needs}")
         return principal
 
     return admit
@@ -96,10 +96,10 @@ def _unauthenticated(detail: str) -> HTTPException:
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether a program on this machine asks for this machine.
+    """True for a request that a program on this machine addressed to this machine.
 
-    The address alone is not enough: a proxy on this machine speaks for others, and a web page can
-    make a browser on this machine connect here under a foreign name (DNS rebinding).
+    The client address alone is not enough: a proxy on this machine speaks for others, and a web
+    page can make a browser on this machine connect here under a foreign name (DNS rebinding).
     """
     client: tuple[str, int] | None = scope.get("client")
     headers: Mapping[bytes, bytes] = dict(scope["headers"])
@@ -122,12 +122,12 @@ def _is_loopback(address: str) -> bool:
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse query parameters that the route does not have, and those given twice, by name."""
+    """Refuse unknown and repeated query parameters, by name, as a dependency."""
     check_parameters(request)
 
 
 def check_parameters(request: Request) -> None:
-    """See `known_parameters`."""
+    """Refuse unknown and repeated query parameters, by name."""
     allowed = route_of(request.scope).query_parameters.get(request.method, frozenset())
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) == len(names) and allowed.issuperset(names):
@@ -139,14 +139,13 @@ def check_parameters(request: Request) -> None:
                 f"this path has no such query parameter; it has: {known}", field=name[:100]
             )
         if count > 1:
-            raise InvalidRequest("give it once", field=name)
+            raise InvalidRequest("the parameter is given more than once: give it once", field=name)
 
 
 async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
-    """Check the parameters' names, wait for the offset that the caller wants to see, and note where
-    the answer is true.
+    """Check parameters, wait for the requested metadata offset, and note the offset of the answer.
 
-    Taken before the route reads: the answer holds at least everything up to the noted offset.
+    The offset is noted before the route reads, so the answer holds at least everything up to it.
     """
     check_parameters(request)
     context = context_in(request)
@@ -158,6 +157,6 @@ async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
         except TimeoutError:
             raise RetryLater(
                 f"metadata offset {min_offset} is not applied here within {deadline_s:g} s; "
-                f"applied: {context.manager.applied_offset}"
+                f"it has {context.manager.applied_offset}. Ask again, or ask another node"
             ) from None
     request.scope[METADATA_OFFSET_SCOPE_KEY] = context.manager.applied_offset

@@ -11,30 +11,29 @@ HISTORY_ENTRIES_MAX = 1_000
 RECORDS_BYTES_DEFAULT = 1_048_576
 RECORDS_BYTES_MAX = 1_073_741_824
 CHECKPOINT_ENTRIES_MAX = 10_000
-"""Leader epochs in a request; a partition that had more leaders than this cannot ask."""
+"""Most leader epochs in a request; a partition with more leaders than this can't ask."""
 PROBLEMS_SHOWN_MAX = 100
 SCAN_ITEMS_PER_SLICE = 32
-"""Rows a list looks at before it lets the rest of the event loop run."""
+"""Rows a list reads before it lets the rest of the event loop run."""
 COVERAGE_BYTES_PER_CHUNK = 65_536
-"""What a stream of coverage sends at once."""
+"""Bytes that a stream of coverage sends at once."""
 STATUSES_PER_SLICE = 8
-"""The same for partitions' statuses, each of which takes a hundred microseconds."""
+"""Statuses computed before the event loop gets a turn; each takes a hundred microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
-    """How much at once, and how long anything may take.
+    """Bounds and deadlines of the interface.
 
-    `answer_deadline_s` runs until an answer starts, the reading of the request's body included;
-    from there on `chunk_deadline_s` bounds the reading and the sending of each chunk of a stream.
-    `min_offset_wait_s` bounds the wait that `Strandline-Min-Metadata-Offset` asks for.
-    `header_deadline_s` runs from a connection's first byte, or its opening, to the end of the
-    headers, and bounds a TLS handshake; `idle_deadline_s` bounds the pause between two requests.
-    `quorum_deadline_s` bounds a change of the quorum, and lies below `answer_deadline_s`.
-    `stream_bytes_per_s_min` is how fast the client of a stream must take it on average, beyond one
-    `chunk_deadline_s` in all. `streams_parallel_max` stays well below a worker's jobs, so that slow
-    readers can't keep copies out; `pipelined_requests_max` may wait on a connection for the request
-    before them.
+    `answer_deadline_s` runs until an answer starts, reading the request's body included; from then
+    on `chunk_deadline_s` bounds reading and sending each chunk of a stream. `min_offset_wait_s`
+    bounds the wait for `Strandline-Min-Metadata-Offset`. `header_deadline_s` runs from a
+    connection's opening or a request's first byte to the end of the headers, and bounds a TLS
+    handshake; `idle_deadline_s` bounds the pause between two requests. `quorum_deadline_s` bounds a
+    change of the quorum, below `answer_deadline_s`. `stream_bytes_per_s_min` is the least average
+    speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
+    worker's jobs, so that slow readers can't keep copies out. `pipelined_requests_max` requests may
+    wait on a connection.
     """
 
     body_bytes_max: int = 1_048_576

@@ -32,10 +32,10 @@ class ByteRange:
 
 
 def parse_range(header: str | None, size: int) -> ByteRange:
-    """The range that `header` asks of `size` bytes; no header, or another unit, asks for all.
+    """The range that `header` asks of `size` bytes; without a header, or for another unit, all.
 
-    416 (HTTPException, with the size in Content-Range) when none of it exists; InvalidRequest for
-    a malformed range and for several ranges at once.
+    HTTPException 416, with the size in Content-Range: none of the bytes exist. InvalidRequest:
+    malformed, or several ranges.
     """
     if header is None or not _BYTES_UNIT.match(header):
         return ByteRange(0, size, size, partial=False)

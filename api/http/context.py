@@ -1,7 +1,7 @@
-"""What the HTTP interface is given: what it calls, and its settings.
+"""Ports and settings of the HTTP interface.
 
-The metadata is `rlmm.manager.manager.RemoteLogMetadataManager` itself; the rest are protocols,
-`RemoteLog` met by `rlm.service.RemoteLogManager`.
+The metadata is `rlmm.manager.manager.RemoteLogMetadataManager` itself; the other parts are
+protocols.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from rsm_backends.store_config import StoreLocation
 
 
 class RemoteLog(Protocol):
-    """The remote log manager: what it is doing, and bytes from the tier."""
+    """The remote log manager, met by `rlm.service.RemoteLogManager`."""
 
     def damage_of(self, partition: TopicIdPartition, /) -> Damage | None:
-        """What a damaged segment that stops the partition here lacks."""
+        """Missing offsets of the damaged segment that stops the partition here, if one does."""
         ...
 
     def try_again(self, partition: TopicIdPartition, /) -> None:
-        """Without the rest of its back-off."""
+        """Copy the partition again at once, without the rest of its back-off."""
         ...
 
     def status(self, partition: TopicIdPartition, /) -> PartitionStatus:
-        """One partition; NotFound if neither the view nor a log directory has it."""
+        """Status of a partition. NotFound: neither the view nor a log directory has it."""
         ...
 
     def partitions(self) -> Sequence[TopicIdPartition]:
@@ -66,27 +66,27 @@ class RemoteLog(Protocol):
         ...
 
     def problems(self) -> Sequence[LogDirProblem]:
-        """What the last scan of the log directories could not take, with the reason."""
+        """Directories and files that the last scan could not take, with reasons."""
         ...
 
     def node_problems(self) -> Sequence[NodeProblem]:
-        """What keeps the node as a whole from a part of its work; empty when nothing does."""
+        """Problems that keep the node from a part of its work."""
         ...
 
     def claim_outlook(self, partition: TopicIdPartition, /) -> ClaimOutlook | NoOutlook:
-        """What this node's next claim would do, as things are and after a reset."""
+        """Outcome of this node's next claim, as things are and after a reset."""
         ...
 
     async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
-        """Where a new leader goes on copying."""
+        """Offset and state with which a new leader goes on copying."""
         ...
 
     async def follower_fetch(self, query: FollowerFetchQuery, /) -> FollowerFetchAnswer:
-        """What a follower needs to rebuild from the tier."""
+        """State from which a follower rebuilds its log."""
         ...
 
     async def offsets(self, partition: TopicIdPartition, timestamp: int, /) -> OffsetAnswer:
-        """ListOffsets."""
+        """Answer of ListOffsets."""
         ...
 
     def open_log(
@@ -98,7 +98,7 @@ class RemoteLog(Protocol):
     def hold_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
     ) -> AbstractAsyncContextManager[HeldRead]:
-        """The same bytes, verified from the first on, for a client's own connection."""
+        """Bytes as `open_log`, for the client's own connection."""
         ...
 
     def open_index(self, segment_uuid: Uuid, index: IndexType, /) -> AsyncIterator[bytes]:
@@ -117,41 +117,43 @@ class RemoteLog(Protocol):
 
 
 class Quorum(Protocol):
-    """Changes of the metadata quorum, met by `rlmm.quorum.admin.QuorumAdmin`. On another node than
-    the leader's: Conflict with the reason NOT_LEADER, which names it.
+    """The metadata quorum, met by `rlmm.quorum.admin.QuorumAdmin`. Conflict NOT_LEADER, with the
+    leader's id: this node does not lead.
     """
 
     async def add_voter(self, voter: Voter, /, *, deadline_s: float) -> None:
-        """Return once the observer votes. AlreadyExists: its node id does."""
+        """Return once the observer votes. AlreadyExists: its node id votes already."""
         ...
 
     async def remove_voter(
         self, node_id: int, directory_id: str | None, /, *, deadline_s: float
     ) -> None:
-        """Return once it votes no more. NotFound: it did not."""
+        """Return once the voter is removed. NotFound: it was no voter."""
         ...
 
     async def transfer(self, node_id: int | None, /, *, deadline_s: float) -> None:
-        """Return once this node leads no more."""
+        """Return once another node leads."""
         ...
 
     async def accept_cut(self, *, deadline_s: float) -> None:
-        """This node, whichever it is, goes on without what its cut tail had."""
+        """Let this node go on without what its cut tail had; any node may be asked."""
         ...
 
     async def check_feature_level(
         self, level: int, finalised: int, /, *, observers_upgraded: bool, deadline_s: float
     ) -> None:
-        """Return if every node knows `level`. Conflict: one does not. RetryLater: one is silent."""
+        """Return if every node knows `level`. Conflict: one does not. RetryLater: one does not
+        answer.
+        """
         ...
 
     def can_stop(self, node_id: int, /) -> CanStop:
-        """Whether the others are a majority that keeps up."""
+        """Answer if the other voters that keep up are a majority."""
         ...
 
 
 class AuditTrail(Protocol):
-    """What this node took away or moved, met by `rlm.node_files.audit_log.AuditLog`."""
+    """The audit of this node, met by `rlm.node_files.audit_log.AuditLog`."""
 
     def note(self, line: AuditLine, /) -> None:
         """Write a line about what was done; returns at once."""
@@ -165,7 +167,7 @@ class AuditTrail(Protocol):
 
 
 class GarbageCollector(Protocol):
-    """Met by `rlm.reconcile.collector.Collector`."""
+    """Garbage collection, met by `rlm.reconcile.collector.Collector`."""
 
     def start(self, request: CollectionRequest, by: str, /) -> Collection:
         """Begin a pass. Conflict: one is running. Refused: nothing may be deleted now."""
@@ -176,12 +178,12 @@ class GarbageCollector(Protocol):
         ...
 
     async def look_up(self, ids: Sequence[RemoteLogSegmentId], /) -> list[Known]:
-        """What the metadata knows of each, behind a barrier. RetryLater: there is none now."""
+        """Knowledge of each segment, behind a barrier. RetryLater: no barrier can be had now."""
         ...
 
 
 class SegmentRepair(Protocol):
-    """Met by `rlm.repair.repairs.Repairs`."""
+    """Repairs of damaged segments, met by `rlm.repair.repairs.Repairs`."""
 
     def start(self, request: RepairRequest, by: str, /) -> RepairRun:
         """Begin a run. Conflict: one is under way. NotFound: there is no such partition."""
@@ -193,7 +195,7 @@ class SegmentRepair(Protocol):
 
 
 class Retention(Protocol):
-    """What retention would take, met by `rlm.retention.expirer.Expirer`."""
+    """Retention of partitions, met by `rlm.retention.expirer.Expirer`."""
 
     async def plan(
         self,
@@ -202,17 +204,17 @@ class Retention(Protocol):
         policy: TopicPolicy | None = None,
         /,
     ) -> RetentionPlan:
-        """A dry run, by another policy if one is given; NotFound where nothing is tiered."""
+        """A dry run, by `policy` if given. NotFound: nothing of the partition is tiered."""
         ...
 
     def accept(self, tip: TopicIdPartition, percent: float, /) -> None:
-        """The next pass may take up to this share. Conflict: another node leads."""
+        """Let the next pass delete up to this share. Conflict: another node leads."""
         ...
 
     async def delete_records(
         self, tip: TopicIdPartition, before: int, /, *, apply: bool
     ) -> RecordDeletion:
-        """Log start moves to `before`, if `apply`. Conflict: not by this node, or not now."""
+        """Move the log start to `before` if `apply`. Conflict: not by this node, or not now."""
         ...
 
 
@@ -220,21 +222,21 @@ class Switches(Protocol):
     """This node's kill switches, met by `rlm.node_files.kill_switches.KillSwitches`."""
 
     def pause_of(self, switch: Switch, /) -> Pause | None:
-        """The pause that stands, None where that work goes on."""
+        """The pause in force; None while the work goes on."""
         ...
 
     async def pause(self, switch: Switch, /, *, by: str, why: str = "") -> None:
-        """Nothing of it begins from here on. RetryLater: it would not survive a restart."""
+        """Pause the work. RetryLater: the pause would not survive a restart."""
         ...
 
     async def resume(self, switch: Switch, /, *, by: str) -> None:
-        """It goes on. RetryLater: it stays paused."""
+        """Resume the work. RetryLater: it stays paused."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who answers. `kafka_cluster_id` None: a standalone directory of any cluster."""
+    """Identity of the node. `kafka_cluster_id` None: a standalone directory of any cluster."""
 
     cluster_id: str
     kafka_cluster_id: str | None
@@ -244,24 +246,23 @@ class NodeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LogControl:
-    """The log that the node writes."""
+    """Format and levels of the node's log."""
 
     format: Literal["text", "json"]
     levels: LogLevels
 
 
 def always_ready() -> tuple[str, ...]:
-    """The readiness check of a node that has nothing to wait for."""
+    """Readiness of a node that waits for nothing."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiContext:
-    """Everything the application is made of.
+    """The parts of the application.
 
-    `anonymous_role` is what a request without a token may do when it comes from this machine; None
-    asks everybody for a token. `not_ready` names what is missing until the node may serve; empty
-    when it is ready. `pause` lets the event loop run (a sleep of 0 s).
+    `anonymous_role` is the role of a request without a token from this machine; None: everybody
+    needs a token. `not_ready` names what is missing until the node may serve.
     """
 
     manager: RemoteLogMetadataManager

@@ -1,8 +1,8 @@
-"""Opaque page cursors: where a list goes on.
+"""Opaque page cursors, which say where a list goes on.
 
 A cursor holds a version, a check value and the key of the last item shown. The check value covers
-the list and its filters too, so that a cursor that was changed, cut, or taken from another list is
-refused and never answered with a wrong page. It is no secret and grants nothing.
+the list and its filters, so a cursor that was changed, cut, or taken from another list is refused
+and never gives a wrong page. It is not secret and grants nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def encode_cursor(listing: str, filters: Mapping[str, object], key: CursorKey) -
 def decode_cursor(
     listing: str, filters: Mapping[str, object], cursor: str, shape: tuple[type, ...]
 ) -> CursorKey:
-    """The key inside; its parts have the types of `shape`. InvalidRequest on anything else."""
+    """The key in a cursor, whose parts have the types of `shape`. InvalidRequest: it is no such
+    cursor.
+    """
     wrong = InvalidRequest(
         "not a cursor of this list: pass `next_cursor` of the previous page unchanged, "
         "with the same filters",

@@ -1,8 +1,8 @@
-"""Answers whose bytes a worker sends to the client itself, on the connection that it is lent.
+"""Answers that a worker sends to the client itself, on the connection that it is lent.
 
-Only over plain HTTP, where the bytes of an answer are the connection's bytes, and only where the
-length is known beforehand. The head goes from here, then nothing until the worker is done; from
-then on the connection is this process's again. One that did not take the whole body is broken off.
+Only over plain HTTP, where the bytes of an answer are those of the connection, and only for a known
+length. This process sends the head, then nothing until the worker is done and the connection is its
+own again. A connection that did not take the whole body is broken off.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from kafka_formats.errors import InternalError, RetryLater
 from rlm.data_plane.read_request import ClientEnd, HeldRead, SendRules
 
 LEND_EXTENSION = "strandline.lend"
-"""In `scope["extensions"]` where the connection can be lent: a `Lend`."""
+"""Key of a `Lend` in `scope["extensions"]`, where the connection can be lent."""
 
 DIRECT_BYTES_MIN = 512 * 1024
-"""Of a shorter answer the lending costs more than the bytes."""
+"""For a shorter answer lending costs more than sending the bytes."""
 
 Lend = Callable[[], AbstractAsyncContextManager[socket.socket | None]]
-"""Around the sending of a body by somebody else, after the head was sent. None: the client is gone.
-Leaving the block with an exception breaks the connection off.
+"""Context around a body sent by another process, after the head. None: the client is gone. Leaving
+the block with an exception breaks the connection off.
 """
 
 _log = logging.getLogger("strandline.api")
 
 
 def lend_of(scope: Scope, size_bytes: int) -> Lend | None:
-    """How to lend this request's connection for an answer of so many bytes; None: not at all."""
+    """The `Lend` of this request for an answer of `size_bytes`; None: send it the usual way."""
     if scope.get(HEAD_SCOPE_KEY) or size_bytes < DIRECT_BYTES_MIN:
         return None
     extensions: Mapping[str, Any] = scope.get("extensions", {})
@@ -44,7 +44,7 @@ def lend_of(scope: Scope, size_bytes: int) -> Lend | None:
 
 
 class DirectAnswer(PumpedAnswer):
-    """What `opening` opens is asked to send `size_bytes` to the client of `lend`."""
+    """An answer whose `size_bytes` bytes are sent by the read that `opening` opens."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DirectAnswer(PumpedAnswer):
             raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
 
     async def _send_body(self, held: HeldRead) -> bool:
-        """Whether the client took all; otherwise its connection is broken off."""
+        """Send the body; True if the client took all, else its connection is broken off."""
         rules = SendRules(
             grace_s=self._limits.chunk_deadline_s,
             bytes_per_s_min=self._limits.stream_bytes_per_s_min,
@@ -97,7 +97,7 @@ class DirectAnswer(PumpedAnswer):
                     raise _LeftError(sent.end)
                 if sent.sent_bytes != self._size_bytes:
                     raise InternalError(
-                        f"{sent.sent_bytes} of {self._size_bytes} bytes were all there was"
+                        f"the read ended after {sent.sent_bytes} of {self._size_bytes} bytes"
                     )
         except _LeftError as left:
             if left.end is ClientEnd.LATE:
@@ -107,7 +107,7 @@ class DirectAnswer(PumpedAnswer):
 
 
 class _LeftError(Exception):
-    """The client took less than all, and nobody but the client is to blame."""
+    """The client took less than all, by its own doing."""
 
     def __init__(self, end: ClientEnd) -> None:
         super().__init__(end.value)

@@ -1,11 +1,11 @@
-"""The one table: error kind -> HTTP status -> Java exception, and the problem document made of it.
+"""The table of error kinds: HTTP status, Java exception, and the problem document.
 
-Kinds of `kafka_formats.errors` keep their names. The rest are refusals of the HTTP layer itself,
-which no other layer raises; routes raise those as Starlette's `HTTPException` with the status, and
-the table finds the kind. `kind` is stable and is what a client decides on: two kinds may share a
-status. Problem documents follow RFC 9457.
+Kinds of `kafka_formats.errors` keep their names. The others are refusals of the HTTP layer alone;
+routes raise them as Starlette's `HTTPException`, and the table finds the kind by the status. `kind`
+is stable and is what a client decides on: two kinds may share a status. Problem documents follow
+RFC 9457.
 
-The Java column is what the broker plug-in throws (reference: KIP-405, storage-api of Kafka 4.2).
+The Java column is the exception of the broker plug-in (KIP-405, storage-api of Kafka 4.2).
 `RetriableRemoteStorageException` means "ask again, clean nothing up"; a plug-in for older brokers,
 and every metadata look-up, throws `ReplicaNotAvailableException` in its place.
 """
@@ -33,7 +33,7 @@ REQUEST_URN_PREFIX = "urn:strandline:request:"
 
 @dataclass(frozen=True, slots=True)
 class ProblemKind:
-    """One row: what a caller sees, and what the broker plug-in makes of it."""
+    """One row: kind, status and title for callers, exception for the broker plug-in."""
 
     kind: str
     status: int
@@ -52,7 +52,7 @@ _ROWS = (
     ProblemKind(
         "outcome_unknown", 504, "It may or may not have happened; read, then decide", _RETRY
     ),
-    ProblemKind("fenced", 409, "Somebody newer is in charge; stop", "FencedLeaderEpochException"),
+    ProblemKind("fenced", 409, "A newer leader is in charge; stop", "FencedLeaderEpochException"),
     ProblemKind("not_found", 404, "It does not exist", _ABSENT),
     ProblemKind("conflict", 409, "The state is not what the request expected", _STORAGE),
     ProblemKind("already_exists", 409, "It exists already", _STORAGE),
@@ -93,7 +93,7 @@ class Problem:
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def body(self, request_id: str) -> bytes:
-        """The document as JSON. ASCII only, so that no hostile text can make it unprintable."""
+        """The document as JSON, in ASCII, so that hostile text can't make it unprintable."""
         document: dict[str, int | str] = {
             "type": PROBLEM_TYPE_PREFIX + self.row.kind,
             "title": self.row.title,
@@ -110,7 +110,7 @@ class Problem:
 
 
 def problem_of(error: StrandlineError) -> Problem:
-    """The problem document of an error of our tree; an internal one keeps its detail to the log."""
+    """The problem document of one of our errors; an internal error keeps its detail to the log."""
     row = PROBLEM_KINDS.get(error.kind, PROBLEM_KINDS[InternalError.kind])
     match error:
         case RetryLater():
@@ -135,7 +135,7 @@ def problem_of(error: StrandlineError) -> Problem:
 
 
 def internal_problem() -> Problem:
-    """What a caller may know of a failure of ours: only where to look for it."""
+    """The problem document of a bug of ours, which only says where to look for the cause."""
     return Problem(
         PROBLEM_KINDS["internal"],
         "The node failed at this request. Its log holds the cause under the id in `instance`.",
@@ -143,6 +143,8 @@ def internal_problem() -> Problem:
 
 
 def http_problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Problem:
-    """The problem document of a refusal of the HTTP layer; an unknown status is a wrong request."""
+    """The problem document of a refusal of the HTTP layer; an unknown status is an
+    invalid request.
+    """
     row = HTTP_LAYER_KINDS.get(status, PROBLEM_KINDS["invalid_request"])
     return Problem(row, detail, headers=headers or {})

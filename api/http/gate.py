@@ -1,7 +1,7 @@
-"""What every request passes first: an id, the limits, the deadlines, the last catch of errors.
+"""Outermost layer: request id, limits, deadlines, and the last catch of errors.
 
 A plain ASGI layer, because it must see each chunk. It gives HEAD to every path that has GET, by
-running the GET and leaving the body out.
+running the GET without sending the body.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ METADATA_OFFSET_HEADER = "Strandline-Metadata-Offset"
 METADATA_OFFSET_SCOPE_KEY = "strandline.metadata_offset"
 CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
-"""In `scope["extensions"]`: breaks the connection off at once, unsent bytes included."""
+"""Key in `scope["extensions"]` of a call that breaks the connection off, unsent bytes included."""
 
 _BODY_LATE = "the request's body did not arrive in time"
 _log = logging.getLogger("strandline.api")
@@ -51,7 +51,7 @@ class Gate:
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one request through."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.inner(scope, receive, send)
             return
@@ -137,25 +137,25 @@ class Exchange:
             scope[HEAD_SCOPE_KEY] = True
 
     def __str__(self) -> str:
-        """For the log: what was asked, without its query, and the answer's status."""
+        """Text for the log: method and path without the query, and the status."""
         return f"request {self.request_id} ({self.method} {self.shown_path}): {self.status}"
 
     def late(self, deadline_s: float) -> Problem:
-        """What a deadline means: of a write nobody can say here whether it was done, unless it
-        still waits for its body.
+        """The problem of a missed answer deadline. The outcome of a write is unknown, unless the
+        request still waits for its body.
         """
         if self._awaits_body:
             return http_problem(408, _BODY_LATE)
         message = f"no answer within {deadline_s:g} s"
         if writes(self.method, route_of(self.scope).template):
-            return problem_of(OutcomeUnknown(f"{message}; read what stands, then decide"))
+            return problem_of(OutcomeUnknown(f"{message}; read the present state, then decide"))
         return problem_of(RetryLater(message))
 
     def check_head(self) -> None:
-        """Refuse by the headers alone what the body would show too late."""
+        """Refuse a request by its headers, before its body is read."""
         length = self._headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            raise InvalidRequest("must be a whole number", field="Content-Length")
+            raise InvalidRequest("must be a whole number of bytes", field="Content-Length")
         if len(length) > 18 or int(length) > self._context.limits.body_bytes_max:
             raise self._too_large()
 
@@ -168,7 +168,7 @@ class Exchange:
             self._answer_deadline = None
 
     async def receive(self) -> Message:
-        """The next piece of the body, counted and against the clock; afterwards: disconnect."""
+        """The next piece of the body, counted and under a deadline; after the body: disconnect."""
         deadline_s = None if self._body_done else self._context.limits.body_deadline_s
         self._awaits_body = not self._body_done
         try:
@@ -185,7 +185,7 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass a message on, with our headers at its start, within the send deadline."""
+        """Send a message within the send deadline; adds our headers to the first."""
         if message["type"] == "http.response.start":
             self._started = True
             self.status = message["status"]
@@ -205,7 +205,7 @@ class Exchange:
         self._pace.took(len(message.get("body", b"")), self._context.monotonic() - began_at)
 
     async def fail(self, problem: Problem) -> None:
-        """Answer with `problem`, or break off where an answer is already under way."""
+        """Answer with `problem`; if an answer is under way, break the connection off."""
         if self._started:
             _log.warning(
                 "request %s (%s %s) broke off: %s",

@@ -1,4 +1,4 @@
-"""Pages of long lists, without holding up the event loop."""
+"""Pages of long lists, read without holding up the event loop."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def first_after(
     pause: Pause,
     matches: Callable[[Item], bool] = lambda _: True,
 ) -> tuple[list[Item], bool]:
-    """The first `limit` matching items behind the one with the key `after`; whether there are more.
+    """The first `limit` matching items after the one with the key `after`; True if there are more.
 
-    `items` ascend by `key`; what lies behind the page is not looked at. Everybody else gets a turn
-    of the event loop after each slice.
+    `items` ascend by `key`; nothing behind the page is read. The event loop gets a turn after each
+    slice.
     """
     found: list[Item] = []
     for number, item in enumerate(items, start=1):
@@ -45,9 +45,7 @@ async def statuses_of(
     status: Callable[[TopicIdPartition], PartitionStatus],
     pause: Pause,
 ) -> list[PartitionStatus]:
-    """Where each partition stands, each at the moment it was looked at; those that went meanwhile
-    are left out.
-    """
+    """Status of each partition; partitions that vanish meanwhile are left out."""
     found: list[PartitionStatus] = []
     for number, tip in enumerate(partitions, start=1):
         if number % STATUSES_PER_SLICE == 0:

@@ -1,4 +1,4 @@
-"""A line of the audit about a change that was asked for over HTTP."""
+"""Audit lines about changes requested over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def noted(
     offsets: tuple[int, int] = (-1, -1),
     size_bytes: int = -1,
 ) -> Iterator[None]:
-    """Around the change. No line where it was refused; one that says so where nobody knows."""
+    """Around a change: writes an audit line, none if it was refused, and says so if the outcome is
+    unknown.
+    """
 
     def note(text: str) -> None:
         context.audit.note(
@@ -35,6 +37,6 @@ def noted(
     try:
         yield
     except OutcomeUnknown:
-        note(f"{why}; whether it was recorded is not known")
+        note(f"{why}; the outcome is unknown")
         raise
     note(why)

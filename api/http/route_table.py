@@ -1,4 +1,4 @@
-"""Which route a path belongs to, with its methods and query parameters, by the OpenAPI document."""
+"""Routes by path, with methods and query parameters, from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ _CHANGES = ("/undo", "/reset", "/skip", "/allow-gaps")
 
 @dataclass(frozen=True, slots=True)
 class RouteFacts:
-    """`query_parameters` by method."""
+    """Template and query parameters, by method, of a route."""
 
     template: str
     query_parameters: Mapping[str, frozenset[str]]
 
     @property
     def allow(self) -> str:
-        """The Allow header: every GET answers HEAD too."""
+        """Value of the Allow header; a path with GET has HEAD, too."""
         methods = set(self.query_parameters)
         return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def writes(method: str, template: str) -> bool:
-    """Whether a request may change something. POST changes the quorum, begins jobs, and does what
-    the last words below say; anywhere else it only asks, with a question too long for a URL.
+    """True if a request may change something. POST changes the quorum, begins jobs, and does what
+    the last words of `_CHANGES` say; otherwise it only asks, with a question too long for a URL.
     """
     changes = template.startswith(_CHANGED_BY_POST) or template.endswith(_CHANGES)
     return method in _WRITING_METHODS or (method == "POST" and changes)
 
 
 UNKNOWN_ROUTE = RouteFacts("none", {})
-"""For a path that is nobody's; metrics show it under this one name."""
+"""Facts of an unknown path; metrics show all of them under this name."""
 
 
 class RouteTable:
-    """Finds the route of a path; the first that fits, as the router does."""
+    """Finds the route of a path: the first that fits, as the router does."""
 
     def __init__(self, openapi: Mapping[str, Any]) -> None:
         self._routes: list[tuple[re.Pattern[str], RouteFacts]] = []
@@ -67,7 +67,7 @@ class RouteTable:
 
 
 def route_of(scope: Scope) -> RouteFacts:
-    """What the gate found for this request."""
+    """Facts of this request's route, as the gate found them."""
     facts = scope[ROUTE_SCOPE_KEY]
     assert isinstance(facts, RouteFacts)
     return facts

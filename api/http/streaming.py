@@ -1,11 +1,11 @@
 """Answers whose bytes come from a worker, chunk by chunk.
 
 Invariant: whatever ends a stream, its iterator is closed, so that the read behind it stops: the
-end, an error, a client that went away, one that stopped taking bytes, or the node's shutdown.
+end, an error, a client that left or stopped taking bytes, the node's shutdown.
 
-An error after the first byte cannot become a problem document any more. It is raised, and the
-connection breaks off: the client sees fewer bytes than Content-Length, or no last chunk, and never
-takes a part for the whole.
+An error after the first byte can't become a problem document. It is raised and the connection
+breaks off: the client sees fewer bytes than Content-Length, or no last chunk, and never takes a
+part for the whole.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from api.http.api_limits import ApiLimits
 from kafka_formats.errors import RetryLater
 
 HEAD_SCOPE_KEY = "strandline.head"
-"""Set in the scope of a HEAD request, which runs as a GET whose body is left out."""
+"""Key in the scope of a HEAD request, which runs as a GET without its body."""
 
 
 class StreamSlots:
-    """How many streams are open. Each holds a job of a worker for as long as its client likes to
-    read, so slow readers must find an end before copies and other reads do.
+    """Counts open streams, each of which holds a worker's job while its client reads: slow readers
+    must not keep copies out.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,9 @@ class StreamSlots:
     async def limited(
         self, chunks: AsyncIterator[bytes], limits: ApiLimits
     ) -> AsyncIterator[bytes]:
-        """The same chunks; RetryLater at the first step while too many streams are open."""
+        """The chunks of a stream in a slot. RetryLater at the first step: too many streams are
+        open.
+        """
         with self.taken(limits):
             try:
                 async for chunk in chunks:
@@ -47,9 +49,11 @@ class StreamSlots:
 
     @contextmanager
     def taken(self, limits: ApiLimits) -> Iterator[None]:
-        """One of them is open meanwhile; RetryLater while there are too many."""
+        """Hold a slot. RetryLater: too many streams are open."""
         if self.open >= limits.streams_parallel_max:
-            raise RetryLater(f"{self.open} streams are open, and no more are taken at once")
+            raise RetryLater(
+                f"{self.open} streams are open, which is the most at once: ask again later"
+            )
         self.open += 1
         try:
             yield
@@ -70,7 +74,7 @@ class PumpedAnswer(Response):
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the end, or until the client goes away, which cancels the reading."""
+        """Send until the end, or until the client leaves, which cancels the read."""
         if scope.get(HEAD_SCOPE_KEY):
             await self._start(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -98,11 +102,11 @@ class PumpedAnswer(Response):
 
     @abstractmethod
     async def _pump(self, send: Send) -> None:
-        """Send all of it, the start included."""
+        """Send the whole answer, the start included."""
 
 
 class StreamAnswer(PumpedAnswer):
-    """Send what `chunks` yields. Make one with `open_stream`."""
+    """An answer that sends `chunks`; made by `open_stream`."""
 
     def __init__(
         self,
@@ -114,7 +118,7 @@ class StreamAnswer(PumpedAnswer):
         headers: Mapping[str, str],
         media_type: str,
     ) -> None:
-        """`first` was already taken from `chunks`; None when there was nothing at all."""
+        """`first` was already taken from `chunks`; None: it was empty."""
         super().__init__(status_code=status_code, headers=headers, media_type=media_type)
         self._first = first
         self._chunks = chunks
@@ -142,7 +146,7 @@ async def open_stream(
     status_code: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> StreamAnswer:
-    """Take the first chunk, so that what is wrong from the start still gets its own status."""
+    """Take the first chunk before answering, so that an early error still gets its own status."""
     first: bytes | None = None
     if scope.get(HEAD_SCOPE_KEY):
         await close_iterator(chunks, limits.close_iterator_deadline_s)

@@ -1,8 +1,8 @@
-"""Bearer tokens: who a request comes from, and what it may do.
+"""Bearer tokens: the name and role of a caller.
 
 The token file has one token a line: `name role sha256-hex-of-token`; `#` begins a comment. Only
-hashes are stored, so tokens have to be long random text: a hash of a guessable word can be guessed.
-A name may stand on several lines, which is how a token is replaced without a gap.
+hashes are stored, so tokens have to be long random text: the hash of a guessable word can be
+guessed. A name may have several lines, so that a token can be replaced without a gap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(IntEnum):
-    """What a caller may do; each role may do all that the ones below it may."""
+    """Role of a caller; each role includes those below it."""
 
     READ = 1
     OPERATE = 2
@@ -50,10 +50,10 @@ class _Entry:
 
 
 class TokenBook:
-    """The known tokens. `reload` swaps all of them at once, or keeps the old ones and raises."""
+    """The known tokens; `reload` replaces all of them, or keeps the old ones and raises."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Read `path`; None knows no token. InvalidRequest names the line that is wrong."""
+        """Read `path`; without one no token is known. InvalidRequest names the wrong line."""
         self._path = path
         self._entries: tuple[_Entry, ...] = ()
         self.reload()
@@ -62,8 +62,8 @@ class TokenBook:
         return len(self._entries)
 
     def reload(self) -> bool:
-        """Read the file again; False if there is none to read. A file that is wrong changes nothing
-        and raises InvalidRequest.
+        """Read the file again; False without a file. InvalidRequest: the file is wrong, and nothing
+        changes.
         """
         if self._path is None:
             return False
@@ -71,7 +71,7 @@ class TokenBook:
         return True
 
     def principal(self, token: str) -> Principal | None:
-        """Who holds `token`, or None. Takes the same time whichever entry matches, or none."""
+        """The holder of `token`, or None, in the same time whichever entry matches."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         found: Principal | None = None
         for entry in self._entries:  # all of them, always: no early end that timing would show
@@ -109,7 +109,7 @@ def _read(path: Path) -> tuple[_Entry, ...]:
 
 
 def _entry(words: list[str], where: str) -> _Entry:
-    """One line. Messages never repeat the third word: it may be a token put there by mistake."""
+    """Parse a line. Messages never repeat its third word, which may be a token by mistake."""
     if len(words) != 3:
         raise InvalidRequest(
             f"{where} has {len(words)} words; write: name role sha256-hex-of-token",

@@ -1,4 +1,4 @@
-"""Checks on what a request says: numbers, names, ids; and the one problem document for all."""
+"""Checks of numbers, names and ids in requests, and the problem document of a failed one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _INTEGER = re.compile(r"-?[0-9]{1,40}")
 
 
 def plain_integer(value: object) -> object:
-    """Only decimal digits with an optional minus: no spaces, underscores, dots, exponents, NaN."""
+    """Refuse text that is not decimal digits with an optional minus: no spaces, dots, exponents,
+    NaN.
+    """
     if isinstance(value, str) and not _INTEGER.fullmatch(value):
         raise ValueError("must be a whole number in decimal digits")
     return value
 
 
 Whole = BeforeValidator(plain_integer)
-"""Stands behind the bounds: what comes first in an annotation is nearest to the number."""
+"""Goes behind the bounds in an annotation, which then check the number."""
 
 OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX), Whole]
 """An offset, or a time in milliseconds, in a path, query or header."""
@@ -69,7 +71,7 @@ def parse_uuid(text: str, field: str) -> Uuid:
 
 
 def validation_problem(error: RequestValidationError) -> Problem:
-    """The first complaint, with the field's name; how many more there are."""
+    """The first error with its field's name, and the number of further ones."""
     complaints: Sequence[Any] = error.errors()
     first = complaints[0]
     place = first["loc"]

@@ -1,4 +1,4 @@
-"""What the workers' chunk caches and their reading ahead save, and what they hold."""
+"""Metrics of the workers' chunk caches and of reading ahead."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from rlm.data_plane.chunk_cache import ChunkCounts
 
 
 class ChunkFigures(Protocol):
-    """What the worker pool knows of its workers, as of their last heartbeats."""
+    """Figures of the worker pool, as of its workers' last heartbeats."""
 
     def chunk_counts(self) -> ChunkCounts:
-        """Since the node's start."""
+        """Counts since the node's start."""
         ...
 
     def chunk_bytes_held(self) -> int:
-        """Now."""
+        """Bytes in the caches now."""
         ...
 
 
 class CacheMetrics(Collector):
-    """Read from the pool at each scrape."""
+    """Metrics that are read from the pool at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._figures: ChunkFigures | None = None
         registry.register(self)
 
     def watch(self, figures: ChunkFigures) -> None:
-        """Whose caches to tell; until then they are zero."""
+        """Read from `figures` from now on; before that all is zero."""
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """Look-ups by how they ended, bytes held, and what came of reading ahead."""
+        """Look-ups by outcome, bytes held, and the outcome of reading ahead."""
         figures = self._figures
         counts = ChunkCounts() if figures is None else figures.chunk_counts()
         lookups = CounterMetricFamily(

@@ -1,4 +1,4 @@
-"""What the node's rate limits do, in the manner of Kafka's remote-copy-throttle-time."""
+"""Metrics of the node's rate limits, like Kafka's remote-copy-throttle-time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import Flow
 
 NAMES = {Flow.COPY: "remote_copy", Flow.READ: "remote_fetch"}
-"""Kafka's words for the two directions."""
+"""Names of the two directions, as in Kafka's metrics."""
 
 
 class FlowMetrics(Collector):
-    """Read from the limits at each scrape."""
+    """Metrics that are read from the limits at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._flow: FlowControl | None = None
         registry.register(self)
 
     def watch(self, flow: FlowControl) -> None:
-        """Whose limits to tell; until then they are zero."""
+        """Read from `flow` from now on; before that all is zero."""
         self._flow = flow
 
     def collect(self) -> Iterator[Metric]:

@@ -1,8 +1,9 @@
-"""What is held back from local retention, and what was let go (design 6.5)."""
+"""Metrics of segments held back from the broker's local retention, and of those let go."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -11,28 +12,22 @@ from rlm.copy.hold import HoldUsage
 
 
 class HoldMetrics:
-    """Counters are fed by events; gauges ask at each scrape, and stay 0 where nothing is held."""
+    """Counters fed by events; gauges that are read at each scrape, 0 where nothing is held."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._released = Counter(
-            "strandline_hold_released_segments",
-            "Held segments let go, by reason.",
-            ["why"],
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._released = counter(
+            "strandline_hold_released_segments", "Held segments let go, by reason.", ["why"]
         )
-        self._missed = Counter(
+        self._missed = counter(
             "strandline_hold_missed_bytes",
             "Bytes let go that were not copied and that the broker no longer has: alert on it.",
-            registry=registry,
         )
-        self._segments = Gauge(
-            "strandline_hold_segments", "Segments held by hard links.", registry=registry
-        )
-        self._bytes = Gauge("strandline_hold_bytes", "Their bytes.", registry=registry)
-        self._alone = Gauge(
+        self._segments = gauge("strandline_hold_segments", "Segments held by hard links.")
+        self._bytes = gauge("strandline_hold_bytes", "Their bytes.")
+        self._alone = gauge(
             "strandline_hold_alone_bytes",
             "Those of them that the broker has deleted; the budget counts these.",
-            registry=registry,
         )
 
     def on_event(self, event: CopyEvent) -> None:

@@ -1,6 +1,6 @@
-"""How far copying is behind, as gauges: the node's, and of the few topics that are furthest behind.
+"""Gauges of how far copying is behind, for the node and the topics furthest behind.
 
-Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments (KIP-963), with the age that it lacks.
+Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments (KIP-963), and the age of the lag.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rlm.copy.lag import Lag, summed, worst_topics
 from rlm.copy.partition_status import PartitionStatus
 
 LAG_TOPICS_MAX = 32
-"""Topics that have a lag of their own among the metrics; the others are one sum."""
+"""Number of topics with a lag of their own; the others are only in the sum."""
 
 
 class LagMetrics:
-    """Set anew at each scrape; partitions that another node leads count there."""
+    """Gauges set at each scrape; partitions that another node leads count there."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._whole = tuple(
@@ -35,7 +35,7 @@ class LagMetrics:
         )
 
     def set_partitions(self, statuses: Iterable[PartitionStatus]) -> None:
-        """Sums of sizes, and the age of the oldest."""
+        """Set the sums of sizes, and the age of the oldest segment."""
         lags: dict[str, list[Lag]] = {}
         for status in statuses:
             if status.lag is not None:

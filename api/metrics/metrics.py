@@ -1,9 +1,8 @@
-"""Prometheus metrics of a node: names, units, and the observers that feed them.
+"""Prometheus metrics of a node, and the observers that feed them.
 
-Counters are fed by events while they happen; gauges are read from the view and the partition
-statuses at each scrape, so that they cannot drift. No label grows with topics or partitions: of
-topics the few that are furthest behind are named, and what one partition does is asked at its
-status route.
+Counters are fed by events; gauges are read from the view and the partition statuses at each scrape,
+so that they can't drift. No label grows with topics or partitions: only the few topics furthest
+behind are named, and a partition has its status route.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class HttpMetrics:
-    """Requests: how many, how long, how they ended. `route` is the path's template."""
+    """Requests: number, duration and status. `route` is the path's template."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -80,22 +79,22 @@ class HttpMetrics:
         )
 
     def corrupt(self) -> None:
-        """An answer ended with CorruptData."""
+        """Count an answer that ended with CorruptData."""
         self._corrupt.inc()
 
     def started(self) -> None:
-        """A request came in."""
+        """Count a request that begins."""
         self._in_flight.inc()
 
     def finished(self, method: str, route: str, status: int, seconds: float) -> None:
-        """It was answered, or its client went away (status 499)."""
+        """Count a request that was answered, or whose client left (status 499)."""
         self._in_flight.dec()
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
 
 class StoreMetrics:
-    """Calls to the object stores: how many, how long, how many bytes."""
+    """Calls to the object stores: number, duration and bytes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -119,11 +118,11 @@ class StoreMetrics:
         )
 
     def observer(self, store: str) -> StoreCallCounter:
-        """What a `MeasuredStore` around the store of this name reports to."""
+        """The observer of a `MeasuredStore` around the store of this name."""
         return StoreCallCounter(store, self._requests, self._seconds, self._bytes)
 
     def on_store_call(self, store: str, call: StoreCall) -> None:
-        """A call that another process made and told of."""
+        """Count a call that another process made."""
         self.observer(store).store_call_ended(call)
 
 
@@ -146,7 +145,7 @@ class StoreCallCounter:
 
 
 class CopyMetrics:
-    """What the control plane did: copies, failures, claims, losses, deletions."""
+    """Copies, failures, claims, losses and deletions of the control plane."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -176,7 +175,7 @@ class CopyMetrics:
         self._progress: dict[RemoteLogSegmentId, int] = {}
 
     def on_event(self, event: CopyEvent) -> None:
-        """The handler for `RemoteLogManager`'s events."""
+        """Handler of the events of `RemoteLogManager`."""
         match event:
             case SegmentStarted():
                 self._requests.inc()
@@ -207,7 +206,7 @@ class CopyMetrics:
 
 
 class StateMetrics:
-    """Gauges that are set anew at each scrape."""
+    """Gauges that are set at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, what: str, *labels: str) -> Gauge:
@@ -235,22 +234,22 @@ class StateMetrics:
         )
 
     def set_switches(self, paused: Callable[[Switch], object | None]) -> None:
-        """`paused` says what pauses a work, None for nothing."""
+        """`paused` gives the pause of a switch, or None."""
         for switch in Switch:
             self._paused.labels(switch.value).set(paused(switch) is not None)
 
     def set_ready(self, ready: bool) -> None:
-        """As /readyz answers."""
+        """Set the answer of /readyz."""
         self._ready.set(ready)
 
     def set_problems(self, problems: Iterable[NodeProblem]) -> None:
-        """How many there are in each area, 0 where there are none."""
+        """Set the number of problems in each area."""
         counts = Counts(problem.area for problem in problems)
         for area in ProblemArea:
             self._problems.labels(area.value).set(counts[area])
 
     def set_totals(self, totals: Totals) -> None:
-        """What the whole tier holds."""
+        """Set the totals of the whole tier."""
         self._segments.labels("COPY_SEGMENT_STARTED").set(totals.copy_started)
         self._segments.labels("COPY_SEGMENT_FINISHED").set(totals.copy_finished)
         self._segments.labels("DELETE_SEGMENT_STARTED").set(totals.delete_started)
@@ -259,7 +258,7 @@ class StateMetrics:
         self._partitions.set(totals.partitions)
 
     def set_partitions(self, statuses: Iterable[PartitionStatus]) -> None:
-        """Sums over this node's partitions."""
+        """Set sums over this node's partitions."""
         roles: dict[str, int] = {}
         waiting: dict[str, int] = {}
         statuses = tuple(statuses)

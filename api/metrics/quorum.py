@@ -1,6 +1,6 @@
 """Metrics of the metadata quorum, under KRaft's names (`raft-metrics`) where it has them.
 
-What the driver counts is read at the scrape; the rest is what the metadata log says of itself then.
+The driver's counters and the description of the metadata log are read at each scrape.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LATENCIES: Final[tuple[tuple[str, str, Callable[[QuorumStats], Histogram]], ...
 
 
 class QuorumMetrics(Collector):
-    """Families without samples where nothing is known, so that their names are always there."""
+    """Metric families, without samples while nothing is known, so that their names always exist."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._stats: QuorumStats | None = None
@@ -67,13 +67,13 @@ class QuorumMetrics(Collector):
         registry.register(self)
 
     def watch(self, stats: QuorumStats) -> None:
-        """What this node's driver counts."""
+        """Read the counters of this node's driver from now on."""
         self._stats = stats
 
     def set_log(
         self, log: LogDescription, applied_offset: int, snapshot_age_ms: int | None
     ) -> None:
-        """The metadata log and the view's place in it, for this scrape."""
+        """Set the metadata log and the view's place in it, for this scrape."""
         self._log = log
         self._applied_offset = applied_offset
         self._snapshot_age_ms = snapshot_age_ms
@@ -127,7 +127,7 @@ class QuorumMetrics(Collector):
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Cumulative, as the text format has them."""
+    """Cumulative buckets, as in the text format."""
     below, buckets = 0, []
     bounds = [*map(str, histogram.bounds), "+Inf"]
     for bound, count in zip(bounds, histogram.counts, strict=True):

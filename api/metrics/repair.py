@@ -1,7 +1,8 @@
-"""Segments that are damaged, of which nothing has a whole copy, and that were mended."""
+"""Metrics of damaged and repaired segments."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -10,45 +11,44 @@ from rlm.control.run_events import CopyEvent, SegmentRepaired
 
 
 class KnownDamage(Protocol):
-    """Met by `rlm.repair.repairs.Repairs`."""
+    """Known damage, met by `rlm.repair.repairs.Repairs`."""
 
     @property
     def damaged(self) -> int:
-        """Damaged segments that this node knows of and that stand."""
+        """Damaged segments that this node knows of and that are not repaired."""
         ...
 
     @property
     def unrepairable(self) -> int:
-        """Those of which nothing has a whole copy."""
+        """Damaged segments without a whole copy anywhere."""
         ...
 
 
 class RepairMetrics:
-    """The counter is fed by events; gauges ask at each scrape."""
+    """A counter fed by events, and gauges that are read at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        gauge = partial(Gauge, registry=registry)
         self._repaired = Counter(
             "strandline_segments_repaired",
             "Damaged segments that were copied anew from a whole copy.",
             registry=registry,
         )
-        self._damaged = Gauge(
+        self._damaged = gauge(
             "strandline_damaged_segments",
             "Segments that reads or repairs found damaged, and that stand.",
-            registry=registry,
         )
-        self._unrepairable = Gauge(
+        self._unrepairable = gauge(
             "strandline_unrepairable_segments",
             "Those of which nothing known has a whole copy: alert on it.",
-            registry=registry,
         )
 
     def on_event(self, event: CopyEvent) -> None:
-        """Count what was mended."""
+        """Count a repaired segment."""
         if isinstance(event, SegmentRepaired):
             self._repaired.inc()
 
     def watch(self, known: KnownDamage) -> None:
-        """Ask at each scrape from now on."""
+        """Read from `known` at each scrape from now on."""
         self._damaged.set_function(lambda: known.damaged)
         self._unrepairable.set_function(lambda: known.unrepairable)

@@ -1,1 +1,1 @@
-"""What goes over the wire: one module a resource, each with its mapping from our dataclasses."""
+"""Wire models: one module a resource, each with its mapping from our dataclasses."""

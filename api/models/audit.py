@@ -6,49 +6,51 @@ from typing import Annotated
 
 from pydantic import Field
 
-from api.models.base import NextCursor, OffsetOrNull, TopicIdText, Wire, known
+from api.models.base import (
+    IdText,
+    NextCursor,
+    NullBelowZero,
+    OffsetOrNull,
+    TopicIdText,
+    Wire,
+    name_of,
+)
 from rlm.control.audit import AuditAction, AuditLine
 
 
 class AuditLineView(Wire):
-    """One step that took something away, or moved who may."""
+    """A step that deleted something, or moved who may write or delete."""
 
     at_ms: Annotated[int, Field(description="Milliseconds since the epoch, this node's clock.")]
     action: AuditAction
     topic: str | None
     topic_id: TopicIdText | None
     partition: int | None
-    segment_id: str | None
+    segment_id: IdText | None
     start_offset: OffsetOrNull
     end_offset: OffsetOrNull
-    size_bytes: int | None
+    size_bytes: Annotated[int | None, NullBelowZero]
     why: str
-    by: Annotated[str, Field(description="The node, or who asked it.", examples=["node 1"])]
+    by: Annotated[
+        str,
+        Field(
+            description="The node, or the holder of the token that asked it.", examples=["node 1"]
+        ),
+    ]
 
     @classmethod
-    def of(cls, line: AuditLine) -> AuditLineView:
-        """Map."""
+    def of_line(cls, line: AuditLine) -> AuditLineView:
+        """A line without a partition has null for its name."""
         tip = line.partition
-        return cls(
-            at_ms=line.at_ms,
-            action=line.action,
-            topic=None if tip is None else tip.topic,
-            topic_id=None if tip is None else str(tip.topic_id),
-            partition=None if tip is None else tip.partition,
-            segment_id=None if line.segment_id is None else str(line.segment_id),
-            start_offset=known(line.start_offset),
-            end_offset=known(line.end_offset),
-            size_bytes=known(line.size_bytes),
-            why=line.why,
-            by=line.by,
-        )
+        nameless = {"topic": None, "topic_id": None, "partition": None}
+        return cls.of(line, **(nameless if tip is None else name_of(tip)))
 
 
 class AuditPageView(Wire):
-    """Newest first. A page may be short, or empty, while there are older lines."""
+    """Lines, newest first. A page may be short, or empty, while there are older lines."""
 
     lines: list[AuditLineView]
     unreadable: Annotated[
-        int, Field(description="Lines met that a crash tore, or that somebody changed.")
+        int, Field(description="Lines passed over that a crash cut or that were changed.")
     ]
     next_cursor: NextCursor

@@ -1,33 +1,54 @@
-"""Pieces that several resources share. Unknown or absent values are null, never -1."""
+"""Base of the wire models, and pieces that they share. Unknown values are null, never -1."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.partition_state import Claim, LostOffsets
-from rlmm.segment import Incarnation
+from rlmm.partition_state import LostOffsets
 
 
 class Wire(BaseModel):
     """Base of all wire models: immutable, and no field that is not declared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+    @classmethod
+    def of(cls, source: object, **rest: object) -> Self:
+        """The view of `source`, from its attributes of the same names; `rest` are other fields."""
+        named = {
+            name: getattr(source, name)
+            for name in cls.model_fields
+            if name not in rest and hasattr(source, name)
+        }
+        return cls.model_validate(named | rest)
 
 
 def known(value: int) -> int | None:
-    """Our dataclasses say -1 where nothing is known yet; JSON says null."""
+    """Null for -1, which our dataclasses use where nothing is known."""
     return None if value < 0 else value
 
 
+def _known(value: object) -> object:
+    return None if isinstance(value, int) and value < 0 else value
+
+
+def id_text(value: object) -> object:
+    return str(value) if isinstance(value, Uuid) else value
+
+
+NullBelowZero = BeforeValidator(_known)
+"""`known`, in the type of a field that `Wire.of` fills."""
+IdText = Annotated[str, BeforeValidator(id_text)]
 Offset = Annotated[int, Field(examples=[1200])]
-OffsetOrNull = Annotated[int | None, Field(examples=[1200])]
-EpochOrNull = Annotated[int | None, Field(examples=[7])]
+OffsetOrNull = Annotated[int | None, NullBelowZero, Field(examples=[1200])]
+EpochOrNull = Annotated[int | None, NullBelowZero, Field(examples=[7])]
 TopicIdText = Annotated[
-    str, Field(description="Topic id, a Kafka Uuid.", examples=["b-Jc1l2sQ1ySHBQ2a4nIlw"])
+    IdText, Field(description="Topic id, a Kafka Uuid.", examples=["b-Jc1l2sQ1ySHBQ2a4nIlw"])
 ]
 NextCursor = Annotated[
     str | None, Field(description="Pass it as `cursor` for the next page; null on the last one.")
@@ -38,7 +59,7 @@ MetadataOffset = Annotated[
 
 
 class EpochStart(Wire):
-    """One line of a leader epoch checkpoint: the epoch and its first offset."""
+    """An entry of a leader epoch checkpoint: the epoch and its first offset."""
 
     epoch: Annotated[int, Field(examples=[7])]
     start_offset: Offset
@@ -50,20 +71,11 @@ class EpochStart(Wire):
 
 
 class IncarnationView(Wire):
-    """One life of one node."""
+    """One run of a node: its ids and the number of its start."""
 
     node_id: Annotated[int, Field(examples=[1])]
-    directory_id: str
+    directory_id: IdText
     boot_counter: int
-
-    @classmethod
-    def of(cls, incarnation: Incarnation) -> IncarnationView:
-        """Map."""
-        return cls(
-            node_id=incarnation.node_id,
-            directory_id=str(incarnation.directory_id),
-            boot_counter=incarnation.boot_counter,
-        )
 
 
 class LostRangeView(Wire):
@@ -75,7 +87,7 @@ class LostRangeView(Wire):
 
     @classmethod
     def all_of(cls, ranges: tuple[LostOffsets, ...]) -> list[LostRangeView]:
-        """Map."""
+        """The ranges, in order."""
         return [
             cls(start_offset=lost.start, end_offset=lost.end, why=str(lost.why)) for lost in ranges
         ]
@@ -89,18 +101,6 @@ class ClaimView(Wire):
     incarnation: IncarnationView
     claim_number: int
 
-    @classmethod
-    def of(cls, claim: Claim | None) -> ClaimView | None:
-        """Map."""
-        if claim is None:
-            return None
-        return cls(
-            token=claim.token,
-            leader_epoch=claim.leader_epoch,
-            incarnation=IncarnationView.of(claim.incarnation),
-            claim_number=claim.claim_number,
-        )
-
 
 class PartitionName(Wire):
     """A partition of one incarnation of a topic."""
@@ -109,14 +109,14 @@ class PartitionName(Wire):
     topic_id: TopicIdText
     partition: Annotated[int, Field(examples=[0])]
 
-    @classmethod
-    def of(cls, partition: TopicIdPartition) -> PartitionName:
-        """Map."""
-        return cls(
-            topic=partition.topic,
-            topic_id=str(partition.topic_id),
-            partition=partition.partition,
-        )
+
+def name_of(partition: TopicIdPartition) -> dict[str, Any]:
+    """The fields of `PartitionName`."""
+    return {
+        "topic": partition.topic,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+    }
 
 
 class ProblemDocument(BaseModel):
@@ -131,7 +131,7 @@ class ProblemDocument(BaseModel):
     instance: Annotated[
         str,
         Field(
-            description="Names this one request; the node's log has its id.",
+            description="Names this request; the node's log has the same id.",
             examples=["urn:strandline:request:3cN9d0VhQkOZl6yPqWbq1g"],
         ),
     ]

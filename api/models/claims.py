@@ -1,4 +1,4 @@
-"""Who writes a partition: its claim, what the next one would do, its mode."""
+"""The claim of a partition, the outcome of the next one, and the partition's mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.models.base import (
     OffsetOrNull,
     PartitionName,
     Wire,
-    known,
+    name_of,
 )
 from rlm.copy.claim_outlook import ClaimCourse, ClaimOutlook, NoOutlook, ResetRefusal
 from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
@@ -25,7 +25,7 @@ OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 
 
 class ClaimCourseView(Wire):
-    """What a claim would do. Offsets are as it would leave them; null where it is refused."""
+    """Outcome of a claim; offsets are null where it is refused."""
 
     verdict: Annotated[
         str,
@@ -38,7 +38,10 @@ class ClaimCourseView(Wire):
     text: str
     cut_at: Annotated[
         int | None,
-        Field(description="Where it would cut the lineage; null: nowhere.", examples=[50_000]),
+        Field(
+            description="Offset at which it would cut the lineage; null: it cuts nothing.",
+            examples=[50_000],
+        ),
     ]
     cut_offsets: Annotated[
         int,
@@ -49,23 +52,22 @@ class ClaimCourseView(Wire):
     next_offset: OffsetOrNull
 
     @classmethod
-    def of(cls, course: ClaimCourse) -> ClaimCourseView:
-        """Map."""
+    def of_course(cls, course: ClaimCourse) -> ClaimCourseView:
+        """A refused course leaves no offsets."""
         after = course.after
-        highest = after.highest_copied if after is not None else None
-        return cls(
+        return cls.of(
+            course,
             verdict=course.verdict.name.lower(),
-            text=course.text,
-            cut_at=course.cut_at,
-            cut_offsets=course.cut_offsets,
-            log_start_offset=None if after is None else known(after.log_start_offset),
-            highest_copied_offset=None if highest is None else highest[0],
-            next_offset=None if after is None else known(after.next_offset),
+            log_start_offset=None if after is None else after.log_start_offset,
+            highest_copied_offset=after.highest_copied[0]
+            if after and after.highest_copied
+            else None,
+            next_offset=None if after is None else after.next_offset,
         )
 
 
 class NextClaimView(Wire):
-    """The claim that the node that is asked would make now."""
+    """The claim that the node asked would make now."""
 
     leader_epoch: Annotated[int, Field(examples=[7])]
     leader_epoch_checkpoint: list[EpochStart]
@@ -73,39 +75,36 @@ class NextClaimView(Wire):
     after_reset: ClaimCourseView
 
     @classmethod
-    def of(cls, outlook: ClaimOutlook | NoOutlook) -> NextClaimView | None:
-        """Map."""
+    def of_outlook(cls, outlook: ClaimOutlook | NoOutlook) -> NextClaimView | None:
+        """None: this node would make no claim."""
         if isinstance(outlook, NoOutlook):
             return None
         return cls(
             leader_epoch=outlook.leader_epoch,
             leader_epoch_checkpoint=EpochStart.all_of(outlook.checkpoint),
-            as_it_is=ClaimCourseView.of(outlook.as_it_is),
-            after_reset=ClaimCourseView.of(outlook.after_reset),
+            as_it_is=ClaimCourseView.of_course(outlook.as_it_is),
+            after_reset=ClaimCourseView.of_course(outlook.after_reset),
         )
 
 
 class RefusalView(Wire):
-    """Why a change is refused now."""
+    """Reason why a change is refused now."""
 
     reason: Annotated[str, Field(description="A stable word.", examples=["NOT_NEEDED"])]
     text: str
 
-    @classmethod
-    def of(cls, refusal: ResetRefusal | None) -> RefusalView | None:
-        """Map."""
-        return None if refusal is None else cls(reason=refusal.reason, text=refusal.text)
-
 
 class PartitionClaimView(PartitionName):
-    """A partition's claim, and what the next one would do to the lineage."""
+    """The claim of a partition, and the outcome of the next one."""
 
     mode: Annotated[str, Field(examples=["sidecar"])]
     claim: Annotated[
-        ClaimView | None, Field(description="The last one; null: it was never claimed.")
+        ClaimView | None,
+        Field(description="The last claim; null: the partition was never claimed."),
     ]
     claim_stands: Annotated[
-        bool, Field(description="False: nobody writes it until the next claim is accepted.")
+        bool,
+        Field(description="False: no node writes the partition until the next claim is accepted."),
     ]
     reset_stands: Annotated[
         bool,
@@ -117,16 +116,16 @@ class PartitionClaimView(PartitionName):
     highest_copied_epoch: EpochOrNull
     next_claim: Annotated[
         NextClaimView | None,
-        Field(description="Of the node that is asked; null where it would make none."),
+        Field(description="Of the node asked; null if it would make none."),
     ]
     why_no_next_claim: str | None
     cut_off_segments: Annotated[
         int,
-        Field(description="Segments that would serve nothing any more after a reset."),
+        Field(description="Segments that could not be read any more after a reset."),
     ]
     cut_off_bytes: int
     reset_refused: Annotated[
-        RefusalView | None, Field(description="Null: a reset would be taken as it was asked for.")
+        RefusalView | None, Field(description="Null: a reset would be accepted.")
     ]
     metadata_offset: MetadataOffset
 
@@ -139,31 +138,30 @@ class PartitionClaimView(PartitionName):
         refusal: ResetRefusal | None,
         metadata_offset: int,
     ) -> PartitionClaimView:
-        """Map. `cut_off` are segments and bytes."""
+        """`cut_off` are segments and bytes."""
         highest = state.highest_copied
-        return cls(
-            **PartitionName.of(state.partition).model_dump(),
+        return cls.of(
+            state,
+            **name_of(state.partition),
             mode=state.mode.name.lower(),
-            claim=ClaimView.of(state.last_claim),
+            claim=state.last_claim,
             claim_stands=state.claim is not None,
             reset_stands=state.cut_allowed,
-            lineage=EpochStart.all_of(state.lineage),
-            log_start_offset=known(state.log_start_offset),
             highest_copied_offset=None if highest is None else highest[0],
             highest_copied_epoch=None if highest is None else highest[1],
-            next_claim=NextClaimView.of(outlook),
+            next_claim=NextClaimView.of_outlook(outlook),
             why_no_next_claim=outlook.why if isinstance(outlook, NoOutlook) else None,
             cut_off_segments=cut_off[0],
             cut_off_bytes=cut_off[1],
-            reset_refused=RefusalView.of(refusal),
+            reset_refused=refusal,
             metadata_offset=metadata_offset,
         )
 
 
 class ClaimResetRequest(Wire):
-    """Which claim goes, and what the next one may cut: as GET of the claim shows it."""
+    """A reset: the claim to void and the cut to allow, as GET of the claim shows them."""
 
-    token: Annotated[OffsetIn, Field(description="Of the last claim.", examples=[5231])]
+    token: Annotated[OffsetIn, Field(description="Token of the last claim.", examples=[5231])]
     cut_at: Annotated[
         OffsetIn | None,
         Field(description="`cut_at` of the next claim after a reset.", examples=[50_000]),
@@ -172,17 +170,19 @@ class ClaimResetRequest(Wire):
         OffsetIn,
         Field(description="`cut_offsets` of the next claim after a reset.", examples=[250_000]),
     ]
-    dry_run: Annotated[StrictBool, Field(description="True: only say what it would do.")] = False
+    dry_run: Annotated[
+        StrictBool, Field(description="True: change nothing, and tell the effect.")
+    ] = False
 
     def why(self) -> str:
-        """For the audit."""
+        """Reason for the audit."""
         cuts = "cuts nothing" if self.cut_at is None else f"may cut at {self.cut_at}"
         return f"token {self.token}; the next claim {cuts}"
 
     def refusal(
         self, state: PartitionState, outlook: ClaimOutlook | NoOutlook
     ) -> ResetRefusal | None:
-        """What the asker says is not so, or not any more."""
+        """Refusal of a request that does not match the present claim."""
         last = state.last_claim
         if last is not None and last.token != self.token:
             return ResetRefusal(
@@ -208,11 +208,14 @@ def _cut_text(cut_at: int | None, offsets: int) -> str:
 
 
 class ModeRequest(Wire):
-    """Who is to copy and expire a partition."""
+    """The mode to set."""
 
     mode: Annotated[
         Literal["sidecar", "read_only", "paused"],
-        Field(description="`sidecar`: the node beside its leader. The others: nobody."),
+        Field(
+            description="`sidecar`: the node beside the leader copies and expires. The others: no "
+            "node does."
+        ),
     ]
     replaces_offset: Annotated[
         StrictInt | None,
@@ -227,7 +230,9 @@ class ModeRequest(Wire):
         str | None,
         Field(max_length=1_000, description="The topic's name, where `sidecar` is asked for."),
     ] = None
-    dry_run: Annotated[StrictBool, Field(description="True: only say what it would do.")] = False
+    dry_run: Annotated[
+        StrictBool, Field(description="True: change nothing, and tell the effect.")
+    ] = False
 
     @property
     def wanted(self) -> Mode:
@@ -235,7 +240,7 @@ class ModeRequest(Wire):
         return Mode[self.mode.upper()]
 
     def change(self, name: PartitionModeChange) -> PartitionModeChange:
-        """The record to propose; `name` is the one that replaces whichever mode stands."""
+        """The record to propose; `name` is the one that replaces any mode."""
         if "replaces_offset" not in self.model_fields_set:
             return name
         replaces = UNKNOWN_OFFSET if self.replaces_offset is None else self.replaces_offset
@@ -243,16 +248,16 @@ class ModeRequest(Wire):
 
 
 class ModeView(PartitionName):
-    """A partition's mode, and what a change of it does."""
+    """A partition's mode, and the effect of a change."""
 
-    mode: Annotated[str, Field(description="As it is now.", examples=["sidecar"])]
+    mode: Annotated[str, Field(description="The present mode.", examples=["sidecar"])]
     mode_offset: Annotated[
-        int | None, Field(description="Metadata offset that set it; null: none did.")
+        int | None, Field(description="Metadata offset that set it; null: it was never set.")
     ]
     changed: bool
     dry_run: bool
-    text: Annotated[str, Field(description="What the change does, or would do.")]
+    text: Annotated[str, Field(description="Effect of the change.")]
     next_claim: Annotated[
         ClaimCourseView | None,
-        Field(description="For `sidecar`: of the node that is asked, if it leads."),
+        Field(description="For `sidecar`: of the node asked, if it leads."),
     ]

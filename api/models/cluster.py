@@ -1,4 +1,4 @@
-"""The cluster: who answers, what the tier holds, what is wrong."""
+"""The cluster: the node's identity, totals of the tier, and problems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from api.http.api_limits import PROBLEMS_SHOWN_MAX
 from api.http.context import NodeIdentity
-from api.models.base import Wire, known
+from api.models.base import NullBelowZero, Wire
 from rlm.control.node_problem import NodeProblem
 from rlm.control.reasons import AREAS
 from rlm.local_log.log_dir import LogDirProblem
@@ -18,7 +18,7 @@ from rlmm.partition_state import Totals
 
 
 class TierTotals(Wire):
-    """What the tier holds, over all topics."""
+    """Totals of the tier, over all topics."""
 
     partitions: int
     copy_segment_started: Annotated[int, Field(description="Segments in this state.")]
@@ -31,14 +31,14 @@ class LogDirProblemView(Wire):
     """A directory or file that this node cannot tier, and why."""
 
     path: str
-    topic: Annotated[str | None, Field(description="Null: the trouble is with the directory.")]
+    topic: Annotated[str | None, Field(description="Null: the problem is with the directory.")]
     partition: int | None
     kind: str
     text: str
 
     @classmethod
-    def of(cls, problem: LogDirProblem) -> LogDirProblemView:
-        """Map. Paths may be any bytes; what is not UTF-8 is shown escaped."""
+    def of_problem(cls, problem: LogDirProblem) -> LogDirProblemView:
+        """Paths may be any bytes; what is not UTF-8 is escaped."""
         return cls(
             path=_printable(str(problem.path)),
             topic=None if problem.topic is None else _printable(problem.topic),
@@ -49,29 +49,29 @@ class LogDirProblemView(Wire):
 
 
 class NodeProblemView(Wire):
-    """Trouble of the whole node, and what to do."""
+    """A problem of the whole node, and what to do."""
 
     about: Annotated[
         str,
         Field(
-            description="What does not go on: "
+            description="The area that does not work: "
             + "; ".join(f"`{area.value}`: {reason.stops}" for area, reason in AREAS.items()),
             examples=["store"],
         ),
     ]
     name: Annotated[
-        str | None, Field(description="Of the store, partition, switch or reason; else null.")
+        str | None, Field(description="Name of the store, partition, switch or reason; else null.")
     ]
     text: str
 
     @classmethod
-    def of(cls, problem: NodeProblem) -> NodeProblemView:
-        """Map."""
+    def of_problem(cls, problem: NodeProblem) -> NodeProblemView:
+        """Bytes of the text that are not UTF-8 are escaped."""
         return cls(about=problem.area.value, name=problem.name, text=_printable(problem.text))
 
 
 class ClusterView(Wire):
-    """Who answers, for which Kafka cluster, and how much it keeps."""
+    """Identity of the node and its Kafka cluster, with the totals of the tier."""
 
     cluster_id: str
     kafka_cluster_id: Annotated[
@@ -80,20 +80,22 @@ class ClusterView(Wire):
     node_id: Annotated[int, Field(examples=[1])]
     version: Annotated[str, Field(examples=["0.1.0"])]
     leader_id: Annotated[
-        int | None, Field(description="Leader of the metadata quorum; null while unknown.")
+        int | None,
+        NullBelowZero,
+        Field(description="Leader of the metadata quorum; null while unknown."),
     ]
     totals: TierTotals
     problems: Annotated[
         list[NodeProblemView],
-        Field(description="What keeps the node that answers from a part of its work."),
+        Field(description="Problems that keep the node asked from a part of its work."),
     ]
     log_dir_problems: Annotated[
         list[LogDirProblemView],
-        Field(description=f"What the last scan could not take; the first {PROBLEMS_SHOWN_MAX}."),
+        Field(description=f"Problems of the last scan, the first {PROBLEMS_SHOWN_MAX}."),
     ]
 
     @classmethod
-    def of(
+    def of_node(
         cls,
         identity: NodeIdentity,
         log: LogDescription,
@@ -101,23 +103,19 @@ class ClusterView(Wire):
         problems: Sequence[NodeProblem],
         log_dir_problems: Sequence[LogDirProblem],
     ) -> ClusterView:
-        """Map."""
-        return cls(
-            cluster_id=identity.cluster_id,
-            kafka_cluster_id=identity.kafka_cluster_id,
-            node_id=identity.node_id,
-            version=identity.version,
-            leader_id=known(log.leader_id),
-            totals=TierTotals(
-                partitions=totals.partitions,
+        """Shows the first `PROBLEMS_SHOWN_MAX` of `log_dir_problems`."""
+        return cls.of(
+            identity,
+            leader_id=log.leader_id,
+            totals=TierTotals.of(
+                totals,
                 copy_segment_started=totals.copy_started,
                 copy_segment_finished=totals.copy_finished,
                 delete_segment_started=totals.delete_started,
-                size_bytes=totals.size_bytes,
             ),
-            problems=[NodeProblemView.of(problem) for problem in problems],
+            problems=[NodeProblemView.of_problem(each) for each in problems],
             log_dir_problems=[
-                LogDirProblemView.of(problem) for problem in log_dir_problems[:PROBLEMS_SHOWN_MAX]
+                LogDirProblemView.of_problem(each) for each in log_dir_problems[:PROBLEMS_SHOWN_MAX]
             ],
         )
 

@@ -1,4 +1,4 @@
-"""What of a topic can be read from the tier, and which segment serves which offsets."""
+"""Offsets of a topic that can be read from the tier, and the segments that serve them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlmm.rows.queries import ServedSegment
 
 
 class PartitionCoverage(Wire):
-    """What of a partition can be read from the tier. Equal offsets: nothing."""
+    """Offsets of a partition that can be read from the tier; equal offsets: none."""
 
     partition: int
     earliest_offset: Annotated[

@@ -1,4 +1,4 @@
-"""How fast the node that is asked moves bytes to and from the stores."""
+"""Rate limits of a node towards the stores."""
 
 from __future__ import annotations
 
@@ -22,15 +22,10 @@ Rate = Annotated[
 
 
 class RatesView(Wire):
-    """To the stores, and from them."""
+    """Rates to the stores and from them."""
 
     copy_bytes_per_s: Rate
     read_bytes_per_s: Rate
-
-    @classmethod
-    def of(cls, rates: Rates) -> RatesView:
-        """Map."""
-        return cls(copy_bytes_per_s=rates.copy_bytes_per_s, read_bytes_per_s=rates.read_bytes_per_s)
 
     def rates(self) -> Rates:
         """Map."""
@@ -50,16 +45,11 @@ class LimitsRequest(RatesView):
 
 
 class LimitsView(LimitsRequest):
-    """What holds on the node that answers."""
+    """The limits in force on the node asked."""
 
     node_id: Annotated[int, Field(examples=[1])]
 
     @classmethod
     def of_node(cls, limits: FlowLimits, node_id: int) -> LimitsView:
-        """Map."""
-        return cls(
-            node_id=node_id,
-            copy_bytes_per_s=limits.node.copy_bytes_per_s,
-            read_bytes_per_s=limits.node.read_bytes_per_s,
-            topics={topic: RatesView.of(rates) for topic, rates in limits.topics.items()},
-        )
+        """The limits of the node and of its topics."""
+        return cls.of(limits.node, node_id=node_id, topics=limits.topics)

@@ -1,4 +1,4 @@
-"""Offsets that can't be copied: given up, or said to be legal."""
+"""Offsets that can't be copied: given up, or declared legal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from api.models.base import PartitionName, Wire
 
 Reason = Annotated[
     StrictStr,
-    Field(min_length=1, max_length=300, description="Why; it is recorded with your name."),
+    Field(min_length=1, max_length=300, description="Reason; it is recorded with your name."),
 ]
 OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 
 
 class SkipRequest(Wire):
-    """Which offsets to give up. Without offsets: all that the damaged segment in the way lacks."""
+    """Offsets to give up. Without offsets: all that the damaged segment in the way lacks."""
 
     reason: Reason
     first_offset: OffsetIn | None = None
@@ -28,34 +28,34 @@ class SkipRequest(Wire):
 
 
 class OffsetRangeView(Wire):
-    """Both inclusive."""
+    """A range of offsets, both inclusive."""
 
     first_offset: int
     last_offset: int
 
 
 class SkipView(PartitionName):
-    """What is given up, or would be."""
+    """Offsets that are, or would be, given up."""
 
     ranges: list[OffsetRangeView]
-    offsets: Annotated[int, Field(description="How many, in all ranges.")]
+    offsets: Annotated[int, Field(description="Number of offsets in all ranges.")]
     changed: bool
     dry_run: bool
     text: str
 
 
 class AllowGapsRequest(Wire):
-    """From here on offsets without a batch are copied as they are."""
+    """Offsets without a batch are legal from now on."""
 
     reason: Reason
     dry_run: StrictBool = True
 
 
 class AllowGapsView(PartitionName):
-    """Whether gaps are legal, and why."""
+    """State of the permission for gaps."""
 
     gaps_allowed: Annotated[
-        str | None, Field(description="Why they are; null: they count as damage.")
+        str | None, Field(description="Why gaps are legal; null: they count as damage.")
     ]
     changed: bool
     dry_run: bool

@@ -1,4 +1,4 @@
-"""What the metadata knows of segment ids, for whoever compares a listing of a store with it."""
+"""Knowledge of segment ids, for comparing a listing of a store with the metadata."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class KnownRequest(Wire):
 
 
 class Knowledge(StrEnum):
-    """`row`: there is one. `deleted`: it was deleted to the end. `never`: the log never knew it."""
+    """`row`: the metadata has it. `deleted`: it was deleted to the end. `never`: it was never
+    known.
+    """
 
     ROW = "row"
     DELETED = "deleted"
@@ -49,18 +51,19 @@ class Knowledge(StrEnum):
 
 
 class KnownView(Wire):
-    """One of the segments asked for, in their order."""
+    """Knowledge of one segment, in the order of the request."""
 
     segment_id: str
     knowledge: Knowledge
     state: SegmentStateName | None
     start_offset: int | None
     due_ms: Annotated[
-        int | None, Field(description="From when on its objects may go, once it is being deleted.")
+        int | None,
+        Field(description="Time from which its objects may be deleted, once it is marked."),
     ]
 
     @classmethod
-    def of(cls, asked: RemoteLogSegmentId, known: Known) -> KnownView:
+    def of_known(cls, asked: RemoteLogSegmentId, known: Known) -> KnownView:
         """Map."""
         row = known.row
         if row is None or row.segment_id != asked:  # our id in another partition is nobody's
@@ -81,6 +84,6 @@ class KnownView(Wire):
 
 
 class KnownSegments(Wire):
-    """One answer a question."""
+    """Knowledge of each segment asked for."""
 
     segments: list[KnownView]

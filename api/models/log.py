@@ -1,4 +1,4 @@
-"""How much of each area the node that is asked writes into its log."""
+"""Log levels of a node, by area."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rlm.control.log_levels import LogArea, LogLevel
 
 
 class LogLevelRequest(Wire):
-    """The least that is written."""
+    """The least severe level that is written."""
 
     level: LogLevel
 
 
 class LogView(Wire):
-    """What holds on the node that answers."""
+    """The log levels in force on the node asked."""
 
     node_id: Annotated[int, Field(examples=[1])]
     format: Literal["text", "json"]
@@ -26,5 +26,5 @@ class LogView(Wire):
 
     @classmethod
     def of_node(cls, log: LogControl, node_id: int) -> LogView:
-        """Map."""
+        """The present levels."""
         return cls(node_id=node_id, format=log.format, levels=dict(log.levels.levels))

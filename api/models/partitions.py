@@ -1,4 +1,4 @@
-"""Partition status, and the three questions of design 6.6: offsets, new leader, follower."""
+"""Partition status; answers to ListOffsets, a new leader (KIP-405) and a follower's fetch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from api.models.base import (
     EpochStart,
     LostRangeView,
     MetadataOffset,
+    NullBelowZero,
     Offset,
     OffsetOrNull,
     PartitionName,
     Wire,
-    known,
+    name_of,
 )
 from api.models.scrub import ScrubSummary
 from api.models.segments import SegmentView
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.copy.lag import Lag
-from rlm.copy.partition_status import CopyUnderWay, LastError, PartitionStatus
+from rlm.copy.partition_status import PartitionStatus
 from rlm.fetch.follower_start import FollowerFetchAnswer
 from rlm.fetch.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.fetch.list_offsets import OffsetAnswer
@@ -44,19 +44,6 @@ class CopyView(Wire):
     bytes_done: int
     bytes_total: int
 
-    @classmethod
-    def of(cls, copy: CopyUnderWay | None) -> CopyView | None:
-        """Map."""
-        if copy is None:
-            return None
-        return cls(
-            segment_id=str(copy.segment_id.id),
-            start_offset=copy.start_offset,
-            end_offset=copy.end_offset,
-            bytes_done=copy.bytes_done,
-            bytes_total=copy.bytes_total,
-        )
-
 
 class ErrorView(Wire):
     """The last thing that went wrong; kept until a copy succeeds."""
@@ -65,11 +52,6 @@ class ErrorView(Wire):
     text: str
     at_ms: int
 
-    @classmethod
-    def of(cls, error: LastError | None) -> ErrorView | None:
-        """Map."""
-        return None if error is None else cls(kind=error.kind, text=error.text, at_ms=error.at_ms)
-
 
 class LagView(Wire):
     """Sealed segments that are not copied yet, whether or not they may be."""
@@ -77,25 +59,18 @@ class LagView(Wire):
     size_bytes: int
     segments: int
     age_ms: Annotated[
-        int, Field(description="How long the oldest of them has been sealed.", examples=[5000])
+        int, Field(description="Time since the oldest of them was sealed.", examples=[5000])
     ]
-
-    @classmethod
-    def of(cls, lag: Lag | None) -> LagView | None:
-        """Map."""
-        if lag is None:
-            return None
-        return cls(size_bytes=lag.size_bytes, segments=lag.segments, age_ms=lag.age_ms)
 
 
 LagOrNull = Annotated[
     LagView | None,
-    Field(description="Null where another node leads: that one tells it."),
+    Field(description="Null if another node leads, which tells it."),
 ]
 
 
 class PartitionView(PartitionName):
-    """Where a partition stands on this node. Null where this node cannot know."""
+    """Status of a partition on this node; null where it is unknown here."""
 
     role: Annotated[
         str,
@@ -107,12 +82,16 @@ class PartitionView(PartitionName):
     delete_state: str | None
     leader_epoch: EpochOrNull
     claim_token: OffsetOrNull
-    claimed_by_node: int | None
+    claimed_by_node: Annotated[int | None, NullBelowZero]
     log_start_offset: OffsetOrNull
     local_log_start_offset: OffsetOrNull
-    highest_copied_offset: Annotated[int | None, Field(description="Inclusive.", examples=[1299])]
+    highest_copied_offset: Annotated[
+        int | None, NullBelowZero, Field(description="Inclusive.", examples=[1299])
+    ]
     highest_copied_epoch: EpochOrNull
-    next_offset: Annotated[int | None, Field(description="Where copying goes on.")]
+    next_offset: Annotated[
+        int | None, NullBelowZero, Field(description="Offset at which copying goes on.")
+    ]
     active_base_offset: OffsetOrNull
     last_stable_offset: OffsetOrNull
     high_watermark: OffsetOrNull
@@ -131,72 +110,42 @@ class PartitionView(PartitionName):
     last_error: ErrorView | None
     last_scrub: Annotated[
         ScrubSummary | None,
-        Field(description="The last one told to the node that is asked; null: none was."),
+        Field(description="The last scrub posted to the node asked; null: none."),
     ]
     metadata_offset: MetadataOffset
 
     @classmethod
     def of_status(cls, status: PartitionStatus, scrub: PartitionScrub | None) -> PartitionView:
-        """Map."""
-        tip, why = status.partition, status.why_not_copying
-        return cls(
-            topic=tip.topic,
-            topic_id=str(tip.topic_id),
-            partition=tip.partition,
-            role=status.role.value,
+        """The status of the control plane, and the last scrub that this node was told of."""
+        copy, deleting = status.copying, status.delete_state
+        return cls.of(
+            status,
+            **name_of(status.partition),
             mode=status.mode.name.lower(),
-            delete_state=None if status.delete_state is None else status.delete_state.name,
-            leader_epoch=known(status.leader_epoch),
-            claim_token=known(status.claim_token),
-            claimed_by_node=known(status.claimed_by_node),
-            log_start_offset=known(status.log_start_offset),
-            local_log_start_offset=known(status.local_log_start_offset),
-            highest_copied_offset=known(status.highest_copied_offset),
-            highest_copied_epoch=known(status.highest_copied_epoch),
-            next_offset=known(status.next_offset),
-            active_base_offset=known(status.active_base_offset),
-            last_stable_offset=known(status.last_stable_offset),
-            high_watermark=known(status.high_watermark),
-            lag=LagView.of(status.lag),
-            remote_segments=status.remote_segments,
-            remote_bytes=status.remote_bytes,
+            delete_state=None if deleting is None else deleting.name,
             lost_ranges=LostRangeView.all_of(status.lost_ranges),
-            copying=CopyView.of(status.copying),
-            why_not_copying=None if why is None else why.value,
-            why_not_text=status.why_not_text,
-            retry_at_ms=status.retry_at_ms,
-            blocked=status.blocked,
-            last_error=ErrorView.of(status.last_error),
-            last_scrub=ScrubSummary.of(scrub),
-            metadata_offset=status.metadata_offset,
+            copying=copy and CopyView.of(copy, segment_id=str(copy.segment_id.id)),
+            last_scrub=scrub,
         )
 
 
 class OffsetView(PartitionName):
-    """One ListOffsets answer. Null where there is no such offset (Kafka's -1)."""
+    """An answer of ListOffsets; null where there is no such offset (Kafka's -1)."""
 
-    timestamp: Annotated[str, Field(description="As asked.", examples=["earliest"])]
+    timestamp: Annotated[str, Field(description="The timestamp asked for.", examples=["earliest"])]
     offset: OffsetOrNull
     leader_epoch: EpochOrNull
     timestamp_ms: Annotated[
-        int | None, Field(description="Of the record found, for a time or max-timestamp.")
+        int | None,
+        NullBelowZero,
+        Field(description="Of the record found, for a time or max-timestamp."),
     ]
     metadata_offset: MetadataOffset
 
     @classmethod
     def of_answer(cls, answer: OffsetAnswer, asked: str) -> OffsetView:
-        """Map."""
-        tip = answer.partition
-        return cls(
-            topic=tip.topic,
-            topic_id=str(tip.topic_id),
-            partition=tip.partition,
-            timestamp=asked,
-            offset=known(answer.offset),
-            leader_epoch=known(answer.leader_epoch),
-            timestamp_ms=known(answer.timestamp_ms),
-            metadata_offset=answer.metadata_offset,
-        )
+        """`asked` is the timestamp as the request gave it."""
+        return cls.of(answer, **name_of(answer.partition), timestamp=asked)
 
 
 class EpochStartIn(Wire):
@@ -207,7 +156,7 @@ class EpochStartIn(Wire):
 
 
 class LeaderTransitionRequest(Wire):
-    """What a new leader knows: its epoch, its checkpoint (which ends in that epoch), its log."""
+    """A new leader's epoch, checkpoint (which ends in that epoch) and log bounds."""
 
     leader_epoch: EpochIn
     leader_epoch_checkpoint: Annotated[
@@ -231,18 +180,22 @@ class LeaderTransitionRequest(Wire):
 
 
 class LeaderTransitionView(PartitionName):
-    """Where a new leader goes on copying."""
+    """Offset and state with which a new leader goes on copying."""
 
     leader_epoch: Annotated[int, Field(examples=[7])]
-    highest_copied_offset: Annotated[int | None, Field(description="Inclusive.", examples=[1299])]
+    highest_copied_offset: Annotated[
+        int | None, NullBelowZero, Field(description="Inclusive.", examples=[1299])
+    ]
     highest_copied_epoch: EpochOrNull
-    next_offset: Annotated[int, Field(description="Copying goes on here.", examples=[1300])]
+    next_offset: Annotated[
+        int, Field(description="Offset at which copying goes on.", examples=[1300])
+    ]
     log_start_offset: OffsetOrNull
     lineage: Annotated[
-        list[EpochStart], Field(description="As it would be after this leader's claim.")
+        list[EpochStart], Field(description="The lineage after this leader's claim.")
     ]
     lineage_cut_at: Annotated[
-        int | None, Field(description="Where that claim would cut the present lineage.")
+        int | None, Field(description="Offset at which that claim would cut the present lineage.")
     ]
     lost_ranges: list[LostRangeView]
     left_overs: Annotated[
@@ -253,49 +206,39 @@ class LeaderTransitionView(PartitionName):
 
     @classmethod
     def of_answer(cls, answer: LeaderTransitionAnswer) -> LeaderTransitionView:
-        """Map."""
-        tip = answer.partition
-        return cls(
-            topic=tip.topic,
-            topic_id=str(tip.topic_id),
-            partition=tip.partition,
-            leader_epoch=answer.leader_epoch,
-            highest_copied_offset=known(answer.highest_copied_offset),
-            highest_copied_epoch=known(answer.highest_copied_epoch),
-            next_offset=answer.next_offset,
-            log_start_offset=known(answer.log_start_offset),
-            lineage=EpochStart.all_of(answer.lineage),
-            lineage_cut_at=answer.lineage_cut_at,
+        """The answer of the remote log manager."""
+        return cls.of(
+            answer,
+            **name_of(answer.partition),
             lost_ranges=LostRangeView.all_of(answer.lost_ranges),
             left_overs=[SegmentView.of_segment(segment) for segment in answer.left_overs],
-            claim=ClaimView.of(answer.claim),
-            metadata_offset=answer.metadata_offset,
         )
 
 
 class FollowerFetchView(PartitionName):
-    """What a follower does: fetch on locally, rebuild from the tier, or truncate fully."""
+    """The follower's next step: fetch on locally, rebuild from the tier, or truncate fully."""
 
     plan: Literal["fetch_locally", "build_from_tier", "truncate_fully"]
     error_code: Annotated[
         int,
         Field(
-            description="What a Kafka leader answers to this FETCH: 0, 1 (OFFSET_OUT_OF_RANGE) or "
+            description="Error code of a Kafka leader's answer to this FETCH:  0, 1 "
+            "(OFFSET_OUT_OF_RANGE) or "
             "109 (OFFSET_MOVED_TO_TIERED_STORAGE).",
             examples=[109],
         ),
     ]
     fetch_offset: Annotated[
-        int, Field(description="Where to fetch from the leader.", examples=[1300])
+        int, Field(description="Offset to fetch from the leader.", examples=[1300])
     ]
     log_start_offset: OffsetOrNull
     leader_local_log_start_offset: Offset
     leader_epochs: Annotated[
-        list[EpochStart], Field(description="Replace the follower's checkpoint.")
+        list[EpochStart], Field(description="Leader epoch checkpoint for the follower.")
     ]
     segment: Annotated[
         SegmentView | None,
-        Field(description="Restore its producer snapshot at `fetch_offset`."),
+        Field(description="Segment whose producer snapshot is restored at `fetch_offset`."),
     ]
     valid_until: OffsetOrNull
     producer_snapshot_exact: bool
@@ -318,20 +261,11 @@ class FollowerFetchView(PartitionName):
                 f"{answer.segment.segment_id.id}/indexes"
             )
         suffix = f"?topic_id={tip.topic_id}"
-        return cls(
-            topic=tip.topic,
-            topic_id=str(tip.topic_id),
-            partition=tip.partition,
+        return cls.of(
+            answer,
+            **name_of(tip),
             plan=answer.plan.value,
-            error_code=answer.error_code,
-            fetch_offset=answer.fetch_offset,
-            log_start_offset=known(answer.log_start_offset),
-            leader_local_log_start_offset=answer.leader_local_log_start_offset,
-            leader_epochs=EpochStart.all_of(answer.leader_epochs),
-            segment=None if answer.segment is None else SegmentView.of_segment(answer.segment),
-            valid_until=known(answer.valid_until),
-            producer_snapshot_exact=answer.producer_snapshot_exact,
+            segment=answer.segment and SegmentView.of_segment(answer.segment),
             producer_snapshot_link=indexes and f"{indexes}/producer-snapshot{suffix}",
             leader_epoch_link=indexes and f"{indexes}/leader-epoch{suffix}",
-            metadata_offset=answer.metadata_offset,
         )

@@ -1,4 +1,4 @@
-"""The metadata quorum, and what operators ask of it."""
+"""The metadata quorum, and requests to change it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Annotated
 from pydantic import Field, StrictBool, StrictInt
 
 from api.http.validation import INT32_MAX, parse_uuid
-from api.models.base import Offset, OffsetOrNull, Wire, known
+from api.models.base import NullBelowZero, Offset, OffsetOrNull, Wire
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import LogDescription, ReplicaState
-from rlmm.quorum.admin import CanStop
 from rlmm.quorum.config import LISTENER_NAME
 
 NodeId = Annotated[int, Field(examples=[2])]
@@ -20,52 +19,51 @@ NodeIdGiven = Annotated[StrictInt, Field(ge=0, le=INT32_MAX, examples=[2])]
 DirectoryId = Annotated[
     str,
     Field(
-        description="Of the data directory, a Kafka Uuid: a node with a new disk is another voter.",
+        description="Id of the data directory, a Kafka Uuid: a node with a new disk is another "
+        "voter.",
         examples=["b-Jc1l2sQ1ySHBQ2a4nIlw"],
     ),
 ]
 
 
 class ReplicaView(Wire):
-    """A voter or observer. What only the leader knows is null on other nodes."""
+    """A voter or observer. Null on other nodes: what only the leader knows."""
 
     node_id: NodeId
     directory_id: DirectoryId
     address: Annotated[
-        str | None, Field(description="Where a voter listens.", examples=["strand-2:9481"])
+        str | None, Field(description="Address where a voter listens.", examples=["strand-2:9481"])
     ]
     log_end_offset: OffsetOrNull
     lag: Annotated[
         int | None, Field(description="Offsets it has yet to fetch from the leader.", examples=[0])
     ]
-    last_fetch_ms: Annotated[int | None, Field(description="When it last fetched.")]
+    last_fetch_ms: Annotated[
+        int | None, NullBelowZero, Field(description="Time of its last fetch.")
+    ]
     last_caught_up_ms: Annotated[
-        int | None, Field(description="When it last had everything the leader had.")
+        int | None,
+        NullBelowZero,
+        Field(description="Time when it last had everything the leader had."),
     ]
 
     @classmethod
-    def of(cls, replica: ReplicaState, leader_end_offset: int) -> ReplicaView:
-        """Map."""
+    def of_replica(cls, replica: ReplicaState, leader_end_offset: int) -> ReplicaView:
+        """The lag is counted from the log end of the leader."""
         end = replica.log_end_offset
-        return cls(
-            node_id=replica.node_id,
-            directory_id=replica.directory_id,
-            address=replica.address or None,
-            log_end_offset=known(end),
-            lag=None if end < 0 else max(leader_end_offset - end, 0),
-            last_fetch_ms=known(replica.last_fetch_ms),
-            last_caught_up_ms=known(replica.last_caught_up_ms),
-        )
+        lag = None if end < 0 else max(leader_end_offset - end, 0)
+        return cls.of(replica, address=replica.address or None, lag=lag)
 
 
 class QuorumView(Wire):
     """The metadata log and this node's place in it."""
 
-    node_id: Annotated[int, Field(description="Who answers.", examples=[1])]
+    node_id: Annotated[int, Field(description="The node asked.", examples=[1])]
     state: Annotated[
         str,
         Field(
-            description="Of this node: `leader`, `follower`, `observer` (follows without a vote), "
+            description="State of this node: `leader`, `follower`, `observer` (follows without a "
+            "vote), "
             "`prospective` or `candidate` (stands for election), `unattached` (looks for a "
             "leader), `resigned`, `stopped`.",
             examples=["leader"],
@@ -73,29 +71,30 @@ class QuorumView(Wire):
     ]
     leader_id: Annotated[
         int | None,
-        Field(description="As this node last heard; it counts while `state` follows or leads."),
+        NullBelowZero,
+        Field(description="As this node last heard; valid while it leads or follows."),
     ]
     leader_epoch: Annotated[int, Field(examples=[12])]
     high_watermark: Offset
     log_start_offset: Offset
     log_end_offset: Offset
     applied_offset: Annotated[
-        int, Field(description="Metadata offset up to which this node's view is.", examples=[5231])
+        int, Field(description="Metadata offset of this node's view.", examples=[5231])
     ]
     digest: Annotated[
         str,
         Field(
-            description="Of the view's rows, hex: equal on all nodes at the same applied offset."
+            description="Digest of the view's rows, in hex; equal on all nodes at the same "
+            "applied offset."
         ),
     ]
-    feature_level: Annotated[
-        int, Field(description="The finalised one: what records mean.", examples=[1])
-    ]
+    feature_level: Annotated[int, Field(description="The finalised feature level.", examples=[1])]
     uncommitted_voter_change: Annotated[
         bool, Field(description="A voter is being added or removed.")
     ]
     cut_end_offset: Annotated[
         int | None,
+        NullBelowZero,
         Field(
             description="The damaged tail of this node's log was cut: it does not stand for "
             "election until it has fetched past this offset again. Null: nothing is missing."
@@ -112,32 +111,23 @@ class QuorumView(Wire):
     observers: list[ReplicaView]
 
     @classmethod
-    def of(
+    def of_log(
         cls, log: LogDescription, applied_offset: int, digest: bytes, feature_level: int
     ) -> QuorumView:
-        """Map."""
+        """The log as this node describes it, with the state of its view."""
         end = log.log_end_offset
-        return cls(
-            node_id=log.node_id,
-            state=log.state,
-            leader_id=known(log.leader_id),
-            leader_epoch=log.leader_epoch,
-            high_watermark=log.high_watermark,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=end,
+        return cls.of(
+            log,
             applied_offset=applied_offset,
             digest=digest.hex(),
             feature_level=feature_level,
-            uncommitted_voter_change=log.uncommitted_voter_change,
-            cut_end_offset=known(log.cut_end_offset),
-            remembers_nothing=log.remembers_nothing,
-            voters=[ReplicaView.of(voter, end) for voter in log.voters],
-            observers=[ReplicaView.of(observer, end) for observer in log.observers],
+            voters=[ReplicaView.of_replica(voter, end) for voter in log.voters],
+            observers=[ReplicaView.of_replica(observer, end) for observer in log.observers],
         )
 
 
 class VoterRequest(Wire):
-    """An observer that is to vote: its ids as in its data directory, and where it listens."""
+    """An observer that is to vote: its ids as in its data directory, and its address."""
 
     node_id: NodeIdGiven
     directory_id: Annotated[
@@ -157,44 +147,37 @@ class VoterRequest(Wire):
     port: Annotated[StrictInt, Field(ge=1, le=65_535, examples=[9481])]
 
     def voter(self) -> Voter:
-        """As the quorum's records have it. InvalidRequest: the directory id is none."""
+        """The voter for the quorum's records. InvalidRequest: the directory id is invalid."""
         endpoint = Endpoint(LISTENER_NAME, self.host, self.port)
         return Voter(self.node_id, parse_directory_id(self.directory_id), (endpoint,))
 
 
 class TransferRequest(Wire):
-    """Who is to lead."""
+    """The next leader."""
 
-    node_id: Annotated[
-        NodeIdGiven | None, Field(description="Null: the voter that is the most caught-up.")
-    ]
+    node_id: Annotated[NodeIdGiven | None, Field(description="Null: the most caught-up voter.")]
 
 
 class FeatureLevelRequest(Wire):
-    """The level that all nodes are to apply by."""
+    """The feature level to finalise."""
 
     feature_level: Annotated[StrictInt, Field(ge=1, le=32_767, examples=[2])]
     observers_upgraded: Annotated[
         StrictBool,
-        Field(description="Observers that the leader can't ask know the level as well."),
+        Field(description="Confirm that observers, which the leader can't ask, know the level."),
     ] = False
 
 
 class CanStopView(Wire):
-    """Whether a node may be stopped while the others go on."""
+    """Answer if a node may be stopped while the others go on."""
 
     node_id: NodeId
     allowed: bool
     reason: Annotated[str, Field(examples=["2 other voters keep up, 2 are needed"])]
 
-    @classmethod
-    def of(cls, node_id: int, judged: CanStop) -> CanStopView:
-        """Map."""
-        return cls(node_id=node_id, allowed=judged.allowed, reason=judged.reason)
-
 
 def parse_directory_id(text: str) -> Uuid:
-    """InvalidRequest: not a Uuid, or the zero one, which stands for none."""
+    """A directory id. InvalidRequest: not a Uuid, or the zero Uuid, which stands for none."""
     found = parse_uuid(text, "directory_id")
     if found == Uuid(bytes(16)):
         raise InvalidRequest("the zero Uuid names no directory", field="directory_id")

@@ -1,4 +1,4 @@
-"""What retention would take from a partition's tier."""
+"""Retention of a partition: a plan of deletions, and requests to delete more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
-from api.models.base import PartitionName, TopicIdText, Wire, known
+from api.models.base import IdText, PartitionName, TopicIdText, Wire, known, name_of
 from api.models.gaps import OffsetIn, Reason
 from api.models.topics import Bytes, Milliseconds
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -16,13 +16,13 @@ from rlm.retention.retention_plan import Deletion, RetentionPlan
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 
 PLAN_SEGMENTS_MAX = 1_000
-"""Segments listed in one answer; the sums are over all."""
+"""Most segments listed in one answer; the sums are over all."""
 
 
 class ExpiringSegment(Wire):
-    """A segment that goes, and why."""
+    """A segment that would be deleted, and why."""
 
-    segment_id: str
+    segment_id: IdText
     start_offset: int
     end_offset: int
     size_bytes: int
@@ -31,25 +31,19 @@ class ExpiringSegment(Wire):
     why: str
 
     @classmethod
-    def of(cls, deletion: Deletion) -> ExpiringSegment:
-        """Map."""
+    def of_deletion(cls, deletion: Deletion) -> ExpiringSegment:
+        """A planned deletion."""
         row = deletion.row
-        return cls(
-            segment_id=str(row.segment_id.id),
-            start_offset=row.start_offset,
-            end_offset=row.end_offset,
-            size_bytes=row.size_bytes,
-            max_timestamp_ms=row.max_timestamp_ms,
-            reason=deletion.reason.value,
-            why=deletion.text,
+        return cls.of(
+            row, segment_id=row.segment_id.id, reason=deletion.reason.value, why=deletion.text
         )
 
 
 class RetentionPlanView(Wire):
-    """A dry run. Log start moves first; `segments` go in this order, the first thousand are shown.
-
-    `held_back`: why nothing may be deleted now. `brake`: why this pass takes only what lies below
-    the recorded log start. `next_due_ms`: when time retention reaches the next segment.
+    """A dry run. The log start moves first; `segments` are deleted in this order, of which the
+    first thousand are listed. `held_back`: why nothing may be deleted now. `brake`: why this pass
+    deletes only what lies below the recorded log start. `next_due_ms`: when time retention reaches
+    the next segment.
     """
 
     topic: Annotated[str, Field(examples=["payments"])]
@@ -67,26 +61,22 @@ class RetentionPlanView(Wire):
     brake: str | None
     summary: str
     retention_ms: Annotated[
-        int | None, Field(description="In force; null is unlimited.", examples=[604_800_000])
+        int | None, Field(description="In force; null: unlimited.", examples=[604_800_000])
     ]
     retention_bytes: int | None
     retention_of: Annotated[str, Field(examples=["the topic's policy"])]
 
     @classmethod
-    def of(cls, tip: TopicIdPartition, plan: RetentionPlan) -> RetentionPlanView:
-        """Map."""
-        return cls(
-            topic=tip.topic,
-            partition=tip.partition,
-            topic_id=str(tip.topic_id),
+    def of_plan(cls, tip: TopicIdPartition, plan: RetentionPlan) -> RetentionPlanView:
+        """A plan for the partition."""
+        deletions = plan.deletions[:PLAN_SEGMENTS_MAX]
+        return cls.of(
+            plan,
+            **name_of(tip),
             new_log_start_offset=None if plan.log_start is None else plan.log_start.offset,
-            segments=[ExpiringSegment.of(each) for each in plan.deletions[:PLAN_SEGMENTS_MAX]],
+            segments=[ExpiringSegment.of_deletion(each) for each in deletions],
             segment_count=len(plan.deletions),
-            expiring_bytes=plan.expiring_bytes,
             tiered_bytes=plan.size_bytes,
-            next_due_ms=plan.next_due_ms,
-            held_back=plan.held_back,
-            brake=plan.brake,
             summary=plan.text,
             retention_ms=known(plan.policy.retention_ms),
             retention_bytes=known(plan.policy.retention_bytes),
@@ -95,7 +85,7 @@ class RetentionPlanView(Wire):
 
 
 class RetentionRequest(Wire):
-    """The retention to try. Null is unlimited."""
+    """The retention to try; null: unlimited."""
 
     retention_ms: Milliseconds | None
     retention_bytes: Bytes | None
@@ -116,7 +106,7 @@ class AcceptedPercent(Wire):
 
 
 class DeleteRecordsRequest(Wire):
-    """Everything below `before_offset` is deleted from the partition's tier."""
+    """Delete everything below `before_offset` from the partition's tier."""
 
     before_offset: OffsetIn
     reason: Reason
@@ -124,19 +114,19 @@ class DeleteRecordsRequest(Wire):
 
 
 class DeleteRecordsView(PartitionName):
-    """What goes, or would go."""
+    """Effect of a deletion of records."""
 
-    log_start_offset: Annotated[int, Field(description="As it was before.")]
+    log_start_offset: Annotated[int, Field(description="The log start before.")]
     new_log_start_offset: Annotated[
-        int | None, Field(description="Null: log start is there already, or above.")
+        int | None, Field(description="Null: the log start is there already, or above.")
     ]
-    segment_count: Annotated[int, Field(description="Segments that go as a whole.")]
+    segment_count: Annotated[int, Field(description="Segments that are deleted as a whole.")]
     size_bytes: int
     kept_to_offset: Annotated[
         int | None,
         Field(
-            description="The new log start lies in a segment that ends here (inclusive): nobody "
-            "reads below, but its bytes stay until log start passes this. Null: there is none."
+            description="The new log start lies in a segment that ends here (inclusive): it is not "
+            "read below, but its bytes stay until the log start passes this. Null: no such segment."
         ),
     ]
     changed: bool
@@ -146,16 +136,14 @@ class DeleteRecordsView(PartitionName):
     def told(
         cls, tip: TopicIdPartition, planned: RecordDeletion, *, dry_run: bool
     ) -> DeleteRecordsView:
-        """Map."""
-        return cls(
-            topic=tip.topic,
-            topic_id=str(tip.topic_id),
-            partition=tip.partition,
-            log_start_offset=planned.log_start_offset,
-            new_log_start_offset=None if planned.move is None else planned.move.offset,
+        """A deletion of records that was planned, or made."""
+        move = planned.move
+        return cls.of(
+            planned,
+            **name_of(tip),
+            new_log_start_offset=None if move is None else move.offset,
             segment_count=planned.segments,
-            size_bytes=planned.size_bytes,
             kept_to_offset=known(planned.kept),
-            changed=planned.move is not None and not dry_run,
+            changed=move is not None and not dry_run,
             dry_run=dry_run,
         )

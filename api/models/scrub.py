@@ -1,13 +1,13 @@
-"""Results of scrubs: what the job posts, and what is shown of it."""
+"""Results of scrubs, as the job posts them and as they are shown."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
 from api.http.validation import INT32_MAX, INT64_MAX, parse_uuid
-from api.models.base import NextCursor, TopicIdText, Wire
+from api.models.base import NextCursor, TopicIdText, Wire, id_text, name_of
 from api.models.segments import SegmentView
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -15,17 +15,17 @@ from rlm.node_files.scrub_results import DAMAGE_MAX, DamagedSegment, PartitionSc
 from rlmm.segment import RemoteLogSegmentMetadata
 
 PARTITIONS_MAX = 100
-"""In one body."""
+"""Most partitions in one body."""
 
 FINDINGS_MAX = 20
 _Count = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 _Text = Annotated[StrictStr, Field(max_length=1_000)]
-_Id = Annotated[StrictStr, Field(max_length=22)]
+_Id = Annotated[StrictStr, BeforeValidator(id_text), Field(max_length=22)]
 
 
 class ScrubFindingView(Wire):
-    """What is wrong, where, and what to do. `position` is a byte of the object, `offset` where its
-    records are.
+    """A finding: what is wrong, where, and what to do. `position` is a byte of the object, `offset`
+    that of its records.
     """
 
     object: Annotated[StrictStr, Field(max_length=1_500, description="The object's key.")]
@@ -34,20 +34,9 @@ class ScrubFindingView(Wire):
     what: _Text
     action: _Text
 
-    @classmethod
-    def of(cls, finding: ScrubFinding) -> ScrubFindingView:
-        """Map."""
-        return cls(
-            object=finding.object,
-            position=finding.position,
-            offset=finding.offset,
-            what=finding.what,
-            action=finding.action,
-        )
-
 
 class DamagedSegmentView(Wire):
-    """A segment that failed a check. Offsets are inclusive."""
+    """A segment that failed a check; offsets are inclusive."""
 
     segment_id: _Id
     start_offset: _Count
@@ -56,10 +45,10 @@ class DamagedSegmentView(Wire):
 
 
 class PartitionScrubView(Wire):
-    """The last scrub of a partition: of the segments with `first_offset` to `last_offset`.
+    """The last scrub of a partition, of its segments from `first_offset` to `last_offset`.
 
-    `damaged` counts all damaged segments, `damage` describes the first of them; `unread` ones the
-    store did not give; `deleted` ones went meanwhile.
+    `damaged` counts all damaged segments, `damage` describes the first of them; `unread` ones could
+    not be had from the store; `deleted` ones were deleted meanwhile.
     """
 
     topic: Annotated[StrictStr, Field(max_length=249)]
@@ -76,33 +65,12 @@ class PartitionScrubView(Wire):
     damage: Annotated[list[DamagedSegmentView], Field(max_length=DAMAGE_MAX)]
 
     @classmethod
-    def of(cls, result: PartitionScrub) -> PartitionScrubView:
-        """Map."""
-        return cls(
-            topic=result.partition.topic,
-            topic_id=str(result.partition.topic_id),
-            partition=result.partition.partition,
-            first_offset=result.first_offset,
-            last_offset=result.last_offset,
-            segments=result.segments,
-            read_bytes=result.read_bytes,
-            unread=result.unread,
-            deleted=result.deleted,
-            damaged=result.damaged,
-            scrubbed_at_ms=result.scrubbed_at_ms,
-            damage=[
-                DamagedSegmentView(
-                    segment_id=str(each.segment_id),
-                    start_offset=each.start_offset,
-                    end_offset=each.end_offset,
-                    findings=[ScrubFindingView.of(finding) for finding in each.findings],
-                )
-                for each in result.damage
-            ],
-        )
+    def of_scrub(cls, result: PartitionScrub) -> PartitionScrubView:
+        """A scrub that was posted to this node."""
+        return cls.of(result, **name_of(result.partition))
 
     def result(self) -> PartitionScrub:
-        """Map; InvalidRequest names what is no topic or id."""
+        """The result. InvalidRequest: a topic name or id is invalid."""
         check_topic_name(self.topic)
         return PartitionScrub(
             TopicIdPartition(self.topic, parse_uuid(self.topic_id, "topic_id"), self.partition),
@@ -130,49 +98,37 @@ class PartitionScrubView(Wire):
 
 
 class ScrubSummary(Wire):
-    """The last scrub of a partition that was told to this node, without its findings."""
+    """The last scrub of a partition posted to this node, without its findings."""
 
     scrubbed_at_ms: int
     first_offset: int
     last_offset: int
     segments: int
-    unread: Annotated[int, Field(description="Segments that the store did not give.")]
+    unread: Annotated[int, Field(description="Segments that could not be had from the store.")]
     damaged: Annotated[
         int, Field(description="Segments known to be damaged; `/v1/jobs/scrub` describes them.")
     ]
 
-    @classmethod
-    def of(cls, result: PartitionScrub | None) -> ScrubSummary | None:
-        """Map."""
-        if result is None:
-            return None
-        return cls(
-            scrubbed_at_ms=result.scrubbed_at_ms,
-            first_offset=result.first_offset,
-            last_offset=result.last_offset,
-            segments=result.segments,
-            unread=result.unread,
-            damaged=result.damaged,
-        )
-
 
 class SegmentDetail(SegmentView):
-    """One segment, with what the last scrub told to this node says of it."""
+    """A segment, with the result of the last scrub posted to this node."""
 
     last_scrubbed_ms: Annotated[
         int | None,
-        Field(description="Null: by no scrub that this node knows; or the store did not give all."),
+        Field(
+            description="Null: no scrub is known here, or some of its segments could not be read."
+        ),
     ]
     damage: Annotated[
         list[ScrubFindingView],
-        Field(description="What a scrub found; stands until one has read the segment again."),
+        Field(description="Findings of a scrub; kept until one has read the segment again."),
     ]
 
     @classmethod
     def of_scrubbed(
         cls, segment: RemoteLogSegmentMetadata, result: PartitionScrub | None
     ) -> SegmentDetail:
-        """Map."""
+        """A segment, and the last scrub of its partition."""
         damaged = None if result is None else result.damage_of(segment.segment_id.id)
         reached = (
             result is not None
@@ -194,7 +150,7 @@ class ScrubPost(Wire):
 
 
 class ScrubKept(Wire):
-    """`unknown` partitions are none of this cluster's, or gone: nothing is kept of them."""
+    """Result of a post; `unknown` partitions are not this cluster's, or gone, and are not kept."""
 
     kept: int
     unknown: int
@@ -204,5 +160,7 @@ class ScrubPage(Wire):
     """The last scrub of each partition, by topic and partition."""
 
     partitions: list[PartitionScrubView]
-    damaged_segments: Annotated[int, Field(description="Of all partitions, not only this page's.")]
+    damaged_segments: Annotated[
+        int, Field(description="In all partitions, not only those of this page.")
+    ]
     next_cursor: NextCursor

@@ -1,4 +1,4 @@
-"""Segments: what the metadata knows of them, and how it came to that."""
+"""Segments, as the metadata has them, and their history."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from api.models.base import (
     PartitionName,
     Wire,
     known,
+    name_of,
 )
 from kafka_formats.errors import CorruptData
 from rlm.format.custom_metadata import CustomMetadata
@@ -33,7 +34,7 @@ class SegmentStateName(StrEnum):
 
 
 class StoredObjects(Wire):
-    """The segment's three objects, as its custom metadata has them. Checksums are CRC32C, hex."""
+    """The segment's three objects, from its custom metadata. Checksums are CRC32C, in hex."""
 
     store: Annotated[str, Field(description="Name of the store.", examples=["main"])]
     log_bytes: int
@@ -44,8 +45,10 @@ class StoredObjects(Wire):
     manifest_crc32c: str
 
     @classmethod
-    def of(cls, custom_metadata: bytes | None) -> StoredObjects | None:
-        """Map; None for metadata of another RemoteStorageManager, which only that one can read."""
+    def of_custom(cls, custom_metadata: bytes | None) -> StoredObjects | None:
+        """The objects; None for metadata of another RemoteStorageManager, which only that one can
+        read.
+        """
         if custom_metadata is None:
             return None
         try:
@@ -64,7 +67,7 @@ class StoredObjects(Wire):
 
 
 class SegmentView(PartitionName):
-    """One remote log segment: Kafka's RemoteLogSegmentMetadata, and what is Strandline's own."""
+    """A remote log segment: Kafka's RemoteLogSegmentMetadata, and Strandline's own fields."""
 
     segment_id: Annotated[str, Field(examples=["Qv4tWmyKTtqkvgMfJ9dZ3Q"])]
     state: SegmentStateName
@@ -73,7 +76,7 @@ class SegmentView(PartitionName):
     leader_epochs: Annotated[
         list[EpochStart], Field(description="Epochs and their first offset in this segment.")
     ]
-    size_bytes: Annotated[int, Field(description="Of the `.log` file.", examples=[1048576])]
+    size_bytes: Annotated[int, Field(description="Size of the `.log` file.", examples=[1048576])]
     max_timestamp_ms: int
     event_timestamp_ms: int
     broker_id: int
@@ -81,7 +84,7 @@ class SegmentView(PartitionName):
     custom_metadata: Annotated[str | None, Field(description="As stored, in base64.")]
     objects: StoredObjects | None
     token: Annotated[
-        int | None, Field(description="Metadata offset of the claim it was started under.")
+        int | None, Field(description="Metadata offset of the claim under which it was started.")
     ]
     writer: IncarnationView | None
     upload_deadline_ms: int | None
@@ -91,13 +94,10 @@ class SegmentView(PartitionName):
 
     @classmethod
     def of_segment(cls, segment: RemoteLogSegmentMetadata) -> SegmentView:
-        """Map."""
-        tip = segment.segment_id.partition
+        """A row of the metadata."""
         custom = segment.custom_metadata
         return cls(
-            topic=tip.topic,
-            topic_id=str(tip.topic_id),
-            partition=tip.partition,
+            **name_of(segment.segment_id.partition),
             segment_id=str(segment.segment_id.id),
             state=SegmentStateName(segment.state.name),
             start_offset=segment.start_offset,
@@ -112,7 +112,7 @@ class SegmentView(PartitionName):
             broker_id=segment.broker_id,
             txn_index_empty=segment.txn_index_empty,
             custom_metadata=None if custom is None else base64.b64encode(custom).decode("ascii"),
-            objects=StoredObjects.of(custom),
+            objects=StoredObjects.of_custom(custom),
             token=known(segment.token),
             writer=None if segment.writer is None else IncarnationView.of(segment.writer),
             upload_deadline_ms=known(segment.upload_deadline_ms),
@@ -134,15 +134,16 @@ class SegmentLookup(Wire):
     valid_until: Annotated[
         int,
         Field(
-            description="Last offset, inclusive, that this segment may serve: it can reach further "
-            "than the lineage, and what lies above is never to be read.",
+            description="Last offset, inclusive, that may be read from this segment: it can reach "
+            "further "
+            "than the lineage, and offsets above must not be read.",
             examples=[1299],
         ),
     ]
 
 
 class SegmentChange(Wire):
-    """One committed record about a segment, as it was proposed: accepted or not."""
+    """A committed record about a segment, as it was proposed: accepted or not."""
 
     metadata_offset: Offset
     metadata_epoch: int
@@ -156,7 +157,7 @@ class SegmentChange(Wire):
 
 
 class SegmentHistory(Wire):
-    """The records about one segment, oldest first, as far as the log still has them."""
+    """Records about one segment, oldest first, as far back as the log goes."""
 
     segment_id: str
     changes: list[SegmentChange]

@@ -12,7 +12,7 @@ from rlmm.segment import PartitionDeleteState
 
 
 class TieredPartitionView(Wire):
-    """What the tier holds of a partition, and from when on it goes."""
+    """A partition's data in the tier, and its deletion."""
 
     partition: int
     topic_id: TopicIdText
@@ -21,7 +21,7 @@ class TieredPartitionView(Wire):
     delete_state: Annotated[
         str | None,
         Field(
-            description="Null: nothing is to go. `marked`: an undo is possible; `started`: not.",
+            description="Null: not marked for deletion. `marked`: can be undone; `started`: can't.",
             examples=["marked"],
         ),
     ]
@@ -30,22 +30,22 @@ class TieredPartitionView(Wire):
     goes_from_ms: Annotated[
         int | None,
         Field(
-            description="About when its deletion starts, ms since the epoch. What decides is how "
-            "much time nodes measure, not a clock."
+            description="About when its deletion starts, ms since the epoch; nodes measure the "
+            "grace, "
+            "no clock decides."
         ),
     ]
 
     @classmethod
-    def of(cls, state: PartitionState) -> TieredPartitionView:
-        """Map."""
+    def of_state(cls, state: PartitionState) -> TieredPartitionView:
+        """The state of a partition in the metadata."""
         going = state.delete_state
-        name = None if going is None else _NAMES[going]
         return cls(
             partition=state.partition.partition,
             topic_id=str(state.partition.topic_id),
             remote_segments=state.segment_count,
             remote_bytes=state.size_bytes,
-            delete_state=name,
+            delete_state=None if going is None else _NAMES[going],
             marked_at_ms=known(state.delete_marked_at_ms),
             grace_ms=known(state.delete_grace_ms),
             goes_from_ms=None if going is None else state.delete_due_ms,
@@ -68,10 +68,10 @@ class TieredDataView(Wire):
 
 
 class TieredDataChange(Wire):
-    """How many partitions a request changed; those that were so already are not counted."""
+    """Number of partitions that a request changed, without those that were so already."""
 
     topic: Annotated[str, Field(examples=["payments"])]
     changed: Annotated[int, Field(examples=[12])]
     goes_from_ms: Annotated[
-        int | None, Field(description="The earliest of all marked partitions; null where none is.")
+        int | None, Field(description="Earliest of all marked partitions; null without one.")
     ]

@@ -18,7 +18,7 @@ from rlmm.records.control_records import TopicPolicyChange
 
 
 class TopicSummary(Wire):
-    """A topic this node knows. More than one topic id: it was deleted and made again."""
+    """A topic that this node knows. Several topic ids: it was deleted and made again."""
 
     topic: Annotated[str, Field(examples=["payments"])]
     topic_ids: list[TopicIdText]
@@ -28,8 +28,8 @@ class TopicSummary(Wire):
     lag: Annotated[
         LagView | None,
         Field(
-            description="Of the partitions that this node leads, and the age of the oldest; null "
-            "where it leads none."
+            description="Sum over the partitions that this node leads, with the highest age; null "
+            "if it leads none."
         ),
     ]
 
@@ -69,28 +69,19 @@ class PartitionSummary(Wire):
     remote_bytes: int
     lag: LagOrNull
     why_not_copying: Annotated[str | None, Field(examples=["no_sealed_segment"])]
-    why_not_text: Annotated[str, Field(description="The same in a sentence, with the last error.")]
+    why_not_text: Annotated[
+        str, Field(description="The reason in a sentence, with the last error.")
+    ]
     blocked: str | None
 
     @classmethod
-    def of(cls, status: PartitionStatus) -> PartitionSummary:
-        """Map."""
-        why = status.why_not_copying
-        return cls(
+    def of_status(cls, status: PartitionStatus) -> PartitionSummary:
+        """The status, without the partition's own topic."""
+        return cls.of(
+            status,
             partition=status.partition.partition,
-            topic_id=str(status.partition.topic_id),
-            role=status.role.value,
+            topic_id=status.partition.topic_id,
             mode=status.mode.name.lower(),
-            leader_epoch=known(status.leader_epoch),
-            log_start_offset=known(status.log_start_offset),
-            highest_copied_offset=known(status.highest_copied_offset),
-            next_offset=known(status.next_offset),
-            remote_segments=status.remote_segments,
-            remote_bytes=status.remote_bytes,
-            lag=LagView.of(status.lag),
-            why_not_copying=None if why is None else why.value,
-            why_not_text=status.why_not_text,
-            blocked=status.blocked,
         )
 
 
@@ -106,8 +97,8 @@ Bytes = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[1_099_511_627_7
 
 
 class PolicyRequest(Wire):
-    """The whole new policy of a topic. A retention of null is unlimited. It counts for one topic
-    id; the switches, for whatever has the name.
+    """The whole new policy of a topic; a retention of null is unlimited. Retention is for one topic
+    id, the switches for every topic of the name.
     """
 
     retention_ms: Milliseconds | None
@@ -117,13 +108,13 @@ class PolicyRequest(Wire):
     follow_delete_records: Annotated[
         StrictBool,
         Field(
-            description="The tier's log start follows DeleteRecords on the broker. Left out, it "
-            "does not, whatever it did before."
+            description="The tier's log start follows DeleteRecords on the broker. Left out: it "
+            "does not, even if it did before."
         ),
     ] = False
     why: Annotated[
         str,
-        Field(max_length=WHY_CHARACTERS_MAX, description="For the audit; kept nowhere else."),
+        Field(max_length=WHY_CHARACTERS_MAX, description="Reason, kept in the audit only."),
     ] = ""
     replaces_offset: Annotated[
         StrictInt | None,
@@ -139,8 +130,8 @@ class PolicyRequest(Wire):
         str | None,
         Field(
             max_length=100,
-            description="The topic that the retention is for. Null: the newest of the name, or the "
-            "first that will be known by it.",
+            description="Topic id that the retention is for. Null: the newest of the name, or the "
+            "first that will have it.",
         ),
     ] = None
 
@@ -168,20 +159,20 @@ class PolicyRequest(Wire):
 
 
 class PolicyView(Wire):
-    """What of a topic name's policy holds for one topic. Retention counts the remote part only;
-    null is unlimited.
+    """The part of a topic name's policy that applies to one topic id. Retention counts the remote
+    part only; null is unlimited.
     """
 
     topic: Annotated[str, Field(examples=["payments"])]
     topic_id: Annotated[
         TopicIdText | None,
-        Field(description="The topic that this is about; null: the metadata knows none yet."),
+        Field(description="Topic id of this answer; null: the metadata knows none yet."),
     ]
     set_for: Annotated[
         TopicIdText | None,
         Field(
-            description="The topic that the retention was set for; it counts for no other. Null: "
-            "none was set, or for the first topic that will be known by the name."
+            description="Topic id that the retention was set for; it applies to no other. Null: "
+            "none was set, or it is for the first topic that will have the name."
         ),
     ]
     retention_ms: Annotated[int | None, Field(examples=[604_800_000])]
@@ -195,36 +186,34 @@ class PolicyView(Wire):
     ]
 
     @classmethod
-    def of(cls, topic: str, topic_id: Uuid, policy: TopicPolicy) -> PolicyView:
-        """Map. A topic id of zero is none."""
-        return cls(
+    def of_policy(cls, topic: str, topic_id: Uuid, policy: TopicPolicy) -> PolicyView:
+        """A topic id of zero is shown as null."""
+        return cls.of(
+            policy,
             topic=topic,
             topic_id=_id_text(topic_id),
             set_for=_id_text(policy.topic_id),
             retention_ms=known(policy.retention_ms),
             retention_bytes=known(policy.retention_bytes),
-            copy_paused=policy.copy_paused,
-            delete_paused=policy.delete_paused,
-            follow_delete_records=policy.follow_delete_records,
             offset=known(policy.offset),
         )
 
 
 class PolicySet(PolicyView):
-    """The policy that stands now."""
+    """The policy now in force."""
 
     changed: Annotated[
         list[str],
         Field(
-            description="Fields that differ from the policy it replaced: also what the request "
-            "left out, which gets its default.",
+            description="Fields that differ from the replaced policy, also those that the request "
+            "left out, which get their defaults.",
             examples=[["retention_ms"]],
         ),
     ]
 
 
 def changed_fields(before: PolicyView, after: PolicyView) -> dict[str, int | bool | None]:
-    """What a replacement of the one by the other changes, with the values before."""
+    """Fields that differ between two policies, with the values before."""
     names = (
         "retention_ms", "retention_bytes", "copy_paused", "delete_paused", "follow_delete_records",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The audit: what this node deleted, marked and moved, and why."""
+"""The audit: deletes and moves of this node, and their reasons."""
 
 from __future__ import annotations
 
@@ -27,19 +27,24 @@ router = APIRouter(prefix="/audit", tags=["audit"])
 LISTING = "audit"
 
 
-@router.get("", summary="What this node took away or moved, newest first")
+@router.get("", summary="Deletes and moves of this node, newest first")
 async def list_audit(
     context: Context,
-    topic: Annotated[str | None, Query(max_length=1_000, description="Only of this topic.")] = None,
-    partition: Annotated[EpochNumber | None, Query(description="Only of this partition.")] = None,
+    topic: Annotated[
+        str | None, Query(max_length=1_000, description="Only lines about this topic.")
+    ] = None,
+    partition: Annotated[
+        EpochNumber | None, Query(description="Only lines about this partition.")
+    ] = None,
     action: Annotated[AuditAction | None, Query(description="Only this action.")] = None,
     segment: Annotated[
-        str | None, Query(max_length=1_000, description="Only of this remote log segment id.")
+        str | None,
+        Query(max_length=1_000, description="Only lines about this remote log segment id."),
     ] = None,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> AuditPageView:
-    """Each node has its own. Lines are kept up to a number of bytes; the oldest go first."""
+    """Each node has its own audit, kept up to a number of bytes; the oldest lines go first."""
     segment_id = None if segment is None else parse_uuid(segment, "segment")
     filters = {"topic": topic, "partition": partition, "action": action, "segment": segment}
     page = await context.audit.newest(
@@ -49,7 +54,7 @@ async def list_audit(
     )
     before = page.before
     return AuditPageView(
-        lines=[AuditLineView.of(line) for line in page.lines],
+        lines=[AuditLineView.of_line(line) for line in page.lines],
         unreadable=page.unreadable,
         next_cursor=(
             None
@@ -62,7 +67,9 @@ async def list_audit(
 def _position(filters: Mapping[str, object], cursor: str) -> AuditPosition:
     file, offset = (int(each) for each in decode_cursor(LISTING, filters, cursor, (int, int)))
     if not 0 <= file <= INT64_MAX or not 0 <= offset <= INT64_MAX:
-        raise InvalidRequest("names no place in this list", field="cursor")
+        raise InvalidRequest(
+            "no such place in this list: pass `next_cursor` unchanged", field="cursor"
+        )
     return AuditPosition(file, offset)
 
 

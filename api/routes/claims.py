@@ -1,4 +1,4 @@
-"""Who writes a partition: look at its claim, reset it, change its mode."""
+"""The claim and mode of a partition: show, reset, change."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.noting import noted
 from api.http.tokens import Principal, Role
+from api.models.base import name_of
 from api.models.claims import (
     ClaimCourseView,
     ClaimResetRequest,
@@ -36,18 +37,19 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["parti
 
 BREATH_SEGMENTS = 64
 EFFECTS = {
-    Mode.SIDECAR: "the node beside its leader claims it: it copies, and expires by the topic's "
-    "policy. No other remote log manager may write it from here on",
-    Mode.READ_ONLY: "no node copies, expires or deletes anything of it, and reading goes on. What "
-    "the broker's own retention deletes meanwhile is not copied and is lost to the tier",
+    Mode.SIDECAR: "the node beside the leader claims it, copies it, and expires it by the topic's "
+    "policy. No other remote log manager may write it from now on",
+    Mode.READ_ONLY: "no node copies, expires or deletes its segments; reading goes on. Segments "
+    "that "
+    "the broker's own retention deletes meanwhile are lost to the tier",
 }
 EFFECTS[Mode.PAUSED] = EFFECTS[Mode.READ_ONLY]
-VOIDED = "; the claim that stands is voided, and copies under way are begun anew by the next one"
+VOIDED = "; the present claim is voided, and the next one starts copies under way anew"
 
 
-@router.get("/claim", summary="Who writes a partition, and what this node's next claim would do")
+@router.get("/claim", summary="The claim of a partition, and the outcome of this node's next claim")
 async def partition_claim(context: Context, tip: FoundPartition) -> PartitionClaimView:
-    """Ask the node beside the leader: it knows what its claim would do. Changes nothing."""
+    """Ask the node beside the leader, which can tell the outcome of its claim. Changes nothing."""
     state = _state(context, tip)
     outlook = context.rlm.claim_outlook(tip)
     refusal = _refusal(context, state, outlook)
@@ -57,9 +59,7 @@ async def partition_claim(context: Context, tip: FoundPartition) -> PartitionCla
     )
 
 
-@router.post(
-    "/claim/reset", summary="Void a claim that stands in the way, and let the next one cut"
-)
+@router.post("/claim/reset", summary="Void a claim that is in the way, and let the next one cut")
 async def reset_claim(
     request: Request,
     context: Context,
@@ -67,8 +67,8 @@ async def reset_claim(
     body: ClaimResetRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> PartitionClaimView:
-    """Needs the role admin. What the next claim cuts off is served no more, so the body confirms
-    it, offset by offset; deleting of the topic has to be paused. 409 with the reason: NOT_LEADER,
+    """Needs the role admin. Offsets that the next claim cuts off are no longer served, so the body
+    confirms them exactly; deleting for the topic has to be paused. 409 with the reason: NOT_LEADER,
     NOT_NEEDED, NO_HELP, NO_CLAIM, MODE, DELETED, DELETING_NOT_PAUSED, OTHER_OFFSETS, CONFLICT.
     Repeating it before the next claim is safe.
     """
@@ -109,7 +109,7 @@ def _refusal(
 async def _cut_off(
     context: ApiContext, state: PartitionState, outlook: ClaimOutlook | NoOutlook
 ) -> tuple[int, int]:
-    """Segments and their bytes that a claim after a reset would leave without a reader."""
+    """Number and bytes of the segments that a claim after a reset would cut off."""
     if isinstance(outlook, NoOutlook) or not outlook.after_reset.cut_offsets:
         return 0, 0
     after = outlook.after_reset.after
@@ -128,11 +128,11 @@ async def _cut_off(
 def _state(context: ApiContext, tip: TopicIdPartition) -> PartitionState:
     state = context.manager.partition_state(tip)
     if state is None:
-        raise NotFound(f"the metadata does not know {tip} yet: nobody claimed it")
+        raise NotFound(f"the metadata does not know {tip} yet: no node has claimed it")
     return state
 
 
-@router.put("/mode", summary="Change who copies and expires a partition")
+@router.put("/mode", summary="Set whether a partition is copied and expired")
 async def set_partition_mode(
     request: Request,
     context: Context,
@@ -140,20 +140,20 @@ async def set_partition_mode(
     body: ModeRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> ModeView:
-    """Needs the role admin. Holds on all nodes from the metadata offset that the answer's header
-    names; the claim that stands is voided. The mode that stands already changes nothing.
+    """Needs the role admin. Applies on all nodes from the metadata offset in the answer's header;
+    the present claim is voided. Setting the present mode changes nothing.
     """
     before = context.manager.partition_state(tip)
     wanted = body.wanted
     is_so = before is not None and before.mode is wanted
-    text = "it is so already" if is_so else EFFECTS[wanted]
+    text = "nothing: this is the mode already" if is_so else EFFECTS[wanted]
     if not is_so and before is not None and before.claim is not None:
         text += VOIDED
     next_claim = None
     if wanted is Mode.SIDECAR and not is_so:
         outlook = context.rlm.claim_outlook(tip)
         if isinstance(outlook, ClaimOutlook):
-            next_claim = ClaimCourseView.of(outlook.as_it_is)
+            next_claim = ClaimCourseView.of_course(outlook.as_it_is)
     if not body.dry_run and not is_so:
         if wanted is Mode.SIDECAR and body.confirm != tip.topic:
             raise InvalidRequest(
@@ -167,9 +167,7 @@ async def set_partition_mode(
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     now = context.manager.partition_state(tip)
     return ModeView(
-        topic=tip.topic,
-        topic_id=str(tip.topic_id),
-        partition=tip.partition,
+        **name_of(tip),
         mode=Mode.SIDECAR.name.lower() if now is None else now.mode.name.lower(),
         mode_offset=None if now is None or now.mode_offset < 0 else now.mode_offset,
         changed=not body.dry_run and not is_so,

@@ -10,11 +10,11 @@ from api.models.cluster import ClusterView
 router = APIRouter(tags=["cluster"])
 
 
-@router.get("/cluster", summary="Who answers, for which Kafka cluster, and what the tier holds")
+@router.get("/cluster", summary="The node asked, its Kafka cluster, and the totals of the tier")
 async def describe_cluster(context: Context) -> ClusterView:
     """One Strandline cluster serves one Kafka cluster; the node id is the broker id."""
     manager = context.manager
-    return ClusterView.of(
+    return ClusterView.of_node(
         context.identity,
         manager.describe(),
         manager.totals(),

@@ -109,7 +109,7 @@ async def segment_index(
         ),
     ],
 ) -> StreamAnswer:
-    """404 for an index that this segment has none of (a transaction index, often)."""
+    """404 if the segment has no such index, often so for a transaction index."""
     index = INDEX_NAMES.get(index_type)
     if index is None:
         raise InvalidRequest(
@@ -135,8 +135,8 @@ async def segment_index(
             "content": {BINARY: _BYTES, JSON_LINES: {"schema": {"type": "string"}}},
             "headers": {
                 LOST_RANGES: {
-                    "description": "Offsets (inclusive) from the one asked for on that are lost; "
-                    "the answer passes over them if it comes to them. `3-4, 10-20`; of more than "
+                    "description": "Lost offsets (inclusive) at or after the one asked for; "
+                    "the answer skips them. `3-4, 10-20`; of more than "
                     f"{LOST_RANGES_TOLD_MAX} the first. Left out where there are none.",
                     "schema": {"type": "string"},
                 }
@@ -149,7 +149,7 @@ async def records(
     request: Request,
     context: Context,
     tip: FoundPartition,
-    offset: Annotated[OffsetNumber, Query(description="Where to begin.")],
+    offset: Annotated[OffsetNumber, Query(description="Offset to begin at.")],
     max_bytes: Annotated[
         int,
         Field(ge=1, le=RECORDS_BYTES_MAX),
@@ -166,15 +166,15 @@ async def records(
     end: Annotated[
         bool,
         Query(
-            description="JSON lines only: one line more, which says where to go on, and what was "
-            "passed over: `next_offset`, `at_end`, `lost` and `undecided_records` in an object "
+            description="JSON lines only: one more line, with the next offset and what was left "
+            "out: `next_offset`, `at_end`, `lost` and `undecided_records` in an object "
             "`end`."
         ),
     ] = False,
     accept: Annotated[str, Header(max_length=1_000)] = "*/*",
 ) -> StreamAnswer:
-    """Batches: the first is the one that holds the offset, so that it may begin lower. JSON: no
-    line means that nothing readable is tiered from the offset on.
+    """Batches: the first is the one that contains the offset, so it may begin lower. JSON: no line
+    means that nothing readable is tiered at or after the offset.
     """
     wanted = negotiated(accept) if record_format is None else record_format
     asked = RecordsRequest(offset, max_bytes, isolation, wanted)
@@ -217,15 +217,15 @@ def _lost_header(state: PartitionState | None, offset: int) -> dict[str, str]:
 
 
 def negotiated(accept: str) -> RecordFormat:
-    """The best of our two media types by the Accept header's weights (RFC 9110, 12.5.1)."""
+    """Choose from our two media types by the weights of the Accept header (RFC 9110, 12.5.1)."""
     weights = [_weight(accept, media_type) for media_type in (BINARY, JSON_LINES)]
     if max(weights) <= 0:
-        raise HTTPException(406, f"Accept: offered are {BINARY} and {JSON_LINES}")
+        raise HTTPException(406, f"Accept: ask for {BINARY} or {JSON_LINES}")
     return RecordFormat.BATCHES if weights[0] >= weights[1] else RecordFormat.JSON_LINES
 
 
 def _weight(accept: str, media_type: str) -> float:
-    """The weight of the most specific range that matches; 0 when none does."""
+    """The weight of the most specific range that matches; 0 if none does."""
     ranges = (media_type, media_type.partition("/")[0] + "/*", "*/*")
     best = (len(ranges), 0.0)
     for part in accept.lower().split(","):

@@ -1,4 +1,4 @@
-"""Which segment serves which offsets: the plan of everybody who reads the tier without a broker."""
+"""Segments by the offsets that they serve, for readers of the tier without a broker."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ router = APIRouter(prefix="/topics/{topic}", tags=["segments"])
 _LINES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One JSON object a line for each range of offsets that one segment serves, "
-        "ascending; no line stands for offsets that nothing serves.",
+        "ascending; offsets that no segment serves have no line.",
         "content": {JSON_LINES: {"schema": {"type": "string"}}},
     }
 }
 
 
-@router.get("/coverage", summary="What of a topic can be read from the tier")
+@router.get("/coverage", summary="Offsets of a topic that can be read from the tier")
 async def topic_coverage(
     context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> TopicCoverage:
@@ -58,7 +58,7 @@ async def _partitions(
             met.append(each)
     if not met:
         incarnation = "" if topic_id is None else f" with topic id {topic_id}"
-        raise NotFound(f"nothing of topic {topic}{incarnation} is in the metadata")
+        raise NotFound(f"topic {topic}{incarnation} has no partition in the metadata")
     return newest_incarnation(met)
 
 
@@ -75,15 +75,15 @@ def _of_partition(context: ApiContext, state: PartitionState) -> PartitionCovera
 
 @router.get(
     "/coverage/segments",
-    summary="Which segment serves which offsets of each partition",
+    summary="Segments by the offsets that they serve, of all partitions",
     response_class=StreamAnswer,
     responses=_LINES,
 )
 async def topic_segments(
     request: Request, context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> StreamAnswer:
-    """The coverage of all partitions of one incarnation of the topic, partition after partition:
-    one answer instead of one each.
+    """The coverage of all partitions of one incarnation of the topic in one answer, partition after
+    partition.
     """
     partitions = await _partitions(context, topic, topic_id)
     return await open_stream(
@@ -106,7 +106,7 @@ def _served_in_all(
 
 @router.get(
     "/partitions/{partition}/coverage",
-    summary="Which segment serves which offsets of a partition",
+    summary="Segments by the offsets that they serve, of one partition",
     response_class=StreamAnswer,
     responses=_LINES,
 )
@@ -114,19 +114,19 @@ async def partition_coverage(
     request: Request,
     context: Context,
     tip: FoundPartition,
-    first_offset: Annotated[OffsetNumber, Query(description="The lowest offset that matters.")] = 0,
+    first_offset: Annotated[OffsetNumber, Query(description="Lowest offset wanted.")] = 0,
     last_offset: Annotated[
-        OffsetNumber, Query(description="The highest offset that matters (inclusive).")
+        OffsetNumber, Query(description="Highest offset wanted, inclusive.")
     ] = INT64_MAX,
 ) -> StreamAnswer:
-    """Each offset is in one line at most: of segments that overlap, the one that readers get. Lines
+    """Each offset is in at most one line: of overlapping segments, the one that readers use. Lines
     have the range (`first_offset`, `last_offset`, within what was asked), and of the segment
     `segment_id`, `start_offset`, `end_offset`, `leader_epochs`, `size_bytes`, `max_timestamp_ms`,
     `txn_index_empty` and `custom_metadata`, as in the list of segments.
     """
     state = context.manager.partition_state(tip)
     if state is None:
-        raise NotFound(f"nothing of {tip} is in the metadata")
+        raise NotFound(f"{tip} is not in the metadata")
     served = context.manager.served_segments(state, first_offset, last_offset)
     return await open_stream(
         request.scope,
@@ -137,7 +137,7 @@ async def partition_coverage(
 
 
 async def _lines(context: ApiContext, served: Iterator[ServedSegment]) -> AsyncIterator[bytes]:
-    """In chunks of a useful size; everybody else gets a turn of the loop after each slice."""
+    """Lines in chunks of a useful size; the event loop gets a turn after each slice."""
     held: list[bytes] = []
     size = 0
     for number, each in enumerate(served, start=1):

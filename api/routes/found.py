@@ -1,6 +1,6 @@
-"""Dependencies that turn a path into the partition or segment it names, or into a 404.
+"""Dependencies that find the partition or segment of a path, or answer 404.
 
-All are coroutines: FastAPI runs plain functions in a thread, and the metadata belongs to the loop.
+All are coroutines: FastAPI runs plain functions in a thread, but the metadata belongs to the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 TopicIdParameter = Annotated[
     str | None,
-    Query(max_length=100, description="Which incarnation of the topic; the newest by default."),
+    Query(max_length=100, description="Incarnation of the topic; default: the newest."),
 ]
 
 
@@ -96,7 +96,7 @@ class PathSegment:
 
     @property
     def uuid(self) -> Uuid:
-        """Its id."""
+        """The segment's id."""
         return self.metadata.segment_id.id
 
 

@@ -1,4 +1,4 @@
-"""Offsets without a batch: what an admin gives up, and where gaps are said to be legal."""
+"""Offsets without a batch: give them up, or declare gaps legal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.noting import noted
 from api.http.tokens import Principal, Role
+from api.models.base import name_of
 from api.models.gaps import (
     AllowGapsRequest,
     AllowGapsView,
@@ -31,8 +32,8 @@ from rlmm.records.control_records import GapsAllowed, OffsetsSkipped
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
 
 LEGAL = (
-    "offsets without a batch count as removed by compaction from here on, and are copied as they "
-    "are; what this broker's disk loses of it from now on is not noticed, and it can't be taken "
+    "offsets without a batch count as removed by compaction from now on, and are copied as they "
+    "are; later losses on this broker's disk are not noticed. This can't be taken "
     "back"
 )
 
@@ -45,9 +46,9 @@ async def skip_offsets(
     body: SkipRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> SkipView:
-    """Needs the role admin, asked of the node beside the leader. They are recorded as lost, with
-    name and reason, and the rest of the segment is copied. A copy that turns up later takes them
-    off again. 409 with the reason: NOT_LEADER, NOT_NEEDED.
+    """Needs the role admin; ask the node beside the leader. The offsets are recorded as lost, with
+    name and reason, and the rest of the segment is copied. A copy that turns up later makes them
+    found again. 409 with the reason: NOT_LEADER, NOT_NEEDED.
     """
     state = _claimed_here(context, tip)
     ranges = _asked(context, tip, body, state)
@@ -64,14 +65,12 @@ async def skip_offsets(
             request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
         context.rlm.try_again(tip)
     return SkipView(
-        topic=tip.topic,
-        topic_id=str(tip.topic_id),
-        partition=tip.partition,
+        **name_of(tip),
         ranges=[OffsetRangeView(first_offset=first, last_offset=last) for first, last in ranges],
         offsets=sum(last - first + 1 for first, last in ranges),
         changed=not body.dry_run,
         dry_run=body.dry_run,
-        text="readers find nothing at these offsets; what else the segment has is copied",
+        text="readers find no records at these offsets; the rest of the segment is copied",
     )
 
 
@@ -89,13 +88,15 @@ def _asked(
     context: ApiContext, tip: TopicIdPartition, body: SkipRequest, state: PartitionState
 ) -> tuple[Offsets, ...]:
     if (body.first_offset is None) != (body.last_offset is None):
-        raise InvalidRequest("name both ends, or none", field="last_offset")
+        raise InvalidRequest(
+            "give both first_offset and last_offset, or neither", field="last_offset"
+        )
     if body.first_offset is not None and body.last_offset is not None:
         end = context.rlm.status(tip).active_base_offset
         if end <= state.next_offset:
             raise Conflict(
-                f"every sealed offset of {tip} is copied or recorded as lost: nothing is to be "
-                "skipped",
+                f"every sealed offset of {tip} is copied or recorded as lost: there is nothing to "
+                "skip",
                 reason="NOT_NEEDED",
             )
         if not state.next_offset <= body.first_offset <= body.last_offset < end:
@@ -111,13 +112,13 @@ def _asked(
     missing = without(missing, lost)
     if not missing:
         raise Conflict(
-            f"no damaged segment stops {tip}; to give up others, name first and last offset",
+            f"no damaged segment stops {tip}; to give up other offsets, name first and last offset",
             reason="NOT_NEEDED",
         )
     return missing
 
 
-@router.post("/allow-gaps", summary="Say that offsets without a batch are legal in a partition")
+@router.post("/allow-gaps", summary="Declare offsets without a batch legal in a partition")
 async def allow_gaps(
     request: Request,
     context: Context,
@@ -126,7 +127,7 @@ async def allow_gaps(
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> AllowGapsView:
     """Needs the role admin. For partitions that a mirror or a restore filled with the offsets of
-    their source, and for those compacted once without a trace of it. Holds on all nodes.
+    their source, and for those compacted once without a trace of it. Applies on all nodes.
     """
     before = context.manager.partition_state(tip)
     is_so = before is not None and bool(before.gaps_allowed)
@@ -138,11 +139,9 @@ async def allow_gaps(
         context.rlm.try_again(tip)
     now = context.manager.partition_state(tip)
     return AllowGapsView(
-        topic=tip.topic,
-        topic_id=str(tip.topic_id),
-        partition=tip.partition,
+        **name_of(tip),
         gaps_allowed=now.gaps_allowed or None if now is not None else None,
         changed=not body.dry_run and not is_so,
         dry_run=body.dry_run,
-        text="it is so already" if is_so else LEGAL,
+        text="nothing: gaps are legal already" if is_so else LEGAL,
     )

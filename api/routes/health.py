@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what do its metrics say. Outside of /v1 and its headers."""
+"""Health, readiness and metrics of the node, outside of /v1 and its headers."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Alive(Wire):
 
 
 class Ready(Wire):
-    """Changes asked of the node are taken, and what it answers is not old."""
+    """The node takes changes, and its answers are recent."""
 
     status: Annotated[Literal["ready"], Field(examples=["ready"])]
 
 
-@router.get("/healthz", summary="Whether the process answers; restart it when it does not")
+@router.get("/healthz", summary="Is the process alive; restart it if not")
 async def healthz() -> Alive:
     """Needs no token."""
     return Alive(status="alive")
 
 
-@router.get("/readyz", summary="Whether the node is caught up and has a leader")
+@router.get("/readyz", summary="Is the node caught up, with a leader")
 async def readyz(context: Context) -> Ready:
-    """Ready: it heard of the metadata quorum's leader, and its view lacks little of what is
-    committed. 503 `retry_later` names what is missing; reads are answered either way. No token.
+    """Ready: it knows a leader of the metadata quorum, and its view lags little. 503 `retry_later`
+    names what is missing; reads are answered either way. No token.
     """
     missing = context.not_ready()
     if missing:
@@ -60,7 +60,7 @@ async def readyz(context: Context) -> Ready:
     },
 )
 async def metrics(context: Context) -> Response:
-    """Gauges are read anew at each request."""
+    """Gauges are read at each request."""
     state, manager = context.metrics.state, context.manager
     context.metrics.quorum.set_log(
         manager.describe(), manager.applied_offset, manager.snapshot_age_ms()

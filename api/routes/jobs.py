@@ -1,4 +1,4 @@
-"""Jobs: what takes longer than an answer may."""
+"""Jobs, which take longer than an answer may."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 SCRUBS = "scrubs"
 
 
-@router.post("/collect", summary="Look for garbage in all stores, or remove it")
+@router.post("/collect", summary="Find garbage in all stores, or delete it")
 async def collect(
     context: Context,
     body: CollectRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> CollectionView:
-    """Role admin. One pass runs at a time (409 RUNNING); ask for it by its id until it ended. Each
-    node can do it, and one is enough.
+    """Role admin. One pass runs at a time (409 RUNNING); ask for it by its id until it has ended.
+    Any node can do it, and one is enough.
     """
-    return CollectionView.of(context.collector.start(body.request(), principal.name))
+    return CollectionView.of_job(context.collector.start(body.request(), principal.name))
 
 
 @router.post(
     "/scrub",
-    summary="What a scrub of the tier found",
+    summary="Post the findings of a scrub",
     dependencies=[Depends(require(Role.OPERATE))],
 )
 async def keep_scrub(context: Context, body: ScrubPost) -> ScrubKept:
-    """Role operate; `strandline pipeline scrub` sends it. Kept by this node, over restarts. Damage
-    told earlier stands until a scrub has read the segment again.
+    """Role operate; `strandline pipeline scrub` sends it. Kept by this node, over restarts. Earlier
+    damage stays until a scrub has read the segment again.
     """
     results = [each.result() for each in body.partitions]
     known = [
@@ -49,15 +49,15 @@ async def keep_scrub(context: Context, body: ScrubPost) -> ScrubKept:
     return ScrubKept(kept=len(known), unknown=len(results) - len(known))
 
 
-@router.get("/scrub", summary="When each partition was last scrubbed, and what is damaged")
+@router.get("/scrub", summary="The last scrub of each partition, and damage")
 async def list_scrubs(
     context: Context,
-    topic: Annotated[str | None, Query(max_length=1_000, description="Only of this topic.")] = None,
+    topic: Annotated[str | None, Query(max_length=1_000, description="Only this topic.")] = None,
     damaged: Annotated[bool, Query(description="Only partitions with damage.")] = False,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> ScrubPage:
-    """What was posted to this node."""
+    """Scrubs that were posted to this node."""
     filters = {"topic": topic, "damaged": damaged}
     after = None
     if cursor is not None:
@@ -67,37 +67,37 @@ async def list_scrubs(
     more = len(page) > limit
     page = page[:limit]
     return ScrubPage(
-        partitions=[PartitionScrubView.of(result) for result in page],
+        partitions=[PartitionScrubView.of_scrub(result) for result in page],
         damaged_segments=context.scrubs.damaged_segments(),
         next_cursor=encode_cursor(SCRUBS, filters, page[-1].key) if more else None,
     )
 
 
-@router.post("/repair", summary="Look for damaged segments, or copy them anew")
+@router.post("/repair", summary="Find damaged segments, or copy them again")
 async def repair(
     context: Context,
     body: RepairAsked,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> RepairView:
     """Role admin. Reads every byte of the partitions that this node leads. One runs at a time (409
-    RUNNING, which names its id); ask for it by its id until it ended.
+    RUNNING, which names its id); ask for it by its id until it has ended.
     """
-    return RepairView.of(context.repairs.start(body.request(), principal.name))
+    return RepairView.of_run(context.repairs.start(body.request(), principal.name))
 
 
-@router.get("/repair/{job_id}", summary="A repair: how far it is, how it ended")
+@router.get("/repair/{job_id}", summary="A repair: its progress or its end")
 async def describe_repair(
     context: Context,
     job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
 ) -> RepairView:
     """The last eight are remembered until the node stops, automatic ones among them."""
-    return RepairView.of(context.repairs.run_of(parse_uuid(job_id, "job_id")))
+    return RepairView.of_run(context.repairs.run_of(parse_uuid(job_id, "job_id")))
 
 
-@router.get("/{job_id}", summary="A job: how far it is, how it ended")
+@router.get("/{job_id}", summary="A job: its progress or its end")
 async def describe_job(
     context: Context,
     job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
 ) -> CollectionView:
     """The last one is remembered until the node stops."""
-    return CollectionView.of(context.collector.collection(parse_uuid(job_id, "job_id")))
+    return CollectionView.of_job(context.collector.collection(parse_uuid(job_id, "job_id")))

@@ -1,4 +1,4 @@
-"""Whether the metadata knows segments, rows and tombstones both: a question of reconciliations."""
+"""Look-up of segments in the metadata, rows and tombstones both, for reconciliations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from api.models.known_segments import KnownRequest, KnownSegments, KnownView
 router = APIRouter(prefix="/segments", tags=["segments"])
 
 
-@router.post("/known", summary="What the metadata knows of segments that a listing found")
+@router.post("/known", summary="Look up segments of a listing in the metadata")
 async def known_segments(context: Context, body: KnownRequest) -> KnownSegments:
-    """Looks behind a barrier: what was copied before the question is not `never`. At most 1,000."""
+    """Reads behind a barrier: a segment that was copied before the request is not `never`. At most
+    1,000.
+    """
     asked = [each.id() for each in body.segments]
     known = await context.collector.look_up(asked)
     return KnownSegments(
-        segments=[KnownView.of(id_, each) for id_, each in zip(asked, known, strict=True)]
+        segments=[KnownView.of_known(id_, each) for id_, each in zip(asked, known, strict=True)]
     )

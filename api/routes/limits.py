@@ -1,4 +1,4 @@
-"""How fast the node that is asked moves bytes: shown, and changed while it runs."""
+"""Rate limits of the node asked, which can change while it runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from api.models.flow import LimitsRequest, LimitsView
 router = APIRouter(prefix="/node", tags=["node"])
 
 
-@router.get("/limits", summary="How fast this node may move bytes to and from the stores")
+@router.get("/limits", summary="Rate limits of this node towards the stores")
 async def describe_limits(context: Context) -> LimitsView:
-    """Of each topic the tighter one of its own limit and the node's holds."""
+    """The tighter of a topic's own limit and the node's applies."""
     return LimitsView.of_node(context.flow.limits, context.identity.node_id)
 
 
 @router.put(
     "/limits",
-    summary="Change how fast this node may move bytes",
+    summary="Change the rate limits of this node",
     dependencies=[Depends(require(Role.OPERATE))],
 )
 async def change_limits(context: Context, body: LimitsRequest) -> LimitsView:
-    """Needs the role operate. All limits are replaced, at once and for what moves already; a
-    restart brings those of the settings back.
+    """Needs the role operate. Replaces all limits at once, also for transfers under way; a restart
+    brings back those of the settings.
     """
     context.flow.change(body.limits())
     return LimitsView.of_node(context.flow.limits, context.identity.node_id)

@@ -1,4 +1,4 @@
-"""How much the node that is asked writes into its log: shown, and changed while it runs."""
+"""Log levels of the node asked, which can change while it runs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ router = APIRouter(prefix="/node", tags=["node"])
 _log = logging.getLogger("strandline.api")
 
 
-@router.get("/log", summary="How much of each area this node writes into its log")
+@router.get("/log", summary="Log levels of this node, by area")
 async def describe_log(context: Context) -> LogView:
-    """Its workers write as much."""
+    """Its workers have the same levels."""
     return LogView.of_node(context.log, context.identity.node_id)
 
 
-@router.put("/log/{area}", summary="Change how much of an area this node writes into its log")
+@router.put("/log/{area}", summary="Change the log level of an area on this node")
 async def change_log_level(
     context: Context,
     area: LogArea,
     body: LogLevelRequest,
     principal: Annotated[Principal, Depends(require(Role.OPERATE))],
 ) -> LogView:
-    """Needs the role operate. It holds at once, in the workers too; a restart brings the levels of
-    the settings back. Nothing secret is written at any level.
+    """Needs the role operate. Applies at once, in the workers too; a restart brings back the levels
+    of the settings. No level logs secrets.
     """
     context.log.levels.change(area, body.level)
     _log.warning("%s set the log of %s to %s", principal.name, area, body.level)

@@ -1,4 +1,4 @@
-"""The node that is asked, and no other: its kill switches."""
+"""Kill switches of the node that is asked."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlm.node_files.kill_switches import Switch
 router = APIRouter(prefix="/node", tags=["node"])
 
 
-@router.get("/switches", summary="Whether copying or deleting is paused on this node, and why")
+@router.get("/switches", summary="Kill switches of this node: copying and deleting")
 async def describe_switches(context: Context) -> SwitchesView:
-    """A topic's own switches stand in its policy."""
+    """A topic's own switches are in its policy."""
     return await _view(context)
 
 
@@ -29,8 +29,8 @@ async def throw_switch(
     body: SwitchRequest,
     principal: Annotated[Principal, Depends(require(Role.OPERATE))],
 ) -> SwitchesView:
-    """Needs the role operate. A pause holds at once and survives a restart; copies under way
-    finish. Repeating it is safe, and the first pause stands.
+    """Needs the role operate. A pause applies at once and survives a restart; copies under way
+    finish. Repeating it is safe, and keeps the first pause.
     """
     if body.paused:
         await context.switches.pause(switch, by=principal.name, why=body.why)
@@ -44,7 +44,12 @@ async def _view(context: ApiContext) -> SwitchesView:
     statuses = await statuses_of(rlm.partitions(), rlm.status, context.sleep)
     return SwitchesView(
         node_id=context.identity.node_id,
-        copying=PauseView.of(context.switches.pause_of(Switch.COPYING)),
-        deleting=PauseView.of(context.switches.pause_of(Switch.DELETING)),
+        copying=_pause(context, Switch.COPYING),
+        deleting=_pause(context, Switch.DELETING),
         copies_in_flight=sum(status.copying is not None for status in statuses),
     )
+
+
+def _pause(context: ApiContext, switch: Switch) -> PauseView | None:
+    pause = context.switches.pause_of(switch)
+    return None if pause is None else PauseView.of(pause)

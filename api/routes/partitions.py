@@ -1,4 +1,4 @@
-"""A partition's status, and the questions of a new leader, a follower and a ListOffsets."""
+"""Status of a partition, ListOffsets, and the questions of a new leader and a follower."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OFFSET_NAMES = {spec.name.lower().replace("_", "-"): spec for spec in OffsetSpec
 _TIME = re.compile(r"[0-9]{1,19}")
 
 
-@router.get("", summary="Where a partition stands, and why it is not being copied")
+@router.get("", summary="Status of a partition, and why it is not being copied")
 async def partition_status(context: Context, tip: FoundPartition) -> PartitionView:
     """Role, mode, epochs, all offsets, lag, the copy under way, the last error and scrub."""
     return PartitionView.of_status(context.rlm.status(tip), context.scrubs.of(tip))
@@ -56,7 +56,7 @@ async def list_offset(
 
 
 def parse_timestamp(text: str) -> int:
-    """A name of a special, or milliseconds since the epoch; InvalidRequest(timestamp)."""
+    """Parse a name, or milliseconds since the epoch. InvalidRequest(timestamp): neither."""
     special = OFFSET_NAMES.get(text)
     if special is not None:
         return int(special)
@@ -79,9 +79,8 @@ async def leader_transition_by_lineage(
 ) -> LeaderTransitionView:
     """For a leader whose checkpoint equals the metadata's lineage.
 
-    Default leader epoch: the lineage's last; a higher one is taken to begin at `log_end_offset`.
-    Default log end and log start: as far as the tier reaches. A leader with a checkpoint of its
-    own sends it with POST.
+    Default leader epoch: the lineage's last; a higher one begins at `log_end_offset`. Default log
+    end and log start: those of the tier. A leader with a different checkpoint sends it with POST.
     """
     state = context.manager.partition_state(tip)
     if state is None or not state.lineage:
@@ -104,7 +103,7 @@ def _log_end(state: PartitionState) -> int:
 
 
 def _checkpoint(lineage: Epochs, leader_epoch: int, log_end_offset: int) -> Epochs:
-    """The lineage up to this epoch, which begins at the log end if the lineage lacks it."""
+    """The lineage up to `leader_epoch`, which begins at the log end if the lineage lacks it."""
     kept = tuple(entry for entry in lineage if entry.epoch <= leader_epoch)
     if kept and kept[-1].epoch == leader_epoch:
         return kept
@@ -115,7 +114,7 @@ def _checkpoint(lineage: Epochs, leader_epoch: int, log_end_offset: int) -> Epoc
 async def leader_transition(
     context: Context, tip: FoundPartition, body: LeaderTransitionRequest
 ) -> LeaderTransitionView:
-    """Read-only: claims nothing. True at `metadata_offset`."""
+    """Changes nothing. True at `metadata_offset`."""
     return LeaderTransitionView.of_answer(await context.rlm.leader_transition(body.query(tip)))
 
 
@@ -132,7 +131,7 @@ async def follower_fetch(
         bool, Query(description="KIP-1023, for an empty follower: fetch only the uncopied tail.")
     ] = False,
 ) -> FollowerFetchView:
-    """KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE: where to start, with which state."""
+    """For KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE: the offset to start at, and its state."""
     query = FollowerFetchQuery(
         partition=tip,
         fetch_offset=fetch_offset,

@@ -1,6 +1,6 @@
 """The metadata quorum: describe it, change its voters, move its leadership.
 
-Changes are asked of the leader's node: any other answers 409 NOT_LEADER and names it.
+Changes are asked of the leader's node; any other answers 409 NOT_LEADER and names it.
 """
 
 from __future__ import annotations
@@ -28,35 +28,39 @@ ADMIN = [Depends(require(Role.ADMIN))]
 NodeIdInPath = Annotated[EpochNumber, Path(description="Node id, the broker's.", examples=[2])]
 DirectoryIdParameter = Annotated[
     str | None,
-    Query(max_length=1_000, description="The directory it votes with; whichever it is, left out."),
+    Query(max_length=1_000, description="Directory id of the voter; default: any."),
 ]
 
 
 def _view(context: ApiContext) -> QuorumView:
     manager = context.manager
-    return QuorumView.of(
+    return QuorumView.of_log(
         manager.describe(), manager.applied_offset, manager.digest(), manager.feature_level()
     )
 
 
 @router.get("", summary="The metadata log: leader, epoch, offsets, voters and their lag")
 async def describe_quorum(context: Context) -> QuorumView:
-    """Only the leader knows how far the others are. Nodes at one applied offset have one digest."""
+    """Only the leader knows the lag of the others. Nodes with the same applied offset have the same
+    digest.
+    """
     return _view(context)
 
 
 @router.post("/voters", summary="Let an observer vote", dependencies=ADMIN)
 async def add_voter(context: Context, body: VoterRequest) -> QuorumView:
-    """Role admin. Waits until it has caught up and the change is committed; one at a time."""
+    """Role admin. Waits until the observer has caught up and the change is committed; one at a
+    time.
+    """
     await context.quorum.add_voter(body.voter(), deadline_s=context.limits.quorum_deadline_s)
     return _view(context)
 
 
-@router.delete("/voters/{node_id}", summary="Take a voter's vote", dependencies=ADMIN)
+@router.delete("/voters/{node_id}", summary="Remove a voter", dependencies=ADMIN)
 async def remove_voter(
     context: Context, node_id: NodeIdInPath, directory_id: DirectoryIdParameter = None
 ) -> QuorumView:
-    """Role admin. A leader that is removed resigns. 404: it is no voter."""
+    """Role admin. A leader that is removed resigns. 404: it is not a voter."""
     directory = None if directory_id is None else str(parse_directory_id(directory_id))
     await context.quorum.remove_voter(
         node_id, directory, deadline_s=context.limits.quorum_deadline_s
@@ -66,8 +70,8 @@ async def remove_voter(
 
 @router.post("/transfer", summary="Hand leadership to another voter", dependencies=ADMIN)
 async def transfer_leadership(context: Context, body: TransferRequest) -> QuorumView:
-    """Role admin. Done when the other leads, after an election of a moment. 409 NOT_TRANSFERRED: a
-    third one won it and leads now.
+    """Role admin. Answers once the other leads, after a short election. 409 NOT_TRANSFERRED: a
+    third voter won it and leads now.
     """
     await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
     return _view(context)
@@ -77,8 +81,8 @@ async def transfer_leadership(context: Context, body: TransferRequest) -> Quorum
     "/feature-level", summary="Finalise a feature level of the metadata", dependencies=ADMIN
 )
 async def finalise_feature_level(context: Context, body: FeatureLevelRequest) -> QuorumView:
-    """Role admin. Asked of the leader's node, when every node runs a release that knows the level:
-    each voter is asked. It can't be taken back, and a node that does not know it stops.
+    """Role admin. Ask the leader's node once every node runs a release that knows the level: it
+    asks each voter. There is no way back, and a node that does not know the level stops.
     """
     finalised = context.manager.feature_level()
     await context.quorum.check_feature_level(
@@ -92,16 +96,16 @@ async def finalise_feature_level(context: Context, body: FeatureLevelRequest) ->
     return _view(context)
 
 
-@router.get("/can-stop/{node_id}", summary="Whether the others go on without this node")
+@router.get("/can-stop/{node_id}", summary="Can the others go on without this node")
 async def can_stop(context: Context, node_id: NodeIdInPath) -> CanStopView:
-    """Whether the other voters that keep up are a majority. Asked of the leader's node."""
-    return CanStopView.of(node_id, context.quorum.can_stop(node_id))
+    """Yes if the other voters that keep up are a majority. Ask the leader's node."""
+    return CanStopView.of(context.quorum.can_stop(node_id), node_id=node_id)
 
 
 @router.post("/accept-cut", summary="Accept the loss of what this node had", dependencies=ADMIN)
 async def accept_cut(context: Context) -> QuorumView:
-    """Role admin. For the node that is asked, when what it lost exists nowhere any more (its tail
-    was cut, or its disk replaced): it votes and stands again, and records only it had are lost.
+    """Role admin. For a node whose lost records exist nowhere any more (its tail was cut, or its
+    disk replaced): it votes and stands for election again, and records that only it had are lost.
     """
     await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
     return _view(context)

@@ -1,4 +1,4 @@
-"""Retention of a partition: what it would take, and leave to take more than the brake allows."""
+"""Retention of a partition: plan it, allow more than its brake, delete records."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from rlm.control.audit import AuditAction
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", tags=["retention"])
 
 
-@router.get("/plan", summary="What retention would delete now, when the next, and why")
+@router.get("/plan", summary="Plan: segments that retention would delete now, and why")
 async def retention_plan(context: Context, tip: FoundPartition) -> RetentionPlanView:
     """A dry run, by this node's clock. Changes nothing; the node that leads carries it out."""
-    return RetentionPlanView.of(tip, await context.retention.plan(tip))
+    return RetentionPlanView.of_plan(tip, await context.retention.plan(tip))
 
 
-@router.post("/plan", summary="What retention would delete now by another policy")
+@router.post("/plan", summary="Plan by another policy")
 async def retention_plan_by(
     context: Context, tip: FoundPartition, body: RetentionRequest
 ) -> RetentionPlanView:
     """A dry run of a policy before it is set. Changes nothing."""
     policy = body.policy(context.manager.topic_policy(tip.topic, tip.topic_id))
-    return RetentionPlanView.of(tip, await context.retention.plan(tip, None, policy))
+    return RetentionPlanView.of_plan(tip, await context.retention.plan(tip, None, policy))
 
 
 @router.put(
     "/accepted-percent",
-    summary="Let the next pass take more than retention.max_percent, once",
+    summary="Let the next pass delete more than retention.max_percent, once",
     dependencies=[Depends(require(Role.ADMIN))],
 )
 async def accept_retention(
     context: Context, tip: FoundPartition, body: AcceptedPercent
 ) -> RetentionPlanView:
-    """Needs the role admin; asked of the node that leads, 409 elsewhere. Answers with the plan."""
+    """Needs the role admin; ask the leader's node, 409 elsewhere. Answers with the plan."""
     context.retention.accept(tip, float(body.percent))
-    return RetentionPlanView.of(tip, await context.retention.plan(tip, float(body.percent)))
+    return RetentionPlanView.of_plan(tip, await context.retention.plan(tip, float(body.percent)))
 
 
 @router.post("/delete-records", summary="Delete everything below an offset from the tier")
@@ -57,8 +57,8 @@ async def delete_records(
     body: DeleteRecordsRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> DeleteRecordsView:
-    """Needs the role admin; asked of the node that leads, 409 elsewhere. What is below is read no
-    more once this is answered; its segments' bytes go with retention, by whole segments.
+    """Needs the role admin; ask the leader's node, 409 elsewhere. Records below are no longer read
+    once this is answered; retention deletes their segments' bytes, as whole segments.
     """
     before = body.before_offset
     if body.dry_run:

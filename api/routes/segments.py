@@ -51,19 +51,23 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/segments", tag
 async def list_segments(
     context: Context,
     tip: FoundPartition,
-    state: Annotated[SegmentStateName | None, Query(description="Only in this state.")] = None,
-    epoch: Annotated[
-        EpochNumber | None, Query(description="Only with records of this leader epoch.")
+    state: Annotated[
+        SegmentStateName | None, Query(description="Only segments in this state.")
     ] = None,
-    offset: Annotated[OffsetNumber | None, Query(description="Only around this offset.")] = None,
+    epoch: Annotated[
+        EpochNumber | None, Query(description="Only segments with records of this leader epoch.")
+    ] = None,
+    offset: Annotated[
+        OffsetNumber | None, Query(description="Only segments that contain this offset.")
+    ] = None,
     since_ms: Annotated[
         OffsetNumber | None,
-        Query(description="Only with records at or after this time (ms since the epoch)."),
+        Query(description="Only segments with records at or after this time (ms since the epoch)."),
     ] = None,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> SegmentPage:
-    """All states, unfinished and superseded ones too; filters combine."""
+    """Segments in all states, unfinished and superseded ones too; filters combine."""
     filters = {"state": state, "epoch": epoch, "offset": offset, "since_ms": since_ms}
     listing = f"segments of {tip}"
     after = None if cursor is None else _position(listing, filters, cursor)
@@ -71,7 +75,7 @@ async def list_segments(
     segments, more = await first_after(
         context.manager.list_remote_log_segments(tip, epoch, after=after),
         key,
-        None,  # what lies before is not read at all
+        None,  # the listing itself begins there
         limit,
         context.sleep,
         matches,
@@ -90,7 +94,9 @@ def _position(listing: str, filters: Mapping[str, object], cursor: str) -> ListP
     """The list position in a cursor; InvalidRequest(cursor) for one that no page ever had."""
     by, start, id_ = decode_cursor(listing, filters, cursor, (int, int, str))
     if not 0 <= int(by) <= INT32_MAX or not 0 <= int(start) <= INT64_MAX:
-        raise InvalidRequest("names no place in this list", field="cursor")
+        raise InvalidRequest(
+            "no such place in this list: pass `next_cursor` unchanged", field="cursor"
+        )
     return ListPosition(int(by), int(start), parse_uuid(str(id_), "cursor"))
 
 
@@ -115,7 +121,7 @@ async def look_up_segment(
     offset: OffsetNumber,
     with_txn_index: Annotated[
         bool,
-        Query(description="The first at or after the offset that has a transaction index."),
+        Query(description="Find the first at or after the offset that has a transaction index."),
     ] = False,
 ) -> SegmentLookup:
     """Kafka's remoteLogSegmentMetadata and nextSegmentWithTxnIndex. 404 when nothing serves it."""
@@ -132,13 +138,17 @@ async def look_up_segment(
         )
     # A broker that took "nothing there" for an answer would move its log start and lose the tier.
     if not context.manager.is_ready(tip):
-        raise RetryLater(f"{tip} is not ready on this node: nothing found does not mean nothing")
+        raise RetryLater(
+            f"{tip} is not ready on this node, so a missing segment proves nothing: ask again later"
+        )
     raise NotFound(f"no finished segment of {tip} serves offset {offset} of leader epoch {epoch}")
 
 
 @router.get("/{segment_id}", summary="One segment")
 async def describe_segment(context: Context, segment: FoundSegment) -> SegmentDetail:
-    """All that the metadata knows, with lengths and checksums of its objects; what scrubs found."""
+    """Everything in the metadata, with lengths and checksums of the objects, and findings of
+    scrubs.
+    """
     scrub = context.scrubs.of(segment.metadata.segment_id.partition)
     return SegmentDetail.of_scrubbed(segment.metadata, scrub)
 
@@ -150,12 +160,12 @@ async def segment_history(
     segment_id: ParsedSegmentId,
     limit: Annotated[int, Field(ge=1, le=HISTORY_ENTRIES_MAX), Whole] = HISTORY_ENTRIES_DEFAULT,
 ) -> SegmentHistory:
-    """As far as the metadata log still has them; deleted segments too."""
+    """As far back as the metadata log goes; deleted segments too."""
     entries = await context.manager.segment_history(
         RemoteLogSegmentId(tip, segment_id), limit=limit
     )
     if not entries and context.manager.segment(tip, segment_id) is None:
-        raise NotFound(f"{tip} has no segment {segment_id}, and the log no record about it")
+        raise NotFound(f"{tip} has no segment {segment_id}, and the log has no record about it")
     return SegmentHistory(segment_id=str(segment_id), changes=list(_changes(entries)))
 
 

@@ -1,4 +1,4 @@
-"""The named stores: where they are, and what is in them by the metadata."""
+"""The named stores: their locations, and their contents by the metadata."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def list_stores(
     context: Context,
     counted: Annotated[
         bool,
-        Query(description="False: only the stores of the settings, without what is in them."),
+        Query(description="False: only the stores of the settings, without counts."),
     ] = True,
 ) -> StoresView:
     """Counted by the metadata, which takes a few seconds for a million segments."""
@@ -40,7 +40,7 @@ async def list_stores(
                 configured=name in context.store_names,
                 default=name == context.default_store,
                 problem=problems.get(name),
-                location=StoreLocationView.of(context.store_locations.get(name)),
+                location=StoreLocationView.of_location(context.store_locations.get(name)),
                 segments=None if used is None else used.segments,
                 size_bytes=None if used is None else used.size_bytes,
             )

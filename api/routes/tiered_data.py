@@ -1,7 +1,6 @@
-"""A topic's data in the tier: see it, mark it for deletion, take the mark back.
+"""A topic's data in the tier: show it, mark it for deletion, remove the mark.
 
-Marking is all that happens here. After the grace the nodes delete
-(`rlm/retention/topic_deletion.py`).
+Only marks are set here; after the grace the nodes delete (`rlm/retention/topic_deletion.py`).
 """
 
 from __future__ import annotations
@@ -37,30 +36,30 @@ WhichTopicIds = Annotated[
     str | None,
     Query(
         max_length=100,
-        description="Which incarnation of the topic, or `all`. May be left out where there is one.",
+        description="Incarnation of the topic, or `all`; may be left out if there is only one.",
     ),
 ]
 GraceMs = Annotated[
     OffsetNumber,
-    Query(description="No byte goes before, in milliseconds. 0: as soon as a node looks."),
+    Query(description="Time until data is deleted, in milliseconds. 0: at once."),
 ]
 
 
-@router.get("", summary="What the tier holds of a topic, and what of it is marked for deletion")
+@router.get("", summary="A topic's data in the tier, and its marks for deletion")
 async def tiered_data(
     context: Context,
     topic: CheckedTopic,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TieredDataView:
-    """From the metadata: the same on every node. All topic ids of the name."""
+    """From the metadata, the same on every node. All topic ids of the name."""
     listing = f"tiered data of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
     states = sorted(await _states(context, topic, ALL_TOPIC_IDS), key=_order)
     shown, more = await first_after(states, _order, after, limit, context.sleep)
     return TieredDataView(
         topic=topic,
-        partitions=[TieredPartitionView.of(state) for state in shown],
+        partitions=[TieredPartitionView.of_state(state) for state in shown],
         next_cursor=encode_cursor(listing, {}, _order(shown[-1])) if more else None,
     )
 
@@ -80,16 +79,18 @@ async def delete_tiered_data(
     topic_id: WhichTopicIds = None,
     grace_ms: GraceMs = DELETE_GRACE_DEFAULT_MS,
 ) -> TieredDataChange:
-    """Needs the role admin. Copying stops at once, reading goes on until the bytes go; until then
-    `undo` takes it back. Repeating it is safe; another grace needs an undo first.
+    """Needs the role admin. Copying stops at once; reading goes on until the bytes are deleted, and
+    until then `undo` takes the mark back. Repeating it is safe; another grace needs an undo first.
     """
     if confirm != topic:
-        raise InvalidRequest(f"it names {confirm[:40]!r}, not {topic!r}", field="confirm")
+        raise InvalidRequest(
+            f"must be the topic's name, {topic!r}, not {confirm[:40]!r}", field="confirm"
+        )
     states = await _states(context, topic, topic_id)
     changed = 0
     for state in states:
         if state.delete_state not in (None, MARKED):
-            continue  # on its way already
+            continue  # its deletion has started
         mark = RemotePartitionDeleteMetadata(
             state.partition,
             context.identity.node_id,
@@ -111,7 +112,7 @@ async def delete_tiered_data(
 
 @router.post(
     "/undo",
-    summary="Take the deletion marks of a topic back",
+    summary="Remove the deletion marks of a topic",
 )
 async def undo_deletion(
     request: Request,
@@ -120,8 +121,8 @@ async def undo_deletion(
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
     topic_id: WhichTopicIds = ALL_TOPIC_IDS,
 ) -> TieredDataChange:
-    """Needs the role admin. `conflict` with the reason GONE for a partition whose deletion started:
-    the others are taken back first.
+    """Needs the role admin. `conflict` with the reason GONE for a partition whose deletion has
+    started: the marks of the others are removed first.
     """
     states = await _states(context, topic, topic_id)
     states.sort(key=lambda state: state.delete_state is not MARKED)
@@ -131,7 +132,7 @@ async def undo_deletion(
             continue
         undo = PartitionDeleteUndo(state.partition, state.delete_offset)
         with noted(
-            context, state.partition, AuditAction.DELETE_UNDONE, "the mark was taken back",
+            context, state.partition, AuditAction.DELETE_UNDONE, "the mark was removed",
             principal, size_bytes=state.size_bytes,
         ):  # fmt: skip
             offset = await context.manager.undo_partition_delete(undo)

@@ -38,7 +38,7 @@ router = APIRouter(prefix="/topics", tags=["topics"])
 async def list_topics(
     context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
 ) -> TopicPage:
-    """Those in the metadata and those in this node's log directories, tiered or not."""
+    """Topics in the metadata and in this node's log directories, tiered or not."""
     after = None if cursor is None else str(decode_cursor("topics", {}, cursor, (str,))[0])
     by_topic: dict[str, list[TopicIdPartition]] = {}
     for tip in context.rlm.partitions():
@@ -65,7 +65,7 @@ async def describe_topic(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TopicView:
-    """Partitions come in pages; the sums are over all of them."""
+    """Partitions come in pages; the sums are over all."""
     listing = f"partitions of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
     partitions = [tip for tip in context.rlm.partitions() if tip.topic == topic]
@@ -78,7 +78,7 @@ async def describe_topic(
     shown, more = await first_after(statuses, _order, after, limit, context.sleep)
     return TopicView(
         **TopicSummary.of_statuses(topic, statuses).model_dump(),
-        partition_list=[PartitionSummary.of(status) for status in shown],
+        partition_list=[PartitionSummary.of_status(status) for status in shown],
         next_cursor=encode_cursor(listing, {}, _order(shown[-1])) if more else None,
     )
 
@@ -91,8 +91,8 @@ def _order(status: PartitionStatus) -> tuple[int, str]:
 async def topic_policy(
     context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> PolicyView:
-    """Without a policy of its own a topic keeps everything and pauses nothing. One that was made
-    again keeps everything until a policy is set for it; the switches hold for it, too.
+    """Without a policy a topic keeps everything and pauses nothing. A topic that was made again
+    keeps everything until a policy is set for it; the switches apply to it, too.
     """
     return _policy_of(
         context, topic, None if topic_id is None else parse_uuid(topic_id, "topic_id")
@@ -102,7 +102,7 @@ async def topic_policy(
 def _policy_of(context: ApiContext, topic: str, topic_id: Uuid | None) -> PolicyView:
     if topic_id is None:
         topic_id = context.manager.newest_topic_id(topic)
-    return PolicyView.of(topic, topic_id, context.manager.topic_policy(topic, topic_id))
+    return PolicyView.of_policy(topic, topic_id, context.manager.topic_policy(topic, topic_id))
 
 
 @router.put("/{topic}/policy", summary="Replace a topic's policy")
@@ -113,13 +113,14 @@ async def set_topic_policy(
     body: PolicyRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> PolicySet:
-    """Needs the role admin. Takes effect at the metadata offset that the answer's header names. The
-    policy is replaced whole: what the request leaves out is not kept; `changed` tells it.
+    """Needs the role admin. Takes effect at the metadata offset in the answer's header. The policy
+    is replaced as a whole: fields that the request leaves out get their defaults; `changed` lists
+    the differences.
     """
     standing = context.manager.topic_policy(topic)
     change = body.change(topic, standing)
     changed = changed_fields(
-        *(PolicyView.of(topic, each.topic_id, each) for each in (standing, change.policy))
+        *(PolicyView.of_policy(topic, each.topic_id, each) for each in (standing, change.policy))
     )
     request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
     said = f"{body.why}: " if body.why else ""
