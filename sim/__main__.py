@@ -67,7 +67,9 @@ def main() -> int:
 
 
 def planned(words: Sequence[str]) -> Plan:
-    """From `field=value` each. TypeError, ValueError, SyntaxError: there is no such."""
+    """A plan from `field=value` words. TypeError, ValueError, SyntaxError: no such field
+    or value.
+    """
     named = (word.partition("=") for word in words)
     return Plan(**{name: literal_eval(value) for name, _, value in named})
 

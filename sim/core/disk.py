@@ -1,7 +1,7 @@
-"""A disk that loses what was not synced.
+"""A disk that loses unsynced writes.
 
-The log is what was written (`batches`); what a crash leaves is the synced part plus any prefix of
-the operations since, and perhaps a torn batch behind it. Small files are replaced atomically.
+The log as written is `batches`; a crash leaves the synced part, any prefix of the operations since,
+and perhaps a torn batch behind them. Small files are replaced atomically.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlmm.raft.messages import Batch, ReplicaKey, SnapshotId, VoterSet, VotersRe
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """`digest` stands for the rows; `size_bytes` is how many bytes they are."""
+    """A snapshot; `digest` stands for its rows, which are `size_bytes` long."""
 
     snapshot: SnapshotId
     digest: int
@@ -46,7 +46,7 @@ class Disk:
     recovery_point: int = 0
     cut: LogCut | None = None
     lost_synced: bool = False
-    """Damage took synced records: this disk may have acknowledged what it no longer has."""
+    """Damage took synced records, which this disk may have acknowledged."""
 
     @property
     def end_offset(self) -> int:
@@ -67,7 +67,7 @@ class Disk:
         self.unsynced.append(_Truncate(end_offset))
 
     def sync(self, operations: int) -> None:
-        """The first `operations` of what was written since the last sync are durable."""
+        """Make the first `operations` since the last sync durable."""
         for operation in self.unsynced[:operations]:
             _replay(self.synced, operation)
         del self.unsynced[:operations]
@@ -89,7 +89,7 @@ class Disk:
         self.view_flushed = max(self.view_flushed, content.snapshot.end_offset)
 
     def crash(self, random: Random, *, torn: bool) -> None:
-        """Keep the synced part, a prefix of the rest; `torn`: half a batch behind it."""
+        """Keep the synced part and a prefix of the rest; `torn`: half a batch behind it."""
         kept = random.randint(0, len(self.unsynced))
         rest = self.unsynced[kept:]
         old_end, old_epoch = self.end_offset, self._last_epoch()
@@ -100,7 +100,9 @@ class Disk:
             self.cut = LogCut(old_epoch, max(old_end, self.end_offset))
 
     def damage(self, random: Random) -> None:
-        """Lose some of the synced tail above the recovery point; recovery notices and cuts it."""
+        """Lose some of the synced tail above the recovery point, which recovery notices
+        and cuts.
+        """
         first = max(self.recovery_point, self.view_flushed, self.start_offset)
         doomed = [batch for batch in self.synced if batch.base_offset >= first]
         if not doomed:
@@ -115,7 +117,7 @@ class Disk:
         return self.batches[-1].epoch if self.batches else self.start_epoch
 
     def voter_sets(self) -> tuple[tuple[int, VoterSet], ...]:
-        """In the log, and in the newest snapshot."""
+        """Voter sets in the log and in the newest snapshot, by offset."""
         found = {
             batch.base_offset + index: record.voters
             for batch in self.batches
@@ -128,8 +130,8 @@ class Disk:
         return tuple(sorted(found.items(), key=lambda each: each[0]))
 
     def _remember_cut(self) -> LogCut | None:
-        """The cut is in quorum-state before the damaged tail is gone: a crash in between must find
-        either again.
+        """Store the cut before the damaged tail goes: after a crash, one of the two must
+        be there.
         """
         cut, self.cut = self.cut, None
         if cut is not None:
@@ -140,7 +142,7 @@ class Disk:
         return cut
 
     def initial_state(self) -> InitialState:
-        """What recovery finds."""
+        """The state that recovery finds."""
         epochs: list[tuple[int, int]] = []
         for batch in self.batches:
             if not epochs or epochs[-1][0] != batch.epoch:

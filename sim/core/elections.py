@@ -1,16 +1,16 @@
-"""What holds of leaders and votes in every world of replicas (Raft), by what was seen of each."""
+"""Invariants of leaders and votes (Raft) in every world of replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from rlmm.raft.actions import PersistedState
 from rlmm.raft.messages import Batch, LeaderChange, ReplicaKey, VotersRecord
 
 
 class Check(Protocol):
-    """Raises, and perhaps remembers, that an invariant does not hold."""
+    """Raises, and perhaps remembers, a broken invariant."""
 
     def __call__(self, holds: bool, name: str, message: str) -> None: ...
 
@@ -24,8 +24,23 @@ class Placed(Protocol):
     def end_offset(self) -> int: ...
 
 
+P = TypeVar("P", bound=Placed)
+
+
+def overlapping(batches: Sequence[P], start: int, end: int) -> list[P]:
+    """Whole batches of [start, end), found from the end, where new ones are."""
+    found = []
+    for batch in reversed(batches):
+        if batch.end_offset <= start:
+            break
+        if batch.end_offset <= end:
+            found.append(batch)
+    found.reverse()
+    return found
+
+
 class Elections:
-    """Who led and who voted for whom, whatever the hosts themselves remember."""
+    """Leaders and votes of each epoch, whatever the hosts themselves remember."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -45,11 +60,11 @@ class Elections:
         )
 
     def forget_votes(self, key: ReplicaKey) -> None:
-        """Its disk is gone, and its name goes on."""
+        """Forget the votes of a replica whose disk is gone but whose name goes on."""
         self._votes = {each: voted for each, voted in self._votes.items() if each[0] != key}
 
     def persists(self, name: str, old: PersistedState, new: PersistedState) -> None:
-        """What is on a host's disk is about to be replaced."""
+        """Check the state that is about to replace the one on a host's disk."""
         self._check(old.epoch <= new.epoch, "epoch_monotone", f"{name}: {old} becomes {new}")
         if old.epoch == new.epoch:
             self._check(
@@ -61,8 +76,9 @@ class Elections:
     def voters_change(
         self, name: str, leads_epoch: int, batch: Batch, committed_epochs: Iterable[int]
     ) -> None:
-        """A leader (of `leads_epoch`, -1: it leads none) appends. What changes the voters waits for
-        a commit in the leader's own epoch: an earlier leader's change may be open elsewhere.
+        """Check what a leader of `leads_epoch` (-1: it leads none) appends. A change of the voters
+        waits for a commit in the leader's own epoch: an earlier leader's change may be open
+        elsewhere.
         """
         kinds = {type(record) for record in batch.control}
         if VotersRecord not in kinds or LeaderChange in kinds or batch.epoch != leads_epoch:
@@ -83,8 +99,8 @@ class Elections:
         committed: Mapping[int, Placed],
         committed_in: Mapping[int, int],
     ) -> None:
-        """`log` of a new leader holds what was committed before. A late winner may lack what was
-        committed in an epoch after its own: it cannot commit.
+        """Check that a new leader's `log` has what was committed, except in epochs after
+        its own.
         """
         before = [offset for offset, within in committed_in.items() if within < epoch]
         committed_end = committed[max(before)].end_offset if before else 0

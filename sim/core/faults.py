@@ -1,4 +1,4 @@
-"""Which faults a seed has, how often, and what keeps them inside what must be survivable.
+"""Faults of a seed, and the bounds that keep them survivable.
 
 Each seed draws a subset (swarm testing): a world with every fault at once hardly gets anywhere.
 """
@@ -23,7 +23,7 @@ KINDS = (
 
 
 class Faults:
-    """Off in the healing phase: `stop`."""
+    """The faults of a world, until `stop` begins the healing phase."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -116,7 +116,7 @@ class Faults:
                 pass
 
     def crash_here(self) -> bool:
-        """Asked before every action: each is a point where the power may go."""
+        """True if the power goes now; asked before every action."""
         return self._crash_permille > 0 and (
             self._world.random.randrange(1000) < self._crash_permille
         )
@@ -144,7 +144,7 @@ class Faults:
     # ---- losing synced data: never more than what a minority may lose
 
     def _may_lose(self, host: ReplicaHost) -> bool:
-        """Whether every voter set in force anywhere keeps a majority that has lost nothing."""
+        """True if every voter set in force keeps a majority that has lost nothing."""
         world = self._world
         live = world.live_disks()
         for keys in world.voter_sets_in_force():
@@ -178,8 +178,8 @@ class Faults:
             self._restart_without_leader(host)
 
     def _format_between_leaders(self) -> None:
-        """Watches for two leaders, the older of which has not noticed yet: then that one hears a
-        voter that is formatted again, and nobody hears the newest. A leader is cut off for it.
+        """Wait for two leaders, the older of which has not noticed yet: then a voter is formatted
+        again that only the older one reaches. A leader is cut off to get there.
         """
         world = self._world
         if not self._on:
@@ -200,7 +200,7 @@ class Faults:
             world.schedule.after(1, partial(self._restart, host))
 
     def _restart_without_leader(self, host: ReplicaHost) -> None:
-        """What it lost is most dangerous when whoever has the records is away as well."""
+        """Restart while the leaders, which have the lost records, are away: most dangerous."""
         world = self._world
         world.schedule.after(world.random.randrange(1, 200), partial(self._restart, host))
         self._part([each for each in world.hosts if each.visible_role is Role.LEADER])

@@ -1,7 +1,7 @@
-"""What must hold after every event, checked where it can first be broken. Names as in design 10.
+"""Invariants of the quorum's core, checked where they can first be broken.
 
 one_leader_per_epoch, committed_never_lost, hw_is_durable, same_offset_same_state,
-acknowledged_is_durable; and those of the protocol: log_matching, leader_completeness, hw_monotone,
+acknowledged_is_durable; and of the protocol: log_matching, leader_completeness, hw_monotone,
 one_vote_per_epoch, vote_is_kept, epoch_monotone, persisted_first, fetch_is_durable,
 commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
 change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, no_fatal, liveness.
@@ -25,7 +25,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.raft.messages import VotersRecord as Voters
 from sim.core.disk import SnapshotContent
-from sim.core.elections import Elections
+from sim.core.elections import Elections, overlapping
 
 if TYPE_CHECKING:
     from sim.core.quorum import World
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class InvariantError(AssertionError):
-    """An invariant does not hold; `name` is which."""
+    """A broken invariant; `name` is which."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -46,7 +46,7 @@ def check(holds: bool, name: str, message: str) -> None:
 
 
 class Auditor:
-    """Knows what every host ever showed to the outside."""
+    """Knows everything that hosts ever showed to the outside."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -97,7 +97,7 @@ class Auditor:
             self._elections.persists(host.name, host.disk.quorum, state)
 
     def forgets_its_votes(self, host: ReplicaHost) -> None:
-        """It may vote again, where all have answered; one leader an epoch remains."""
+        """Forget a replica's votes: it may vote again, but one leader an epoch remains."""
         self._elections.forget_votes(host.disk.key)
 
     def responding(self, host: ReplicaHost, request: Request, response: Response) -> None:
@@ -126,9 +126,8 @@ class Auditor:
             )
 
     def appending(self, host: ReplicaHost, batches: tuple[Batch, ...]) -> None:
-        """Equal (offset, epoch) is the same batch after the same epoch: log matching, inductively.
-        A batch that a damaged disk forgot may be written again by its leader's next life only in
-        another epoch.
+        """Check log matching: equal (offset, epoch) is the same batch after the same epoch. A batch
+        that a damaged disk forgot may be written again only in another epoch.
         """
         log = host.disk.batches
         before = log[-1].epoch if log else host.disk.start_epoch
@@ -197,7 +196,7 @@ class Auditor:
             "hw_is_durable",
             f"{host.name} applies up to {change.apply_to}, {host.disk.synced_end} is synced",
         )
-        for batch in _overlapping(host.disk.batches, host.high_watermark, end):
+        for batch in overlapping(host.disk.batches, host.high_watermark, end):
             self._commit(host, batch)
         if host.visible_role is act.Role.LEADER and end > host.high_watermark:
             last = next(b for b in reversed(host.disk.batches) if b.end_offset <= end)
@@ -262,7 +261,7 @@ class Auditor:
 
     def applied(self, host: ReplicaHost, start: int, end: int, digest: int) -> int:
         """The host's state after applying [start, end)."""
-        for batch in _overlapping(host.disk.batches, start, end):
+        for batch in overlapping(host.disk.batches, start, end):
             digest = _digest(digest, batch)
             check(
                 self.digests.get(batch.end_offset) == digest,
@@ -293,18 +292,6 @@ class Auditor:
 
     def fatal(self, host: ReplicaHost, message: str) -> None:
         raise InvariantError("no_fatal", f"{host.name}: {message}")
-
-
-def _overlapping(batches: list[Batch], start: int, end: int) -> list[Batch]:
-    """Whole batches of [start, end), from the end of the list: that is where news is."""
-    found = []
-    for batch in reversed(batches):
-        if batch.end_offset <= start:
-            break
-        if batch.end_offset <= end:
-            found.append(batch)
-    found.reverse()
-    return found
 
 
 def _digest(before: int, batch: Batch) -> int:

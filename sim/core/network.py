@@ -1,4 +1,4 @@
-"""Messages that are lost, doubled, late, out of order, and go one way only."""
+"""A network that loses, doubles, delays and reorders messages, and may work one way only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Network:
         lost: Callable[[], None],
         again: bool = True,
     ) -> None:
-        """`deliver` is called once, twice (unless not `again`) or never; `lost` may be if never."""
+        """Call `deliver` once, twice (only if `again`) or never; if never, perhaps `lost`."""
         draw = self.random.randrange
         if (source, target) in self.blocked or draw(1000) < self.drop_permille:
             if draw(2):
@@ -49,7 +49,7 @@ class Network:
         return delay_ms
 
     def cut(self, source: str, target: str) -> None:
-        """One way, for some seconds."""
+        """Cut one way for some seconds."""
         way = (source, target)
         if source == target or way in self.blocked:
             return

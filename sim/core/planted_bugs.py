@@ -1,7 +1,7 @@
-"""Mistakes put into the shipped rules on purpose: the proof that the simulation would notice.
+"""Planted bugs in the shipped rules, which prove that the simulation notices.
 
-Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
-`EVENTS` events each, every one of them is found: a test holds that.
+Each replaces a rule or two for the length of a run. Every one is found within `SEEDS_MAX` seeds of
+`EVENTS` events each; a test holds that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRST_SEEDS = {
     "a commit is believed in any epoch": 20,
     "a commit of an earlier epoch allows a voter change": 120,
 }
-"""Where the search begins for one that few seeds show: from 1 on it takes long."""
+"""First seed of the search for a bug that few seeds show."""
 EVENTS = 4000
 
 _validate = fetch_validation.validate
@@ -203,5 +203,5 @@ BUGS: dict[str, Patches] = {
 
 
 def planted(name: str) -> AbstractContextManager[None]:
-    """The mistake is made for the length of the block."""
+    """Plant the bug for the length of the block."""
     return planting(BUGS[name])

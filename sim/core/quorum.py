@@ -30,16 +30,16 @@ HASTY = RaftSettings(
     transfer_timeout_ms=200,
     shutdown_timeout_ms=200,
 )
-"""Elections ten times as often: most mistakes show only there."""
+"""Elections ten times as often, since most bugs show only there."""
 
 HEAL_MS = 90_000
 OPERATOR_MS = 20_000
-"""How long healing may last, and when the operator accepts cuts that keep anybody from standing."""
+"""Longest healing, and the time when the operator accepts cuts that keep replicas from standing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run was, for the one who looks at it."""
+    """Figures of a run."""
 
     seed: int
     events: int
@@ -52,7 +52,7 @@ class Result:
 
 
 class World:
-    """Everything of one seed. `trace` collects what happened, as text, if wanted."""
+    """The world of one seed. `trace` collects what happens, as text, if given."""
 
     def __init__(self, seed: int, *, trace: list[str] | None = None) -> None:
         self.seed = seed
@@ -93,14 +93,14 @@ class World:
         return host.name == "impostor"
 
     def new_disk(self, host: ReplicaHost) -> None:
-        """The machine lost its directory and was formatted anew; the old disk is remembered."""
+        """Format a machine that lost its directory; the old disk is remembered."""
         self._wiped += 1
         key = ReplicaKey(host.disk.key.node_id, f"{host.disk.key.directory_id}w{self._wiped}")
         host.disk = Disk(key, host.disk.format_voters)
         self.disks[key] = host.disk
 
     def same_disk(self, host: ReplicaHost) -> None:
-        """Formatted anew under its old name: nothing tells it that it acknowledged anything."""
+        """Format a disk under its old name: nothing tells it that it acknowledged anything."""
         host.disk = Disk(host.disk.key, host.disk.format_voters, lost_synced=True)
         self.disks[host.disk.key] = host.disk
         self.auditor.forgets_its_votes(host)
@@ -109,7 +109,7 @@ class World:
         return [host.disk for host in self.hosts]
 
     def voter_sets_in_force(self) -> list[tuple[ReplicaKey, ...]]:
-        """On any disk: the last committed set and all behind it."""
+        """Voter sets on any disk: the last committed one and all behind it."""
         found: set[tuple[ReplicaKey, ...]] = set()
         for host in self.hosts:
             committed = host.disk.format_voters
@@ -141,7 +141,7 @@ class World:
         self.network.send(source.name, target.name, deliver, lost=lost)
 
     def _host_for(self, node_id: int) -> ReplicaHost:
-        """Where a node id leads to; with an impostor about, not always to the right machine."""
+        """The host behind a node id; with an impostor, sometimes the wrong one."""
         named = [host for host in self.hosts if host.disk.key.node_id == node_id]
         if len(named) > 1 and self.random.randrange(10):
             return named[0]
@@ -160,7 +160,7 @@ class World:
     # ---- running
 
     def note(self, host: ReplicaHost, what: Event | Action) -> None:
-        """Count and remember; equal seeds have equal traces."""
+        """Count and record an event; equal seeds have equal traces."""
         self.events += 1
         if self.trace is not None:
             line = f"{self.schedule.now_ms:>7} {host.name} {what!r}"
@@ -168,7 +168,7 @@ class World:
             self.trace.append(line)
 
     def run(self, events: int) -> Result:
-        """`events` with faults, then healing: a leader, a commit and equal logs, within a bound."""
+        """Run `events` with faults, then heal: a leader, a commit and equal logs, in time."""
         for host in self.hosts:
             host.start()
         self.faults.begin()
@@ -214,13 +214,15 @@ class World:
         raise InvariantError("liveness", f"not healed within {HEAL_MS} ms: {self._summary()}")
 
     def _accept_cuts(self) -> None:
-        """What nobody who answers can prove, an operator must say; never for real losses."""
+        """Accept cuts that nobody who answers can disprove, as an operator would; never real
+        losses.
+        """
         for host in self.hosts:
             if host.core is not None and host.core.cut is not None and not host.disk.lost_synced:
                 host.feed(AcceptCut(("accept", 0)))
 
     def _all_equal(self) -> bool:
-        """An impostor cannot follow a leader of its own node id, so it need not."""
+        """True once all logs are equal; an impostor can't follow a leader of its own node id."""
         end = self.auditor.committed_end
         hosts = [host for host in self.hosts if host.core and not self.is_impostor(host)]
         if not all(host.applied == end == host.disk.synced_end for host in hosts):
@@ -240,5 +242,5 @@ class World:
 
 
 def run(seed: int, events: int, *, trace: list[str] | None = None) -> Result:
-    """One seed. InvariantError: an invariant does not hold."""
+    """Run one seed. InvariantError: an invariant is broken."""
     return World(seed, trace=trace).run(events)

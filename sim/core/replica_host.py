@@ -34,7 +34,7 @@ PIECE_BYTES = 3
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """Whom an answer goes to: the life of the host that asked, and its request."""
+    """Address of an answer: the asking host's life, and its request."""
 
     source: str
     incarnation: int
@@ -98,7 +98,7 @@ class ReplicaHost:
         self._take(self.core.start(self.clock.at(self.world.schedule.now_ms)))
 
     def crash(self, *, torn: bool = False, damage: bool = False) -> None:
-        """Power goes: a state being written is there or not, unsynced records are not."""
+        """The power goes: a state being written is there or not, unsynced records are lost."""
         if self.core is None:
             return
         random = self.world.random
@@ -117,7 +117,7 @@ class ReplicaHost:
         self.paused = True
 
     def resume(self) -> None:
-        """Everything that happened meanwhile happens now."""
+        """Handle everything that happened during the pause."""
         self.paused = False
         backlog, self.backlog = self.backlog, []
         for event in backlog:
@@ -234,7 +234,7 @@ class ReplicaHost:
         self.world.schedule.after(delay_ms, call)
 
     def _repeat_old_completion(self) -> None:
-        """Something is told again when it is old news: it must not be taken for new."""
+        """Repeat an old completion, which must not be taken for a new one."""
         random = self.world.random
         if self.completions and random.randrange(1000) < self.world.faults.stale_flush_permille:
             self._later(max(self.completions, key=lambda each: each.offset), 1)
@@ -261,7 +261,7 @@ class ReplicaHost:
         self.world.send_response(self, correlation, response)
 
     def _filled(self, response: Response) -> Response:
-        """Read what the core told the driver to read."""
+        """The response with the data that the core told the driver to read."""
         if isinstance(response, FetchResponse) and response.read is not None:
             read = response.read
             if read.generation != self.generation:
@@ -310,7 +310,9 @@ class ReplicaHost:
         self.applied = max(self.applied, apply_to)
 
     def take_snapshot(self, *, keep: int, cut_log: bool) -> None:
-        """Of everything applied; then perhaps drop older ones and the head of the log."""
+        """Take a snapshot of everything applied; then perhaps drop older ones and the
+        log's head.
+        """
         core, end = self.core, self.applied
         if core is None or self.paused or self.installing is not None or end <= 0:
             return

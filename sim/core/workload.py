@@ -1,4 +1,4 @@
-"""Clients that propose and read, operators that change voters and move leadership."""
+"""Clients that propose and read, and operators that change voters and move leadership."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Workload:
             self._read(self._some_leader() or host)
 
     def _some_leader(self) -> ReplicaHost | None:
-        """Often the leader, sometimes one that only thinks it is."""
+        """A host that leads, or only thinks so."""
         leaders = [h for h in self._world.hosts if h.visible_role is act.Role.LEADER and h.core]
         return self._world.random.choice(leaders) if leaders else None
 
@@ -114,7 +114,7 @@ class Workload:
     def _voter_change(
         self, keys: tuple[ReplicaKey, ...]
     ) -> AddVoterRequest | RemoveVoterRequest | None:
-        """A sane operator: the dead voter goes first, and never below the number formatted."""
+        """A sane operator's change: dead voters go first, never below the number formatted."""
         world = self._world
         random = world.random
         live = {host.disk.key: host for host in world.hosts if not world.is_impostor(host)}
@@ -160,7 +160,7 @@ class Workload:
                 pass
 
     def _tell(self, leader: ReplicaHost, learned: ev.CommitLearned) -> None:
-        """Who handed the proposal on gets an answer to it; here that is anybody, however late."""
+        """Tell some host of a commit, as whoever forwarded a proposal hears of it."""
         target = self._world.random.choice(self._world.hosts)
         deliver = partial(target.feed, learned)
         self._world.network.send(leader.name, target.name, deliver, lost=_nobody_waits)
@@ -175,4 +175,4 @@ class Workload:
 
 
 def _nobody_waits() -> None:
-    """For an answer that is lost: the next fetch says as much."""
+    """For a lost answer, which the next fetch replaces."""

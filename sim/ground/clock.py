@@ -1,4 +1,4 @@
-"""World time, in whole milliseconds, and what is to happen when; each host's clock is its own."""
+"""World time in milliseconds, a schedule of callbacks, and clocks of hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Schedule:
         heapq.heappush(self._heap, (self.now_ms + max(delay_ms, 0), self._count, call))
 
     def run_next(self) -> bool:
-        """Whether there was anything to run."""
+        """Run the next callback; False if there is none."""
         if not self._heap:
             return False
         self.now_ms, _, call = heapq.heappop(self._heap)
@@ -30,7 +30,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class HostClock:
-    """Monotonic, but neither right nor even: `rate_permille` of world time, and it may jump on."""
+    """A monotonic clock that may jump ahead and runs at `rate_permille` of world time."""
 
     offset_ms: int = 0
     rate_permille: int = 1000

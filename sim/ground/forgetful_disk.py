@@ -1,7 +1,6 @@
 """The disk port of the metadata log (`rlmm/log/disk.py`) over a medium that forgets.
 
-What can go wrong is decided in two places that subclasses fill in: before each change, and at each
-sync.
+Subclasses decide what goes wrong, before each change and at each sync.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from sim.ground.medium import Directory, File, Medium, Write
 
 
 class PowerCut(BaseException):
-    """The machine is off: nobody may catch this and go on."""
+    """The machine is off; nothing may catch this and go on."""
 
 
 class ForgetfulDisk:
@@ -28,19 +27,19 @@ class ForgetfulDisk:
         self.full = False
 
     def operate(self, *, grows: bool = False) -> None:
-        """Before a change, which `grows` what is stored. May raise PowerCut."""
+        """Called before a change, which `grows` what is stored. May raise PowerCut."""
         if self.read_only:
             raise OSError(errno.EROFS, "Read-only file system")
         if grows and self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def sync_fails(self) -> bool:
-        """At a sync: whether it is one that fails."""
+        """True if this sync fails."""
         self.operate()
         return False
 
     def sync_is_left_out(self, what: str) -> bool:  # noqa: ARG002 - subclasses look at it
-        """Whether this sync, of "bytes" or "names", does nothing: a planted bug."""
+        """True if a planted bug leaves this sync, of "bytes" or "names", out."""
         return False
 
     # ---- Disk

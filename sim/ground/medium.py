@@ -1,6 +1,7 @@
-"""A file system that knows what is on its medium and what is in the page cache only.
+"""A file system that tells the medium from the page cache.
 
-What a power cut may leave of the unsynced part, weaker than what ext4 or XFS promise:
+After a power cut the unsynced part may be left as follows, which is weaker than what ext4 or XFS
+promise:
 
 - of a file, any subset of the sectors that were written, each in any of its versions since the last
   sync, and any length the file had meanwhile; a missing sector reads as zeros or as stale bytes;
@@ -8,7 +9,7 @@ What a power cut may leave of the unsynced part, weaker than what ext4 or XFS pr
   link from elsewhere is a change of each directory for itself;
 - what was synced, always: a sector itself is never torn, and no synced byte is lost.
 
-A failed sync does what Linux does: the pages count as clean, reads still return them, and the next
+A failed sync does as Linux does: the pages count as clean, reads still return them, and the next
 sync succeeds without writing them. A failed sync of a directory turns the file system read-only
 until the power is cut, as ext4 and XFS do when their journal fails.
 """
@@ -23,7 +24,7 @@ from pathlib import Path
 
 
 class Survivors(Enum):
-    """What of the unsynced writes to one file, or changes to one directory, reached the medium."""
+    """The part of the unsynced writes to a file, or changes to a directory, that survives."""
 
     NONE = "none"
     ALL = "all"
@@ -54,7 +55,7 @@ Fate = Survivors | Torn
 
 @dataclass(slots=True)
 class Write:
-    """Bytes put at `position`, or, where there are none, a cut to `position` bytes."""
+    """Bytes put at `position`; without bytes, a cut to `position` bytes."""
 
     position: int
     data: bytes | None
@@ -87,7 +88,7 @@ class File:
         self.unsynced.clear()
 
     def lose(self) -> None:
-        """A failed sync: nothing more is going to be written of what was pending."""
+        """Drop pending writes after a failed sync, which never reach the medium."""
         self.unsynced.clear()
 
     def survivor(self, fate: Fate) -> bytes:
@@ -200,7 +201,7 @@ class Medium:
         self.root = root or Directory()
 
     def find(self, path: Path) -> Node:
-        """FileNotFoundError unless it is there."""
+        """The node at a path. FileNotFoundError: there is none."""
         node: Node = self.root
         for name in path.parts[1:]:
             if not isinstance(node, Directory) or name not in node.live:
@@ -221,7 +222,7 @@ class Medium:
         return node
 
     def name(self, path: Path, node: Node) -> None:
-        """Give `node` a (further) name, in the place of whatever has it."""
+        """Give `node` a further name, replacing any node that has it."""
         self.directory(path.parent).change({path.name: node})
 
     def remove(self, path: Path) -> None:
@@ -236,7 +237,7 @@ class Medium:
             self.directory(old.parent).change({old.name: None})
 
     def after_power_cut(self, content: Fate, names: Fate) -> Medium:
-        """What the machine finds when it is on again; this object stays as it is."""
+        """The medium after a power cut; this object stays as it is."""
         settled: dict[int, Node] = {}
 
         def settle(node: Node) -> Node:
@@ -267,7 +268,7 @@ class Medium:
                 yield from self.files(path / name)
 
     def write_out(self, path: Path, home: Path) -> None:
-        """Put what is below `path` into the real directory `home`."""
+        """Write the files below `path` into the real directory `home`."""
         for found, file in self.files(path):
             target = home / found.relative_to(path)
             if file is None:

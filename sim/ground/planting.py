@@ -1,4 +1,4 @@
-"""How a mistake is put into the shipped code, for the length of a run."""
+"""Planting of bugs in the shipped code, for the length of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from unittest.mock import patch
 
 Patches = tuple[tuple[object, str, Callable[..., Any]], ...]
-"""(owner, attribute, what stands there instead), of one mistake."""
+"""(owner, attribute, replacement) of one bug."""
 
 
 @contextmanager
 def planting(patches: Patches) -> Iterator[None]:
-    """The mistake is made for the length of the block."""
+    """Plant the bug for the length of the block."""
     with ExitStack() as stack:
         for owner, attribute, replacement in patches:
             stack.enter_context(patch.object(owner, attribute, replacement))

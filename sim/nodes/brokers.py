@@ -1,7 +1,7 @@
-"""Partitions as their brokers have them, and the records that nodes would propose about them.
+"""Partitions as their brokers have them, and records that nodes would propose about them.
 
-Coarse on purpose: a lineage that grows by elections, a log that grows and is cut off at its head,
-and segments of it. What is read of the metadata to make a record may be old.
+Coarse on purpose: a lineage that grows by elections, a log that grows and loses its head, and its
+segments. Metadata that is read for a record may be old.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEGMENT_OFFSETS = 10
 
 @dataclass
 class Partition:
-    """`leader` is a node id; `checkpoint` that of its broker."""
+    """A partition; `leader` is a node id, `checkpoint` that of its broker."""
 
     tip: TopicIdPartition
     leader: int = 1
@@ -52,7 +52,7 @@ class Partition:
             self.local_start = random.randint(self.local_start, self.end)
 
     def elect(self, random: Random, node_ids: list[int]) -> None:
-        """Sometimes uncleanly: the new leader lacks the end."""
+        """Elect a leader, sometimes uncleanly, without the end of the log."""
         self.leader = random.choice(node_ids)
         epoch = self.checkpoint[-1].epoch + random.randrange(1, 3)
         if random.randrange(4) == 0:
@@ -113,7 +113,7 @@ class Partition:
 def an_update(
     segment: RemoteLogSegmentMetadata, to: SegmentState, writer: Incarnation, token: int
 ) -> RemoteLogSegmentMetadataUpdate:
-    """What a node that believes `segment` to be its own would say next of it."""
+    """The next update by a node that believes `segment` to be its own."""
     finished = to is SegmentState.COPY_SEGMENT_FINISHED
     return RemoteLogSegmentMetadataUpdate(
         segment_id=segment.segment_id,
@@ -128,7 +128,7 @@ def an_update(
 
 
 def an_admin_deed(state: PartitionState, random: Random) -> MetadataRecord | None:
-    """What takes a partition out of service, or back into it."""
+    """A record that takes a partition out of service, or back."""
     tip = state.partition
     if state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
         if random.randrange(2):

@@ -1,7 +1,7 @@
-"""What nodes are asked to do, and that each answer is true.
+"""Clients of nodes, and checks that each answer is true.
 
-Every call runs in the node's own life: when that ends, its caller never hears, and the outcome is
-unknown. An unknown outcome is resolved as the design says: by reading the row by its id.
+Every call runs in the node's own life: when that ends, its caller hears nothing and the outcome is
+unknown. It is resolved by reading the row by its id.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEVEL_RAISED = 2
 
 @dataclass(eq=False)
 class Call:
-    """One call of one client; `value` is what it wants to have in the log."""
+    """A call of a client; `value` is the record that it wants in the log."""
 
     process: Process
     record: MetadataRecord
@@ -47,7 +47,7 @@ class Call:
 
 
 class Clients:
-    """`begin`, and as long as it is `on` somebody asks for something now and then."""
+    """Clients that ask for something now and then, from `begin` on while `on`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -110,7 +110,7 @@ class Clients:
             self._resolve(process)
 
     def _writer(self, partition: Partition) -> Process | None:
-        """Mostly the node whose broker leads, sometimes any: it may have led once."""
+        """A process to write through: mostly the leader's node, sometimes any."""
         machines = [machine for machine in self._world.machines if machine.up is not None]
         leading = [m for m in machines if m.key.node_id == partition.leader]
         if leading and self._world.random.randrange(5):
@@ -143,7 +143,7 @@ class Clients:
         return self._update(process, token, random.choice(segments))
 
     def _burst(self, process: Process, partition: Partition) -> None:
-        """Segments begun in one turn with what was just proposed: these share a batch."""
+        """Start several segments in one turn with the last proposal, so that they share a batch."""
         manager, draw = process.manager, self._bursts
         token = self._tokens.get((process, partition.tip))
         if not self._burst_max or token is None or draw.randrange(4):
@@ -258,13 +258,13 @@ class Clients:
         self._in_doubt.append(call)
 
     def died(self, process: Process) -> None:
-        """Whoever waits for this process never hears."""
+        """Put the calls of a dead process in doubt: their callers hear nothing."""
         for call in [each for each in self._open if each.process is process]:
             self._ended(call)
             self._doubted(call)
 
     def committed_values(self, reference: Reference, batch: StoredBytes) -> None:
-        """More is committed: none of it was told not to be."""
+        """Check that no newly committed record was refused with "not appended"."""
         for offset in range(batch.base_offset, batch.end_offset):
             found = reference.values.get(offset)
             self._world.auditor.check(
@@ -276,7 +276,7 @@ class Clients:
     # ---- reads
 
     def read(self, process: Process) -> None:
-        """Linearizable: what anybody was told before it began is in it."""
+        """Read, and check that it has what anybody was told before it began."""
         self._world.asked(process)
         told_before = self._world.auditor.acknowledged_end
         self._world.loop.spawn(process.life, self._read(process, told_before))
@@ -301,13 +301,13 @@ class Clients:
         return True
 
     def _resolve(self, process: Process) -> None:
-        """Somebody in doubt about a record asks, here, what became of it."""
+        """Ask for the outcome of a record in doubt."""
         if self._in_doubt:
             call = self._in_doubt.pop(self._world.random.randrange(len(self._in_doubt)))
             self._world.loop.spawn(process.life, self._look_up(process, call))
 
     async def _look_up(self, process: Process, call: Call) -> None:
-        """A row that names the record's token or id proves that it was accepted."""
+        """Look for a row with the record's token or id, which proves that it was accepted."""
         told_before = self._world.auditor.acknowledged_end
         if not await self._read(process, told_before):
             self._in_doubt.append(call)
@@ -338,7 +338,7 @@ class Clients:
     # ---- after healing
 
     def prove_alive(self, machine: Machine) -> None:
-        """One write and one read through this node; `World` sees them succeed."""
+        """Write and read once through this node; `World` checks that both succeed."""
         process = machine.up
         if process is not None:
             topic = f"healed-{self._number()}"

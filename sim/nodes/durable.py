@@ -1,4 +1,4 @@
-"""What is on a machine's medium, whatever its programs believe: the power may go right now."""
+"""Contents of a machine's medium, whatever its programs believe."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlmm.log.snapshot_files import parse_snapshot_file_name
 from sim.ground.medium import Directory, File, Medium
 
 SIZE_AT = 8
-"""Of a batch's length in its header, behind which `LOG_OVERHEAD` ends."""
+"""Position of a batch's length in its header, which `LOG_OVERHEAD` ends."""
 METADATA = Path("/data/metadata")
 LOG = METADATA / PARTITION_DIRECTORY
 
 
 def _files(medium: Medium) -> dict[str, File]:
-    """Of the log's directory, by name."""
+    """Durable files of the log's directory, by name."""
     directory: Directory = medium.root
     for name in LOG.parts[1:]:
         node = directory.durable.get(name)
@@ -30,13 +30,13 @@ def _files(medium: Medium) -> dict[str, File]:
 
 
 def stored_quorum_state(medium: Medium) -> QuorumState | None:
-    """None: there is none yet."""
+    """The stored quorum state; None before there is one."""
     file = _files(medium).get(QUORUM_STATE)
     return None if file is None else quorum_state.parse(bytes(file.durable), source="medium")
 
 
 def holds(medium: Medium, base_offset: int, data: bytes) -> bool:
-    """Whether these bytes are in the segment where they belong, or below a snapshot's end."""
+    """True if these bytes are in their segment, or below a snapshot's end."""
     files = _files(medium)
     wanted = segment_file_name(base_offset, LOG_SUFFIX)
     names = [name for name in files if name.endswith(LOG_SUFFIX) and name <= wanted]
@@ -46,7 +46,7 @@ def holds(medium: Medium, base_offset: int, data: bytes) -> bool:
 
 
 def _has_batch(content: bytearray, data: bytes) -> bool:
-    """Whether a reader that goes from batch to batch comes upon it. Behind half a batch none is."""
+    """True if a reader from batch to batch finds it; none is found behind half a batch."""
     at = content.find(data)
     if at < 0:
         return False
@@ -60,13 +60,13 @@ def _has_batch(content: bytearray, data: bytes) -> bool:
 
 
 def snapshot_end(medium: Medium) -> int:
-    """Where the newest complete snapshot ends; 0 if there is none."""
+    """End of the newest complete snapshot; 0 without one."""
     found = (parse_snapshot_file_name(name) for name in _files(medium))
     return max((each.end_offset for each in found if each is not None), default=0)
 
 
 def snapshots(medium: Medium) -> dict[str, bytes]:
-    """Name and content of the complete ones."""
+    """Complete snapshots by name."""
     return {
         name: bytes(file.durable)
         for name, file in _files(medium).items()

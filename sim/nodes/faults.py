@@ -1,4 +1,4 @@
-"""What breaks, how often, and what keeps it inside what must be survivable.
+"""Faults of nodes, disks and network, and the bounds that keep them survivable.
 
 Each seed draws a subset (swarm testing): a world with every fault at once hardly gets anywhere.
 """
@@ -23,11 +23,11 @@ KINDS = (
     "old_program", "view_flushes", "feature_level", "few_addresses", "write_error", "read_error",
 )  # fmt: skip
 FLIPPED_SUFFIXES = (".log", ".checkpoint")
-"""Every bit of quorum-state is turned in tests/durability: its checksum refuses each."""
+"""Files in which bits flip; tests/durability flips every bit of quorum-state."""
 
 
 class Faults:
-    """Off in the healing phase: `stop`."""
+    """The faults of a world, until `stop` begins the healing phase."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -78,13 +78,13 @@ class Faults:
     # ---- asked by what breaks
 
     def power_goes(self) -> bool:
-        """Before each operation of a disk."""
+        """True if the power goes now; asked before each disk operation."""
         return self._crash_permyriad > 0 and (
             self._world.random.randrange(10_000) < self._crash_permyriad
         )
 
     def level_known(self) -> int:
-        """By the program on a machine: the old release, or the new one."""
+        """Feature level known to a machine's program: the old release or the new one."""
         return 1 + self._world.random.randrange(2) if "feature_level" in self.kinds else 2
 
     def view_flushes_itself(self) -> bool:
@@ -93,7 +93,7 @@ class Faults:
         )
 
     def space_comes_back(self) -> bool:
-        """Whether a write that fails found the disk full, and the next one does not."""
+        """True if a failed write met a full disk, which has room for the next one."""
         return self._world.random.randrange(2) == 0
 
     def _fate(self) -> Fate:
@@ -192,7 +192,7 @@ class Faults:
         self.start_soon_after_stop(machine)
 
     def start_soon_after_stop(self, machine: Machine) -> None:
-        """Whoever does not stop in time is killed."""
+        """Start the machine after its stop; a process that does not stop in time is killed."""
         process = machine.process
 
         def go_on() -> None:
@@ -203,7 +203,7 @@ class Faults:
         self._world.schedule.after(3000 + self._world.random.randrange(self._down_ms), go_on)
 
     def _set_clock(self, machine: Machine) -> None:
-        """Slow, fast, jumping on; the wall's clock also back."""
+        """Set a clock slow or fast, or let it jump; the wall clock also jumps back."""
         random, now_ms = self._world.random, self._world.schedule.now_ms
         machine.clock.set_rate(random.choice((700, 900, 1000, 1300)), now_ms)
         machine.clock.offset_ms += random.choice((0, 0, 500, 5000))
@@ -218,7 +218,7 @@ class Faults:
     # ---- losing what was durable: never more than what a minority may lose
 
     def _flip(self, machine: Machine) -> None:
-        """One bit of the log or of a snapshot turns over, on the medium and in what is read."""
+        """Flip a bit of the log or a snapshot, on the medium and in what is read."""
         random = self._world.random
         lost = self._lose_one(machine)
         if lost is not None:
@@ -229,13 +229,13 @@ class Faults:
                     content[at] ^= bit
 
     def _spoil(self, machine: Machine) -> None:
-        """What lies in one file cannot be read any more."""
+        """Make one file unreadable."""
         lost = self._lose_one(machine)
         if lost is not None:
             machine.disk.bad.add(lost[0])
 
     def _lose_one(self, machine: Machine) -> tuple[Path, File] | None:
-        """A file of the log or a snapshot that may be lost, if any."""
+        """A file of the log or a snapshot that may be lost; None if none may."""
         if machine.lost or not self.may_lose(machine):
             return None
         files = [
@@ -250,7 +250,7 @@ class Faults:
         return self._world.random.choice(files)
 
     def may_lose(self, machine: Machine) -> bool:
-        """Whether every voter set in force anywhere keeps a majority that has lost nothing."""
+        """True if every voter set in force keeps a majority that has lost nothing."""
         world = self._world
         for keys in world.voter_sets_in_force():
             sound = sum(

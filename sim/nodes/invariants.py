@@ -1,7 +1,7 @@
-"""What must hold after every event, looked at from outside: at the actions of the drivers, at the
-bytes on the media, at the rows of the views. Names as in design 10 and `sim/core/invariants.py`.
+"""Invariants of whole nodes, seen from outside: driver actions, bytes on media, rows of views.
 
-What a node says of its disk is never believed: the medium is looked at.
+Names as in `sim/core/invariants.py`. The medium is read; what a node says of its disk is not
+believed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Auditor:
-    """Knows what every node ever showed to the outside. `violation` is the first thing found."""
+    """Knows everything that nodes ever showed; `violation` is the first broken invariant."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -44,14 +44,14 @@ class Auditor:
         self.committed_end = 0
         self.acknowledged_end = 0
         self.voter_sets: dict[tuple[int, int], tuple[ReplicaKey, ...]] = {}
-        """Every one that was ever written anywhere, by offset and epoch."""
+        """Every voter set ever written, by offset and epoch."""
         self._elections = Elections(self.check)
         self._records: dict[tuple[int, int], StoredBytes] = {}
         self._committed_in: dict[int, int] = {}
         self._before: dict[tuple[int, int], int] = {}
 
     def check(self, holds: bool, name: str, message: str) -> None:
-        """Remembered as well as raised: the code that is looked at may catch everything."""
+        """Raise and remember a broken invariant, since the code under test may catch everything."""
         if not holds:
             error = InvariantError(name, message)
             self.violation = self.violation or error
@@ -64,7 +64,7 @@ class Auditor:
         process.epoch = stored.leader_epoch if stored is not None else 0
 
     def performing(self, machine: Machine, process: Process, action: object) -> None:
-        """Just before it is carried out."""
+        """Check an action just before it is carried out."""
         self._settle(process)
         match action:
             case act.PersistQuorumState():
@@ -95,7 +95,7 @@ class Auditor:
                 pass
 
     def performed(self, machine: Machine, process: Process, action: object) -> None:
-        """Right behind it."""
+        """Check an action right after it was carried out."""
         if isinstance(action, act.AppendBatches):
             copy, log = process.copy, process.log
             assert log is not None
@@ -113,7 +113,7 @@ class Auditor:
                 self._appended(machine, process, index)
 
     def _settle(self, process: Process) -> None:
-        """An installed snapshot has taken the place of the log."""
+        """Replace the copy of the log once an installed snapshot has replaced it."""
         wanted = process.installing
         if wanted is not None and process.log is not None:
             replica = process.log.driver.core.replica
@@ -124,7 +124,7 @@ class Auditor:
     # ---- leaders and votes
 
     def forgets_its_votes(self, machine: Machine) -> None:
-        """It may vote again, where all have answered; one leader an epoch remains."""
+        """Forget a machine's votes: it may vote again, but one leader an epoch remains."""
         self._elections.forget_votes(machine.key)
 
     def _role_changed(self, machine: Machine, process: Process, change: act.RoleChanged) -> None:
@@ -165,7 +165,7 @@ class Auditor:
             self._elections.persists(machine.name, persisted(stored), state)
 
     def answering(self, machine: Machine, request: Request, response: Response) -> None:
-        """An answer leaves the machine."""
+        """Check an answer that leaves the machine."""
         if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
             return
         if request.pre_vote or not response.vote_granted:
@@ -174,7 +174,7 @@ class Auditor:
         self._has_stored(machine, request, f"grants {request.candidate} its vote")
 
     def asking(self, machine: Machine, request: PeerRequest) -> None:
-        """A request leaves the machine."""
+        """Check a request that leaves the machine."""
         if isinstance(request, VoteRequest) and not request.pre_vote:
             self._elections.votes(machine.key, request.epoch, request.candidate)
             self._has_stored(machine, request, "stands for election")
@@ -214,7 +214,9 @@ class Auditor:
     # ---- the log
 
     def _appended(self, machine: Machine, process: Process, index: int) -> None:
-        """Equal (offset, epoch) is the same bytes after the same epoch, anywhere and ever."""
+        """Check log matching: equal (offset, epoch) is the same bytes after the same
+        epoch, ever.
+        """
         batch = process.copy.batches[index]
         before = process.copy.batches[index - 1].epoch if index else process.copy.start_epoch
         place_ = (batch.base_offset, batch.epoch)
@@ -332,7 +334,7 @@ class Auditor:
     # ---- what is applied, and what callers were told
 
     def applied(self, machine: Machine, process: Process, view: View) -> None:
-        """A view has changed: it is what the reference is at that offset, and rightly so."""
+        """Check a changed view against the reference at its offset."""
         offset = view.applied_offset
         self.check(
             offset < self.committed_end,
@@ -354,7 +356,7 @@ class Auditor:
         )
 
     def snapshot_begun(self, machine: Machine, end: int) -> None:
-        """Batches go from log to log whole: a log can begin only where one does."""
+        """Check that a snapshot ends where a batch does: logs begin only there."""
         self.check(
             end == self.committed_end or end in self.committed,
             "snapshot_at_batch_end",
@@ -365,18 +367,18 @@ class Auditor:
         self.acknowledged_end = max(self.acknowledged_end, end_offset)
 
     def turns_in_place(self, machine: Machine) -> None:
-        """Found, not raised: it is told by what nobody catches."""
+        """Remember an endless callback; raising would be caught."""
         self.violation = self.violation or InvariantError(
             "liveness", f"{machine.name}: a callback never ends"
         )
 
     def unexcused(self, machine: Machine, message: str) -> None:
-        """A node stopped by itself, and nobody had touched its disk."""
+        """Fail for a node that stopped though its disk was not touched."""
         self.check(False, "no_fatal", f"{machine.name}: {message}")
 
 
 def compact(what: object) -> Any:
-    """What a trace can hold: names and numbers, the same in every run."""
+    """Names and numbers of `what` for a trace, the same in every run."""
     if isinstance(what, str):
         return what
     fields = getattr(what, "__dataclass_fields__", {})

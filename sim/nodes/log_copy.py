@@ -1,4 +1,4 @@
-"""What a node's log holds, written or about to be: followed from the actions of its core."""
+"""A copy of a node's log, written or about to be, followed from the actions of its core."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.record_batch import parse_header
 from rlmm.raft.messages import Batch
+from sim.core.elections import overlapping
 
 if TYPE_CHECKING:
     from rlmm.quorum.driver import QuorumDriver
@@ -17,7 +18,7 @@ ALL_BYTES = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """One batch as it is on the disk; `end_offset` is exclusive."""
+    """A batch on the disk; `end_offset` is exclusive."""
 
     base_offset: int
     end_offset: int
@@ -30,7 +31,7 @@ class StoredBytes:
 
 @dataclass(eq=False)
 class LogCopy:
-    """`start_epoch` is that of the batch before the first."""
+    """The copy; `start_epoch` is that of the batch before the first."""
 
     start_offset: int = 0
     start_epoch: int = 0
@@ -45,7 +46,7 @@ class LogCopy:
         return self.batches[-1].epoch if self.batches else self.start_epoch
 
     def read(self, log: QuorumLog) -> None:
-        """What recovery left."""
+        """Read the log that recovery left."""
         directory = log._directory
         self.start_offset = directory.log_start_offset
         position, end = self.start_offset, directory.log_end_offset
@@ -61,7 +62,7 @@ class LogCopy:
         self.start_epoch = log._core.epoch_of(self.start_offset - 1) if self.start_offset else 0
 
     def appended(self, driver: QuorumDriver, batches: tuple[Batch, ...]) -> None:
-        """The bytes are the driver's, which has just placed them."""
+        """Add batches with the driver's bytes, just after it placed them."""
         data = driver.tail.bytes_at(batches[0].base_offset, batches[-1].end_offset, ALL_BYTES)
         assert data is not None
         at = 0
@@ -82,12 +83,5 @@ class LogCopy:
         self.start_offset, self.start_epoch = end_offset, epoch
 
     def between(self, start: int, end: int) -> list[StoredBytes]:
-        """Whole batches of [start, end), looked for from the end: that is where news is."""
-        found = []
-        for batch in reversed(self.batches):
-            if batch.end_offset <= start:
-                break
-            if batch.end_offset <= end:
-                found.append(batch)
-        found.reverse()
-        return found
+        """Whole batches of [start, end), found from the end, where new ones are."""
+        return overlapping(self.batches, start, end)

@@ -1,8 +1,8 @@
-"""An asyncio event loop without real time, threads or sockets: the shipped shell runs on it as is.
+"""An asyncio event loop without real time, threads or sockets, on which the shipped shell runs.
 
 All nodes share it. Every callback belongs to the *life* it was made in (a context variable that
-tasks and callbacks inherit): of a paused life callbacks wait, those of a dead one never run. What
-is given to an executor runs at a moment that the world chooses, and is heard of later still.
+tasks and callbacks inherit): callbacks of a paused life wait, those of a dead one never run. A job
+of an executor runs at a moment that the world chooses, and its result arrives later still.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ts = TypeVarTuple("Ts")
 
 CLOSE_ATTEMPTS_MAX = 20
 TURNS_MAX = 20_000
-"""Callbacks at one instant before the loop is taken for one that turns in place."""
+"""Callbacks at one instant before the loop counts as stuck."""
 
 
 @dataclass(eq=False)
@@ -40,9 +40,9 @@ class Life:
     alive: bool = True
     paused: bool = False
     latency_ms: int = 2
-    """Of what runs in an executor, at most."""
+    """Longest time of a job in an executor."""
     busy_until_ms: int = 0
-    """Its event loop is at something: no callback runs before."""
+    """Its event loop is busy until then: no callback runs before."""
     backlog: deque[asyncio.Handle] = field(default_factory=deque)
     held: list[Callable[[], None]] = field(default_factory=list)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Life:
 
 @dataclass(eq=False)
 class Lane:
-    """One thread: one job at a time, heard of in order."""
+    """A thread: one job at a time, results in order."""
 
     jobs: deque[Callable[[], None]] = field(default_factory=deque)
     busy: bool = False
@@ -72,8 +72,8 @@ class _OwnedTimer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """`turn` until nothing is left to do. `on_power_cut` hears whose machine went off in a job,
-    `on_job` of every job; `failures` are exceptions that nobody was there to catch.
+    """The loop; call `turn` until nothing is left. `on_power_cut` hears whose machine went off in a
+    job, `on_job` of every job; `failures` are exceptions that nothing caught.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.failures: list[str] = []
         self.looks = 0
-        """How often the callback that runs has asked its disk for something."""
+        """Number of directory listings by the running callback."""
         self._schedule = schedule
         self._random = random
         self._on_power_cut = on_power_cut
@@ -98,7 +98,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Code inside finds this loop as the one that runs; closed at the end."""
+        """Make this the running loop; close it at the end."""
         events._set_running_loop(self)
         try:
             yield
@@ -107,7 +107,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.close()
 
     def turn(self) -> bool:
-        """Everything that is ready; else the next thing in time. Whether there was anything."""
+        """Run everything that is ready, else the next thing in time; False if there was nothing."""
         if not self._turns:
             return self._schedule.run_next()
         for _ in range(TURNS_MAX):
@@ -137,7 +137,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._run()
 
     def _work_off(self, life: Life) -> None:
-        """What had to wait, in order, until the loop is busy again."""
+        """Run waiting callbacks in order, until the loop is busy again."""
         while life.backlog and life.alive:
             if life.paused:
                 life.held.append(partial(self._work_off, life))
@@ -149,16 +149,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             life.backlog.popleft()
 
     def resume(self, life: Life) -> None:
-        """Everything that happened meanwhile happens now."""
+        """Run everything that happened during the pause."""
         life.paused = False
         held, life.held = life.held, []
         for call in held:
             call()
 
     def kill(self, life: Life) -> None:
-        """Nothing of it runs any more. Its coroutines are closed here, where nobody hears them,
-        and not whenever they are collected.
-        """
+        """End a life. Its coroutines are closed here, not whenever they are collected."""
         life.alive = False
         for task in tuple(life.tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # no complaint at its end
@@ -172,7 +170,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         life.held.clear()
 
     def spawn(self, life: Life, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task of that life, whoever calls. Nobody waits for it, so it must not fail."""
+        """Start a task of that life. Nothing waits for it, so it must not fail."""
         context = Context()
         context.run(LIFE.set, life)
         task = self.create_task(coroutine, context=context)
@@ -224,7 +222,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._turns.append(handle)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It stays in the schedule and does nothing there."""
+        """A cancelled timer stays in the schedule and does nothing there."""
 
     def create_task(  # type: ignore[override]  # names and contexts only
         self,
@@ -241,7 +239,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Only what a callback raised counts: the rest is said when something is collected."""
+        """Record only errors raised by callbacks; others come when something is collected."""
         if "handle" in context:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
@@ -290,16 +288,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _call(
         self, life: Life, future: asyncio.Future[Any], call: Callable[[], Any]
     ) -> Callable[[], None] | None:
-        """What whoever awaits the future is to be told; None: the machine went off."""
+        """The call that completes the future; None: the machine went off."""
         context = Context()
         context.run(LIFE.set, life)
         try:
-            return partial(_complete, future, context.run(call))
+            return partial(complete, future, context.run(call))
         except PowerCut:
             self._on_power_cut(life)
             return None
         except Exception as error:  # noqa: BLE001 - whoever awaits the future hears it
-            return partial(_fail, future, error)
+            return partial(fail, future, error)
 
     def _tell(self, life: Life, told: Callable[[], None]) -> None:
         if not life.alive:
@@ -315,11 +313,26 @@ def _forget(life: Life, task: asyncio.Task[Any]) -> None:
         life.tasks.pop(task, None)
 
 
-def _complete(future: asyncio.Future[Any], result: object) -> None:
+def complete(future: asyncio.Future[Any], result: object) -> None:
+    """Set a result, unless the future is done: its waiter may have gone."""
     if not future.done():
         future.set_result(result)
 
 
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Set an error, unless the future is done."""
     if not future.done():
         future.set_exception(error)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Silence the nodes' loggers."""
+    levels = {name: logging.getLogger(name).level for name in ("rlm", "rlmm", "rsm_backends")}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,7 +1,7 @@
-"""One machine: a disk, a clock, and the process that runs on it from time to time.
+"""A machine: a disk, a clock, and the process that runs on it.
 
-The process is a node's metadata part as `strandline/node/node.py` puts it together: `QuorumLog`
-with its driver, `RemoteLogMetadataManager` with the view. Only what is underneath is simulated.
+The process is the metadata part of a node as `strandline/node/node.py` builds it: `QuorumLog` with
+its driver, `RemoteLogMetadataManager` with the view. Only what lies below is simulated.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ START_MS = 1_700_000_000_000
 
 
 class MachineDisk(ForgetfulDisk):
-    """The power may go before each operation; a write or a sync may fail, once: the next finds
-    space again. What lies in `bad` files cannot be read any more.
+    """A disk where the power may go before each operation, a write or sync may fail once (the next
+    finds space again), and `bad` files can't be read.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -81,9 +81,7 @@ class MachineDisk(ForgetfulDisk):
         self.bad.discard(path)
 
     def list_names(self, directory: Path) -> tuple[str, ...]:
-        """A callback that does so over and over goes round without ever letting another run; only
-        what nobody catches ends it.
-        """
+        """Stop a callback that lists over and over; only an error that nothing catches ends it."""
         world = self._machine.world
         world.loop.looks += 1
         if world.loop.looks > LOOKS_MAX:
@@ -99,12 +97,12 @@ class MachineDisk(ForgetfulDisk):
 
 @dataclass(eq=False)
 class Process:
-    """What runs in one life; `manager` is there once the node is up."""
+    """A process; `manager` is set once the node is up."""
 
     life: Life
     incarnation: Incarnation
     level_known: int
-    """Of the release that runs; the machine's is the one that the next start runs."""
+    """Feature level of the running release; the machine's is that of the next start."""
     log: QuorumLog | None = None
     server: DriverServer | None = None
     view: MemoryView | None = None
@@ -118,7 +116,7 @@ class Process:
 
 
 class AuditedLog(QuorumLog):
-    """Everything the driver does is looked at, from its first action on."""
+    """A log whose driver is audited from its first action on."""
 
     async def _start(self) -> None:
         life = LIFE.get()
@@ -144,7 +142,7 @@ class MachineLife(Life):
 
 
 class Machine:
-    """`process` is None while it is off. `excused`: its disk was made to fail or damaged, so its
+    """A machine; `process` is None while it is off. `excused`: its disk was made to fail, so its
     process may stop with an error. `lost`: it may have acknowledged what it no longer has.
     """
 
@@ -172,7 +170,7 @@ class Machine:
         return Voter(self.key, (Endpoint(LISTENER_NAME, f"node-{self.key.node_id}", PORT),))
 
     def format_anew(self, directory_id: Uuid) -> None:
-        """The operator replaces the disk: to the quorum this is another replica."""
+        """Replace the disk as an operator does: to the quorum this is another replica."""
         assert self.process is None
         self.key = ReplicaKey(self.key.node_id, str(directory_id))
         self.disk = MachineDisk(self)
@@ -181,8 +179,8 @@ class Machine:
         self.excused = self.lost = self.to_be_formatted = False
 
     def format_again(self) -> None:
-        """The disk is lost, and somebody formats the new one by the line of the first time. Starts
-        are counted on: they begin at the clock's seconds.
+        """Lose the disk and format it as the first time. Starts count on, from the
+        clock's seconds.
         """
         assert self.process is None
         self.disk = MachineDisk(self)
@@ -191,7 +189,7 @@ class Machine:
         self.world.auditor.forgets_its_votes(self)
 
     def was_started_before(self) -> None:
-        """It knows that its log is empty because there was never a leader."""
+        """Record that the log is empty because there was never a leader."""
         disk = ForgetfulDisk()
         disk.medium = self.disk.medium
         disk.make_directory(LOG)
@@ -268,7 +266,7 @@ class Machine:
             failed(str(error))
 
     def log_opens(self, log: AuditedLog) -> None:
-        """Recovered, and not started yet."""
+        """Audit a log that is recovered and not started yet."""
         process = self.process
         assert process is not None
         process.log = log
@@ -294,19 +292,19 @@ class Machine:
             process.life.busy_until_ms = self.world.schedule.now_ms + self.world.step_ms()
 
     def _failed(self, process: Process, message: str) -> None:
-        """The process has to stop. Unless its disk was tampered with, that must not happen."""
+        """The process has to stop, which is an error unless its disk was tampered with."""
         if process.life.alive and self.process is process:
             self.world.stopped(self, message)
 
     def die(self, content: Fate, names: Fate) -> None:
-        """The power goes. What of the unsynced survives the fates say."""
+        """The power goes; the fates say which unsynced writes survive."""
         if self._end():
             self.disk.medium = self.disk.medium.after_power_cut(content, names)
             self.disk.read_only = self.disk.next_sync_fails = False
             self.disk.next_write_fails = False
 
     def be_killed(self) -> None:
-        """The process ends, the machine goes on: what is in the page cache stays there."""
+        """The process ends; the page cache stays."""
         if self._end():
             self.disk.next_sync_fails = self.disk.next_write_fails = False
             if self.disk.read_only:
@@ -322,7 +320,7 @@ class Machine:
         return True
 
     async def stop_in_order(self, process: Process) -> None:
-        """As on SIGTERM."""
+        """Stop as on SIGTERM."""
         assert process.manager is not None
         assert process.log is not None
         assert process.view is not None

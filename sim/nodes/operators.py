@@ -1,4 +1,4 @@
-"""Who changes voters, hands leadership on, and repairs what only people can."""
+"""Operators, who change voters, move leadership, and repair what only people can."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Operators:
-    """A sane one: dead voters go first, and there are never fewer than were formatted."""
+    """A sane operator: dead voters go first, never below the number formatted."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -86,7 +86,9 @@ class Operators:
             pass
 
     def accept_cuts(self) -> None:
-        """What nobody who answers can prove, an operator must say; never for real losses."""
+        """Accept cuts that nobody who answers can disprove, as an operator would; never real
+        losses.
+        """
         for machine in self._world.machines:
             process = machine.up
             if process is None or process.log is None or machine.lost:
@@ -99,5 +101,5 @@ class Operators:
         process.log.driver.feed(AcceptCut(("accept", 0)))
 
     def replace_disk(self, machine: Machine) -> None:
-        """Of a node that refuses its directory: formatted anew, it joins as another replica."""
+        """Have a node that refuses its directory formatted anew, to join as another replica."""
         machine.to_be_formatted = True

@@ -1,6 +1,6 @@
-"""The network between nodes: `Peers` whose messages get lost, late, doubled, or out of order.
+"""The network between nodes: `Peers` with lost, late, doubled and reordered messages.
 
-The bytes of batches and snapshots travel as they are; requests and answers as the core has them.
+Batches and snapshots travel as bytes, requests and answers as the core's objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlmm.raft.messages import (
     VoteRequest,
 )
 from rlmm.rows.feature_level import FeatureLevels
-from sim.nodes.loop import Life
+from sim.nodes.loop import Life, complete
 
 if TYPE_CHECKING:
     from sim.nodes.machine import Machine
@@ -67,7 +67,7 @@ class SimulatedPeers:
         return response  # type: ignore[return-value]  # a peer's request has a peer's response
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
-        """A connection neither doubles a request nor opens itself anew with the same one."""
+        """Produce once: a connection neither doubles a request nor repeats it when opened anew."""
 
         async def answer(_: Machine, server: DriverServer) -> ProduceAnswer:
             return await server.produce(records)
@@ -75,7 +75,7 @@ class SimulatedPeers:
         return await self._exchange(node_id, answer, deadline_ms, again=False)
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        """Nobody asks here: that an old program stops by itself is what is looked at."""
+        """Not simulated: the tests want an old program to stop by itself."""
         raise PeerFailedError(f"node {node_id} was not asked within {deadline_ms} ms")
 
     async def close(self) -> None:
@@ -129,21 +129,16 @@ class SimulatedPeers:
         answer: Callable[[Machine, DriverServer], Coroutine[Any, Any, T]],
         heard: asyncio.Future[T],
     ) -> None:
-        """In the life of the node that is asked."""
+        """Answer in the life of the node asked."""
         told: Callable[[], None]
         try:
-            told = partial(_complete, heard, await answer(target, server))
+            told = partial(complete, heard, await answer(target, server))
         except PeerFailedError as error:
             told = partial(_fail, heard, error)
         except RetryLater:
             told = partial(_fail, heard, PeerFailedError("the node stops"))
         lost = partial(_fail, heard, PeerFailedError("connection lost"))
         self._world.network.send(target.name, self._machine.name, told, lost=lost, again=False)
-
-
-def _complete(heard: asyncio.Future[T], answer: T) -> None:
-    if not heard.done():
-        heard.set_result(answer)
 
 
 def _fail(heard: asyncio.Future[Any], error: PeerFailedError) -> None:

@@ -1,9 +1,9 @@
-"""Mistakes put on purpose into what is around the core: driver, disk, log, view, answers.
+"""Planted bugs around the core: in driver, disk, log, view and answers.
 
-Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
-`EVENTS` events each, every one of them is found: a test holds that. Those of the core alone are in
-`sim/core/planted_bugs.py`. Of the syncs two are not here: that of the epoch checkpoint, which is
-made again from the batches, and that of a truncation, whose tail is cut again or appended over.
+Each replaces a rule or two for the length of a run. Every one is found within `SEEDS_MAX` seeds of
+`EVENTS` events each; a test holds that. Bugs of the core alone are in `sim/core/planted_bugs.py`.
+Two syncs have none: that of the epoch checkpoint, which is made again from the batches, and that of
+a truncation, whose tail is cut again or overwritten.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SEEDS_MAX = 60
 FIRST_SEEDS = {
     "a failed write is repeated behind its torn half": 25,
 }
-"""Where the search begins for one that few seeds show: from 1 on it takes long."""
+"""First seed of the search for a bug that few seeds show."""
 EVENTS = 3000
 
 _answered = Proposals.answered
@@ -83,19 +83,19 @@ def _write_until_it_works(directory: LogDirectory, data: bytearray) -> None:
 
 
 def _persist_behind(driver: QuorumDriver, action: do.PersistQuorumState) -> None:
-    """What is queued behind it does not wait."""
+    """Persist without making later actions wait."""
     driver.jobs.submit(Persist(stored(action.state), lambda: None))
 
 
 def _sync_before_writing(queue: DiskQueue, jobs: list[Any]) -> object:
-    """A pass ends with the sync of what the pass before it wrote."""
+    """Sync at the end of a pass only what the pass before it wrote."""
     queue._directory.sync()
     with patch.object(LogDirectory, "sync", _nothing):
         return _run_pass(queue, jobs)
 
 
 def _apply_everything(driver: QuorumDriver, action: do.AdvanceHighWatermark) -> None:
-    """Followers are told the high watermark; this one takes its log's end for it."""
+    """Take the log's end for the high watermark."""
     driver.high_watermark = action.high_watermark
     driver.apply_to = driver.core.log_end_offset
     driver._on_advance()
@@ -135,14 +135,14 @@ class _Unsynced:
 
 
 def _propose_again(proposals: Proposals, group: Group, answer: ProduceAnswer) -> None:
-    """Without an answer nothing was appended, surely."""
+    """Take a lost answer for "not appended"."""
     if answer.error is not Error.NONE and answer.appended:
         answer = ProduceAnswer(Error.NOT_LEADER_OR_FOLLOWER, appended=False)
     _answered(proposals, group, answer)
 
 
 async def _guess(_: ProposalWaiters, __: int) -> Decision:
-    """What is committed will be accepted."""
+    """Take a committed record for an accepted one."""
     return Decision(Outcome(Verdict.ACCEPTED, ""))
 
 
@@ -193,5 +193,5 @@ BUGS: dict[str, Patches] = {
 
 
 def planted(name: str) -> AbstractContextManager[None]:
-    """The mistake is made for the length of the block."""
+    """Plant the bug for the length of the block."""
     return planting(BUGS[name])

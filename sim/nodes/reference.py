@@ -1,7 +1,7 @@
-"""The one true state: what is committed, applied once, in order, by the shipped rules.
+"""The true state: committed records, applied once, in order, by the shipped rules.
 
-Every view is held against its digests. What the rules themselves must never do is checked here by
-definitions of its own: who may write (`fenced_has_no_effect`), and that offsets never retreat.
+Every view is compared with its digests. Two rules are also checked by definitions of their own: who
+may write (`fenced_has_no_effect`), and that offsets never retreat.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ Check = Callable[[bool, str, str], None]
 
 
 class Reference:
-    """`digests`: of the state after each offset. `verdicts` and `values`: of each record, whose
-    `offsets` are where a value was committed. `level` is the feature level, raised at
-    `level_offset`.
+    """The state; `digests` after each offset, `verdicts` and `values` of each record, and `offsets`
+    where a value was committed. `level` is the feature level, raised at `level_offset`.
     """
 
     def __init__(self, check: Check) -> None:
@@ -66,7 +65,7 @@ class Reference:
         self._tokens: dict[TopicIdPartition, int | None] = {}
 
     def commit(self, batch: StoredBytes) -> None:
-        """The next batch of the log."""
+        """Apply the next batch of the log."""
         header = parse_header(batch.data, 0, source="committed", position=0)
         stored = StoredBatch(header, batch.data, "committed", 0)
         records = {record.offset: record for record in committed_records(stored)}
@@ -77,7 +76,7 @@ class Reference:
             self._note_digest(offset)
 
     def apply(self, record: CommittedRecord) -> None:
-        """The next record, where nobody looks at batches."""
+        """Apply the next record, in a world without batches."""
         self._apply(record)
         self._note_digest(record.offset)
 
@@ -134,7 +133,7 @@ class Reference:
     # ---- rights, by the claims that were accepted
 
     def _note_claim(self, record: MetadataRecord, partition: TopicIdPartition, offset: int) -> None:
-        """The last accepted claim's own offset is the one token; some records void it."""
+        """Note the token: the offset of the last accepted claim, unless a record voided it."""
         if isinstance(record, PartitionClaim):
             self._tokens[partition] = offset
         elif isinstance(record, ClaimReset | PartitionModeChange):

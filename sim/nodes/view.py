@@ -1,7 +1,7 @@
-"""The shipped view (`rlmm/view/view.py`) over a database in memory that loses what was not flushed.
+"""The shipped view (`rlmm/view/view.py`) over a database in memory that loses unflushed rows.
 
-RocksDB's part is played here: rows and write batches, flushes of its own whenever it likes, and
-that a crash leaves the rows as some write batch since the last flush left them.
+It plays RocksDB's part: rows and write batches, flushes at any time, and after a crash the rows as
+of some write batch since the last flush.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = Path("/data/view")
 
 
 class MemoryBatch:
-    """As far as the view uses RocksDB's."""
+    """RocksDB's write batch, as far as the view uses it."""
 
     def __init__(self, *, raw_mode: bool) -> None:
         assert raw_mode
@@ -37,7 +37,7 @@ class MemoryBatch:
 
 
 class ViewDisk:
-    """What of one view is durable; it outlives the process."""
+    """The durable rows of a view, which outlive the process."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
@@ -47,7 +47,9 @@ class ViewDisk:
 
 
 class MemoryDatabase:
-    """As far as the view uses RocksDB's; `flushes_itself` is asked after each batch."""
+    """RocksDB's database, as far as the view uses it; `flushes_itself` is asked after
+    each batch.
+    """
 
     def __init__(self, disk: ViewDisk, flushes_itself: Callable[[], bool]) -> None:
         self._disk = disk
@@ -63,7 +65,7 @@ class MemoryDatabase:
             self.flush()
 
     def set_options(self, options: dict[str, str]) -> None:
-        """How files are merged, of which there are none."""
+        """Ignored: there are no files to merge."""
 
     def flush(self) -> None:
         self._disk.rows = dict(self.rows.items())
@@ -73,9 +75,7 @@ class MemoryDatabase:
 
 
 class MemoryView(View):
-    """`committed` hears of each commit and each installation, once it is there; `told_offset` is
-    how far it heard.
-    """
+    """A view whose commits and installations `committed` hears; `told_offset` is the last one."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class MemoryView(View):
     def install_from(
         self, rows: Iterable[tuple[bytes, bytes]], *, applied_offset: int, epoch: int
     ) -> None:
-        """All or nothing: the power may go before it and behind it."""
+        """Install rows, all or none: the power may go before and after."""
         if applied_offset < self.applied_offset:
             raise InternalError(
                 f"a snapshot at {applied_offset} would take back {self.applied_offset}"
@@ -139,10 +139,10 @@ class MemoryView(View):
         self._tell()
 
     def all_rows(self) -> list[tuple[bytes, bytes]]:
-        """The logical rows, now."""
+        """The present logical rows."""
         return list(self.scan(LOGICAL_START, LOGICAL_END))
 
 
 def memory_batches() -> AbstractContextManager[object]:
-    """While it lasts, views collect their writes for a database in memory."""
+    """Make views collect writes for a database in memory, for the length of the block."""
     return patch.object(rlmm.view.view, "WriteBatch", MemoryBatch)

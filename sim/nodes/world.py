@@ -1,14 +1,9 @@
-"""A quorum of whole nodes: three or five voters, an observer, perhaps an impostor; faults and
-clients for a while, then healing.
-"""
+"""A quorum of whole nodes with faults and clients, then healing."""
 
 from __future__ import annotations
 
-import logging
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -20,12 +15,13 @@ from rlmm.raft.timers import RaftSettings
 from rlmm.view.view import digest_of
 from sim.core.invariants import InvariantError
 from sim.core.network import Network
+from sim.core.quorum import HASTY
 from sim.ground.clock import Schedule
 from sim.nodes.clients import Clients
 from sim.nodes.durable import snapshots
 from sim.nodes.faults import Faults
 from sim.nodes.invariants import Auditor, compact
-from sim.nodes.loop import Life, VirtualLoop
+from sim.nodes.loop import Life, VirtualLoop, silence
 from sim.nodes.machine import PORT, Machine, MachineLife, voters_of
 from sim.nodes.operators import Operators
 from sim.nodes.view import memory_batches
@@ -33,34 +29,21 @@ from sim.nodes.view import memory_batches
 if TYPE_CHECKING:
     from sim.nodes.machine import Process
 
-HASTY = {
-    "election_timeout_ms": 100,
-    "fetch_timeout_ms": 200,
-    "election_backoff_max_ms": 100,
-    "request_timeout_ms": 200,
-    "pre_vote_retry_ms": 20,
-    "fetch_wait_max_ms": 50,
-    "caught_up_within_ms": 500,
-    "transfer_timeout_ms": 200,
-    "shutdown_timeout_ms": 200,
-}
-"""Elections ten times as often: most mistakes show only there."""
-
 HEAL_MS = 90_000
 OPERATOR_MS = 20_000
 PROVE_EVERY_MS = 300
-"""How long healing may last, when the operator accepts cuts that keep anybody from standing, and
-how often each node is asked for a write and a read meanwhile.
+"""Longest healing, the time when the operator accepts cuts, and the pause between probes of each
+node.
 """
 
 
 LEVEL_RAISED = 2
-"""A feature level that is raised to in some worlds, where some programs do not know it."""
+"""Feature level that some worlds raise to, where some programs do not know it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run was. `events` are actions carried out, messages, jobs of executors, calls."""
+    """Figures of a run; `events` are actions carried out, messages, jobs of executors, calls."""
 
     seed: int
     events: int
@@ -77,7 +60,7 @@ class Result:
 
 
 class World:
-    """Everything of one seed. `trace` collects what happened, as text, if wanted."""
+    """The world of one seed. `trace` collects what happens, as text, if given."""
 
     def __init__(self, seed: int, *, trace: list[str] | None = None) -> None:
         self.seed = seed
@@ -104,10 +87,12 @@ class World:
 
     def _draw_settings(self) -> None:
         choose = self.random.choice
-        self.settings = RaftSettings(
-            fetch_bytes_max=choose((300, 5000, 1 << 20)),
-            fetch_snapshot_bytes_max=choose((100, 2000, 1 << 20)),
-            **choose((HASTY, HASTY, {"caught_up_within_ms": 5000})),
+        fetch_bytes_max = choose((300, 5000, 1 << 20))
+        snapshot_bytes_max = choose((100, 2000, 1 << 20))
+        self.settings = replace(
+            choose((HASTY, HASTY, RaftSettings(caught_up_within_ms=5000))),
+            fetch_bytes_max=fetch_bytes_max,
+            fetch_snapshot_bytes_max=snapshot_bytes_max,
         )
         self.log_limits = LogLimits(
             segment_bytes_max=choose((700, 3000, 1 << 20)),
@@ -139,8 +124,8 @@ class World:
             self.machines.append(Machine(self, "impostor", key))
 
     def bootstrap(self, machine: Machine) -> tuple[tuple[int, str, int], ...]:
-        """Whom it asks for the leader: in some worlds two of the first voters, and it knows nobody
-        else before its log or an answer names them.
+        """Nodes to ask for the leader; in some worlds only two, until the log or an answer names
+        more.
         """
         first = [each.node_id for each in self.format_voters.keys]
         if self.joins_knowing_few(machine):
@@ -149,7 +134,7 @@ class World:
         return tuple((node_id, f"node-{node_id}", PORT) for node_id in first)
 
     def joins_knowing_few(self, machine: Machine) -> bool:
-        """It was formatted to join, not as one of the first voters."""
+        """True if it was formatted to join, knowing few addresses."""
         founding = machine.key in self.format_voters.keys
         return "few_addresses" in self.faults.kinds and not founding
 
@@ -158,7 +143,7 @@ class World:
         return Uuid(b"directory-%06d" % self._directories)
 
     def step_ms(self) -> int:
-        """How long a step of applying keeps a node's event loop busy."""
+        """Time that a step of applying keeps a node's event loop busy."""
         return self._steps.randrange(self._step_ms_max + 1)
 
     def is_impostor(self, machine: Machine) -> bool:
@@ -166,12 +151,12 @@ class World:
         return machine.name == "impostor"
 
     def resolve(self, host: str) -> Machine:
-        """Where a name leads to; with an impostor about, not always to the right machine."""
+        """The machine behind a name; with an impostor, sometimes the wrong one."""
         named = [each for each in self.machines if f"node-{each.key.node_id}" == host]
         return named[0] if len(named) == 1 or self.random.randrange(10) else named[-1]
 
     def voter_sets_in_force(self) -> list[tuple[ReplicaKey, ...]]:
-        """The last committed set, and every one that was written behind it, anywhere and ever."""
+        """The last committed voter set, and every one ever written behind it."""
         last, found = self.format_voters.keys, set()
         for (offset, epoch), keys in sorted(self.auditor.voter_sets.items()):
             batch = self.auditor.committed.get(offset)
@@ -184,7 +169,7 @@ class World:
     # ---- what happens
 
     def note(self, machine: Machine, what: object) -> None:
-        """Count and remember; equal seeds have equal traces."""
+        """Count and record an event; equal seeds have equal traces."""
         self.events += 1
         if self.trace is not None:
             line = f"{self.schedule.now_ms:>7} {machine.name} {compact(what)}"
@@ -209,8 +194,8 @@ class World:
         self.faults.cut_power(life.machine)
 
     def stopped(self, machine: Machine, message: str) -> None:
-        """A process ends with an error. That is right after its disk failed, and when it does not
-        know the feature level; only then.
+        """A process stops with an error: allowed only after its disk failed, or at an unknown
+        level.
         """
         self.note(machine, f"stopped: {message}")
         assert machine.process is not None
@@ -232,8 +217,10 @@ class World:
     # ---- running
 
     def run(self, events: int) -> Result:
-        """`events` with faults, then healing: each node writes and reads, in time, all equal."""
-        with self.loop.running(), memory_batches(), _silence():
+        """Run `events` with faults, then heal: each node writes and reads in time, all
+        are equal.
+        """
+        with self.loop.running(), memory_batches(), silence():
             try:
                 for machine in self.machines:
                     machine.start()
@@ -296,7 +283,7 @@ class World:
         raise InvariantError("liveness", f"not healed within {HEAL_MS} ms: {self._summary()}")
 
     def _members(self) -> list[Machine]:
-        """An impostor cannot follow a leader of its own node id, so it need not."""
+        """The machines but the impostor, which can't follow a leader of its own node id."""
         return [machine for machine in self.machines if not self.is_impostor(machine)]
 
     def _all_equal(self) -> bool:
@@ -320,7 +307,7 @@ class World:
         return True
 
     def _equal_snapshots(self, machine: Machine) -> None:
-        """Byte-identical on every node at the same offset."""
+        """Check that snapshots at an offset are byte-identical on every node."""
         for name, content in snapshots(machine.disk.medium).items():
             known = self._snapshots.setdefault(name, content)
             self.auditor.check(
@@ -341,18 +328,6 @@ class World:
         )
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Nodes have a lot to say while everything breaks."""
-    logger = logging.getLogger("rlmm")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def run(seed: int, events: int, *, trace: list[str] | None = None) -> Result:
-    """One seed. InvariantError: an invariant does not hold."""
+    """Run one seed. InvariantError: an invariant is broken."""
     return World(seed, trace=trace).run(events)

@@ -1,4 +1,4 @@
-"""What people do: retention policies, deleting a deleted topic's data, undoing that, collecting."""
+"""Administrators: retention policies, deletion of tiered data and its undo, garbage collection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 
 
 class Admins:
-    """As long as it is `on`. `kinds` None: what the seed draws."""
+    """Administrators who act while `on`. `kinds` None: the seed draws them."""
 
     def __init__(self, world: World, kinds: frozenset[str] | None) -> None:
         self._world = world
@@ -70,7 +70,7 @@ class Admins:
             self.set_policy(process, topic, policy)
 
     def heal(self, process: Process) -> None:
-        """The switches are on again, and nothing expires any more."""
+        """Lift the kill switches and the retention; mark what is left of deleted topics."""
         for topic in sorted({each.tip.topic for each in self._world.brokers.partitions}):
             self.set_policy(process, topic, TopicPolicy())
         for partition in self._world.brokers.deleted:
@@ -80,15 +80,15 @@ class Admins:
         self._spawn(process, partial(self._set_policy, process, topic, policy))
 
     def follow(self, process: Process, topic: str, *, follow: bool) -> None:
-        """DeleteRecords on the broker is followed from now on, or no more."""
+        """Follow DeleteRecords on the broker from now on, or no more."""
         self._spawn(process, partial(self._follow, process, topic, follow))
 
     def delete(self, process: Process, tip: TopicIdPartition) -> None:
-        """Mark a partition's data, if nobody did yet."""
+        """Mark a partition's data for deletion, if it is not marked."""
         self._spawn(process, partial(self._delete, process, tip))
 
     def collect(self, process: Process, *, accept: int) -> None:
-        """A pass of the collector on that node."""
+        """Run a pass of the collector on that node."""
         collector = process.collector
         assert collector is not None
 
@@ -129,11 +129,11 @@ class Admins:
         await manager.set_topic_policy(change, deadline_s=DEADLINE_S)
 
     def _followed(self, topic: str, policy: TopicPolicy) -> bool:
-        """Whoever sets a retention leaves that as it is."""
+        """The policy's present choice, which a new retention keeps."""
         return policy.counts_for(self._topic_id(topic)).follow_delete_records
 
     def _topic_id(self, topic: str) -> Uuid:
-        """Of the living topic of that name."""
+        """Id of the living topic of that name."""
         partition = self._world.brokers.named((topic, 0))
         assert partition is not None
         return partition.tip.topic_id

@@ -1,6 +1,5 @@
-"""What happens in the Kafka cluster, whatever the nodes beside it do: producing, rolling, elections
-clean and unclean, replication and truncation, local retention, DeleteRecords, topics deleted and
-made again.
+"""The Kafka cluster: producing, rolling, clean and unclean elections, replication, truncation,
+local retention, DeleteRecords, topics deleted and made again.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ DEEDS_AMID = 4
 
 
 class Brokers:
-    """`kinds` None: what the seed draws. `partitions` are the living ones, `deleted` the others.
-    `retains`: retention takes sealed segments, however old and few they are.
+    """The brokers. `kinds` None: the seed draws them. `partitions` are the living ones, `deleted`
+    the others. `retains`: retention takes any sealed segment.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Brokers:
             self.create(f"t{number}")
 
     def create(self, topic: str) -> Partition:
-        """A topic of one partition."""
+        """Create a topic of one partition."""
         world = self._world
         self._topic_ids += 1
         topic_id = Uuid(b"topic-%010d" % self._topic_ids)
@@ -82,16 +81,16 @@ class Brokers:
         return partition
 
     def partition(self, tip: TopicIdPartition) -> Partition:
-        """By its topic id, dead or alive."""
+        """The partition with this topic id, also a deleted one."""
         return next(each for each in (*self.partitions, *self.deleted) if each.tip == tip)
 
     def with_id(self, topic_id: Uuid) -> Partition:
-        """By its topic id alone, dead or alive."""
+        """The partition with this topic id alone, also a deleted one."""
         found = (*self.partitions, *self.deleted)
         return next(each for each in found if each.tip.topic_id == topic_id)
 
     def named(self, name: TopicPartition) -> Partition | None:
-        """By its name, as brokers are asked."""
+        """The living partition of this name, as brokers are asked."""
         found = (p for p in self.partitions if (p.tip.topic, p.tip.partition) == name)
         return next(found, None)
 
@@ -104,7 +103,7 @@ class Brokers:
     def log_start(
         self, machine: Machine, name: TopicPartition
     ) -> LocalLogStart | NotLeading | NoAnswer:
-        """What that broker answers to ListOffsets(earliest local)."""
+        """That broker's answer to ListOffsets(earliest local)."""
         word, partition = self.word(machine, name), self.named(name)
         if not isinstance(word, Leads) or partition is None:
             return word if not isinstance(word, Leads) else NoAnswer("the topic is gone")
@@ -112,7 +111,7 @@ class Brokers:
         return LocalLogStart(max(replica.bases[0], replica.log_start), replica.epoch)
 
     def topic_config(self, machine: Machine) -> TopicConfig | NoAnswer:
-        """Of any topic."""
+        """The config of any topic."""
         if not machine.broker_up:
             return NoAnswer("the broker is down")
         limit = 1 if self.retains else UNLIMITED
@@ -140,7 +139,7 @@ class Brokers:
             self._world.schedule.after(LEARN_MS_MAX, partial(self._hear, partition, broker))
 
     def delete_topic(self, partition: Partition) -> None:
-        """As Kafka does it: the directories are gone, and with them all that was not copied."""
+        """Delete a topic as Kafka does: its directories go, and with them what was not copied."""
         self._world.note(f"{partition.tip.topic}: the topic {partition.tip.topic_id} is deleted")
         for replica in partition.replicas.values():
             replica.remove()
@@ -161,7 +160,7 @@ class Brokers:
             self._world.schedule.after(delay_ms, self.begin)
 
     def act_amid(self) -> None:
-        """Something happens while a thread of a node is at work."""
+        """Let something happen while a thread of a node is at work."""
         if self.on:
             for _ in range(DEEDS_AMID):
                 self._act()
@@ -221,7 +220,7 @@ class Brokers:
             self.elect(partition, random.choice(clean), unclean=False)
 
     def _retain(self, partition: Partition) -> None:
-        """Sealed, committed segments go from the head of one replica."""
+        """Remove sealed, committed segments from the head of one replica."""
         random = self._world.random
         broker = random.choice(sorted(partition.replicas))
         replica = partition.replicas[broker]
@@ -233,7 +232,7 @@ class Brokers:
         replica.trim(start)
 
     def _delete_records(self, partition: Partition) -> None:
-        """Some or all of what is committed; followers hear of it when they fetch."""
+        """Delete some or all committed records; followers hear of it when they fetch."""
         leader, random = self._leading(partition), self._world.random
         if leader is None or leader.high_watermark <= leader.log_start:
             return
@@ -242,8 +241,8 @@ class Brokers:
         partition.delete_records(partition.leader, start)
 
     def look_after(self, machine: Machine) -> None:
-        """What a broker does now and then: segments below the log starts go, and these are written
-        down, as far as they are not the first segments' bases.
+        """Remove segments below the log starts, and write down log starts that are no segment's
+        base.
         """
         kept: dict[tuple[str, int], int] = {}
         committed: dict[tuple[str, int], int] = {}
@@ -270,9 +269,8 @@ class Brokers:
     # ---- healing
 
     def heal(self) -> None:
-        """Every broker runs, each partition has one leader whom all follow; what is left is sealed.
-
-        The leader stays if it can.
+        """Start every broker, give each partition one leader that all follow (the present one if
+        possible), and seal what is left.
         """
         self.on = False
         for machine in self._world.machines:

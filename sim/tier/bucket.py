@@ -1,4 +1,4 @@
-"""The object store: what it holds, and what lies between it and a node.
+"""The object store, and the way from a node to it.
 
 A request leaves, arrives and is answered at three moments. In between the node may die, give up or
 stand still; the request takes effect all the same, perhaps long after its sender gave it up.
@@ -16,6 +16,7 @@ from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
 from rsm_backends.store_wrapper import PortCall, Read, Send, StoreWrapper
+from sim.nodes.loop import complete, fail
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 class Bucket(MemoryStore):
-    """What the store holds; the auditor hears of every change before it happens."""
+    """The store's objects; the auditor hears of every change before it happens."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.now_ms)
@@ -39,12 +40,12 @@ class Bucket(MemoryStore):
         return {key: data for key, (_, data) in self._objects.items()}
 
     def content(self, key: str) -> bytes | None:
-        """One object."""
+        """The bytes of an object; None without one."""
         found = self._objects.get(key)
         return None if found is None else found[1]
 
     def unfinished(self, *, with_parts: bool) -> list[str]:
-        """The keys of uploads that were neither completed nor aborted, with or without parts."""
+        """Keys of unfinished uploads, with or without parts."""
         uploads = self._uploads.values()
         return sorted(upload.key for upload in uploads if bool(upload.parts) is with_parts)
 
@@ -62,14 +63,14 @@ class Bucket(MemoryStore):
         return info
 
     def rot(self, key: str) -> None:
-        """A byte of an object turns; what the store says of it stays as it was."""
+        """Flip a bit of an object; its stored checksum stays."""
         if key in self._objects:
             info, data = self._objects[key]
             at = len(data) // 2
             self._objects[key] = (info, data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
 
     def lose(self, key: str) -> None:
-        """Somebody else deletes an object."""
+        """Delete an object, as somebody else would."""
         at_once(MemoryStore.delete_many(self, (key,)))
 
 
@@ -84,11 +85,11 @@ NAMES = {
     "list_uploads": "uploads",
     "uploads_below": "uploads",
 }
-"""What a script calls a method of the port; the others have their own names."""
+"""Names of the port's methods in scripts; the others keep theirs."""
 
 
 class NodeStore(StoreWrapper):
-    """One process's way to the bucket: the port `rsm_backends.store.ObjectStore`."""
+    """A process's way to the bucket: the port `rsm_backends.store.ObjectStore`."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world.bucket)
@@ -174,7 +175,7 @@ class NodeStore(StoreWrapper):
         effect: Callable[[], Coroutine[Any, Any, T]],
         answer_lost: bool,
     ) -> None:
-        """In the store, whatever became of the sender."""
+        """Take effect in the store, whatever became of the sender."""
         world = self._world
         if not self._process.life.alive and world.faults.dies_with_its_sender():
             return
@@ -187,16 +188,8 @@ class NodeStore(StoreWrapper):
         world.note(f"store: {name}" + (f" -> {type(error).__name__}" if error else ""))
         if answer_lost:
             error = RetryLater(f"{name} gave no answer")
-        world.schedule.after(world.faults.latency_ms(), partial(_answer, future, answer, error))
-
-
-def _answer(future: asyncio.Future[T], answer: Any, error: StrandlineError | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(answer)
-    else:
-        future.set_exception(error)
+        told = partial(complete, future, answer) if error is None else partial(fail, future, error)
+        world.schedule.after(world.faults.latency_ms(), told)
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,7 +1,6 @@
-"""What becomes of objects in a store: a byte turns, somebody deletes one; and admins who have such
-segments repaired while brokers, retention and faults go on.
+"""Damage to objects in the store, and repairs while brokers, retention and faults go on.
 
-Chance of its own, so that seeds without it run as they did.
+Draws from a generator of its own, so that seeds without it run as before.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 
 
 class Damage:
-    """`is_on` None: in some seeds. `damaged` are segments of which an object was harmed once they
-    were finished; `born_rotten` keys of copies in their place that rotted as they were written.
+    """Damage and repairs. `is_on` None: in some seeds. `damaged` are finished segments of which an
+    object was harmed; `born_rotten` are keys of replacements that rotted as they were written.
     """
 
     def __init__(self, world: World, is_on: bool | None) -> None:
@@ -50,7 +49,7 @@ class Damage:
         self.repaired = 0
 
     def begin(self) -> None:
-        """Something is harmed now and then, and somebody asks for a repair."""
+        """Harm something now and then, and ask for a repair."""
         if not self._goes_on:
             return
         rows = list(self._finished())
@@ -68,7 +67,7 @@ class Damage:
         self._goes_on = False
 
     def harm(self, row: RemoteLogSegmentMetadata, key: str, *, lost: bool) -> None:
-        """An object of a finished segment."""
+        """Harm an object of a finished segment."""
         self._world.note(f"{self._world.short(key)} is {'lost' if lost else 'damaged'}")
         self.damaged.add(row.segment_id.id)
         self._world.auditor.went_behind_our_back(key)
@@ -78,7 +77,7 @@ class Damage:
             self._world.bucket.rot(key)
 
     def written(self, key: str) -> None:
-        """An object is in the bucket. What goes in a damaged segment's place may rot at once."""
+        """Note an object in the bucket; one that replaces a damaged one may rot at once."""
         if key in self._written:
             self.born_rotten.discard(key)
             return
@@ -89,7 +88,7 @@ class Damage:
             self.born_rotten.add(key)
 
     def repairing(self, copy: Uuid) -> None:
-        """A repair uploads this segment; other copies of the same offsets are not read back."""
+        """Note a segment that a repair uploads; only such are read back."""
         self._repairs.add(copy)
 
     def _replaces_damage(self, key: str) -> bool:
@@ -97,7 +96,7 @@ class Damage:
         return parsed is not None and parsed.segment_id.id in self._repairs
 
     def finished(self, row: RemoteLogSegmentMetadata) -> None:
-        """COPY_SEGMENT_FINISHED is committed."""
+        """Check a committed COPY_SEGMENT_FINISHED."""
         rotten = self.born_rotten.intersection(self._keys(row))
         self._world.auditor.check(
             not rotten, "repair_is_read_back", f"{rotten} is damaged, and its copy is finished"
@@ -113,7 +112,7 @@ class Damage:
         self.repaired += bool(before)
 
     def ask(self, process: Process) -> None:
-        """For a repair of a topic, of whatever the node leads of it."""
+        """Ask for a repair of what the node leads of a topic."""
         partitions = self._world.brokers.partitions
         topic = self._random.choice(partitions).tip.topic
 
@@ -127,14 +126,14 @@ class Damage:
         self._world.loop.spawn(process.life, start())
 
     def heal(self) -> None:
-        """All nodes are asked, again and again."""
+        """Ask all nodes for repairs."""
         if self.is_on:
             for machine in self._world.machines:
                 if machine.up is not None:
                     self._world.schedule.after(0, partial(self.ask, machine.up))
 
     def left_to_do(self) -> Iterator[str]:
-        """Damaged segments that serve, though their leader's disk has the same bytes."""
+        """Damaged segments that still serve though their leader's disk has the same bytes."""
         rows = self._world.auditor.reference.rows
         for row in self._finished():
             state = queries.partition_state(rows, row.segment_id.partition)
@@ -150,7 +149,7 @@ class Damage:
                 yield f"{row.segment_id} is damaged and serves, and its leader has it whole"
 
     def _is_whole(self, row: RemoteLogSegmentMetadata) -> bool:
-        """Also what was harmed, and then written again by a late request."""
+        """True if all objects are whole, also when a late request wrote them again."""
         assert row.custom_metadata is not None
         custom = CustomMetadata.decode(row.custom_metadata)
         expected = expected_objects(self._world.prefix, row.segment_id, row.start_offset, custom)
@@ -169,7 +168,7 @@ class Damage:
         return crc32c(data) == CustomMetadata.decode(row.custom_metadata).log_crc32c
 
     def _finished(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """Of partitions that are not deleted."""
+        """Finished segments of living partitions."""
         rows = self._world.auditor.reference.rows
         for partition in self._world.brokers.partitions:
             for row in queries.list_segments(rows, partition.tip):

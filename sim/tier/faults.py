@@ -1,9 +1,8 @@
-"""Which faults a seed has, how often. Each draws a subset (swarm testing), and all of them end.
+"""Faults of a seed: each draws a subset (swarm testing), and all end.
 
-What must be survivable bounds them: a request that was given up arrives `LATE_MS_MAX` later at the
-most, which is less than the margin that clean-ups wait (`upload_margin_s`); only very late
-ones, jumping clocks and processes that stand still right before they send break that, and then a
-collector has to tidy up.
+Bounds keep them survivable: a request that was given up arrives at most `LATE_MS_MAX` later, less
+than the margin that clean-ups wait (`upload_margin_s`). Only very late requests, jumping clocks and
+processes that stand still right before they send break that, and then a collector has to tidy up.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MUTATIONS = frozenset({"put", "part", "complete", "start", "delete", "abort"})
 
 @dataclass(frozen=True, slots=True)
 class ProposalFate:
-    """What becomes of a proposal. `refused`: there is no leader, nothing was appended."""
+    """Fate of a proposal; `refused`: there is no leader, nothing was appended."""
 
     delay_ms: int
     refused: bool = False
@@ -41,8 +40,8 @@ class ProposalFate:
 
 @dataclass(frozen=True, slots=True)
 class RequestFate:
-    """What becomes of a request to the store. `given_up_ms`: the sender is told so long after that
-    there is no answer, while the request is still under way.
+    """Fate of a request to the store. `given_up_ms`: the sender is told after that time that there
+    is no answer, while the request is still under way.
     """
 
     delay_ms: int
@@ -52,7 +51,7 @@ class RequestFate:
 
 
 class Faults:
-    """Off after `stop`. `kinds` None: what the seed draws."""
+    """The faults, until `stop`. `kinds` None: the seed draws them."""
 
     def __init__(self, world: World, kinds: frozenset[str] | None) -> None:
         self._world = world
@@ -73,13 +72,13 @@ class Faults:
 
     @property
     def breaks_timing(self) -> bool:
-        """Whether something may arrive later than anybody waits for it: a request on its way, or
-        one that a process looked at the clock for and sends when it wakes up.
+        """True if a request may arrive later than anybody waits: on its way, or sent by a process
+        that stood still after it looked at the clock.
         """
         return bool(self.kinds & {"store_very_late", "clock_jump", "pause_at_step"})
 
     def skew_ms(self) -> int:
-        """How far a machine's clock is off, for good."""
+        """Constant error of a machine's clock."""
         if "clock_skew" not in self.kinds:
             return 0
         return self._world.random.randrange(-SKEW_MS_MAX, SKEW_MS_MAX + 1)
@@ -92,7 +91,7 @@ class Faults:
             )
 
     def stop(self) -> None:
-        """Everything works from now on."""
+        """End all faults."""
         self.on = False
         self._away_until_ms = self._no_quorum_until_ms = 0
         self._lag_ms_max = 0
@@ -158,7 +157,7 @@ class Faults:
         return self._hits("crash_at_step", self._step_permille)
 
     def pauses_at_ms(self, step: str) -> int:  # noqa: ARG002 (scripts name the step)
-        """How long the whole process stands still; 0: not at all."""
+        """Time that the whole process stands still; 0: not at all."""
         if self._hits("pause_at_step", self._step_permille):
             return 1 + self._world.random.randrange(120_000)
         return 0
@@ -167,7 +166,7 @@ class Faults:
         return self._hits("disk_error", self._permille)
 
     def brokers_act_amid(self, step: str) -> bool:  # noqa: ARG002 (scripts name the step)
-        """Whether brokers do something between two calls of a thread."""
+        """True if brokers act between two calls of a thread."""
         return self._hits("disk_amid", 4 * self._permille)
 
     def latency_ms(self) -> int:
@@ -188,7 +187,7 @@ class Faults:
         return ProposalFate(delay_ms, twice=self._hits("twice", 3 * self._permille))
 
     def request(self, machine: Machine, name: str) -> RequestFate:  # noqa: ARG002 (scripts do)
-        """`name` is the operation and what it is about."""
+        """Fate of a request; `name` is its operation and object."""
         delay_ms, random = self.latency_ms(), self._world.random
         operation = name.partition(" ")[0]
         if self._world.schedule.now_ms < self._away_until_ms:
@@ -211,12 +210,12 @@ class Faults:
         return self._hits("torn", 3 * self._permille)
 
     def damaged(self, key: str, data: bytes) -> bytes:
-        """What of a read arrives: perhaps with a byte turned, but for the cluster marker."""
+        """The bytes of a read, perhaps with a flipped bit, except for the cluster marker."""
         if data and "_strandline" not in key and self._hits("damaged_get", self._permille):
             at = self._world.random.randrange(len(data))
             return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
         return data
 
     def dies_with_its_sender(self) -> bool:
-        """Whether a request on its way is gone with the process that sent it."""
+        """True if a request dies with the process that sent it."""
         return not self._world.random.randrange(2)

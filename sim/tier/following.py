@@ -1,8 +1,8 @@
-"""What DeleteRecords takes on the brokers, and topics whose policy has the tier follow it, among
-all else that moves a broker's log start or makes it another one's: retention, in one step or two,
-other leaders and back, a replica that comes to another log directory, topics made again.
+"""DeleteRecords on the brokers, topics whose policy has the tier follow it, and all else that moves
+a log start: retention, in one step or two, other leaders and back, a replica that comes to another
+log directory, topics made again.
 
-Chance of its own, so that seeds without it run as they did.
+Draws from a generator of its own, so that seeds without it run as before.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ AMID_ONE_IN = 6
 
 
 class Following:
-    """Nodes follow where a policy says so, and brokers and admins do what makes that hard. `moved`
-    counts log starts that followed.
+    """Followed DeleteRecords, and what makes following hard. `moved` counts log starts that
+    followed.
     """
 
     def __init__(self, world: World, *, is_on: bool) -> None:
@@ -49,13 +49,13 @@ class Following:
         self.moved = 0
 
     def limits(self, limits: CopyLimits) -> CopyLimits:
-        """Of the nodes: looks at the log start are sometimes closer than those at the disk."""
+        """Limits of the nodes, which sometimes look at log starts more often than at the disk."""
         if not self.is_on:
             return limits
         return replace(limits, retention_interval_s=self._random.choice((1.0, 4.0, 10.0)))
 
     def begin(self) -> None:
-        """Something happens now and then."""
+        """Begin to act now and then."""
         if self.is_on:
             self._goes_on = True
             self._world.brokers.retains |= self._retains
@@ -67,12 +67,12 @@ class Following:
             self._world.schedule.after(1 + self._random.randrange(2 * PERIOD_MS), self._go_on)
 
     def stop(self) -> None:
-        """Nothing more happens but what healing asks for."""
+        """Stop, except for what healing asks for."""
         self._goes_on = False
 
     def took(self, record: LogStart, policy: TopicPolicy, log: list[Batch], start: int) -> bool:
-        """Whether a log start that moved from `start` on takes no more of the leader's log than
-        DeleteRecords did, by a policy that says so.
+        """True if a log start that moved from `start` takes only what DeleteRecords took, by the
+        policy.
         """
         self.moved += 1
         partition = self._world.brokers.partition(record.partition)
@@ -108,7 +108,9 @@ class Following:
             self._world.brokers.create(partition.tip.topic)
 
     def amid(self, names: Sequence[TopicPartition]) -> None:
-        """A node asks for log starts: something may happen right before the answer."""
+        """Perhaps let something happen right before a node's question for log starts is
+        answered.
+        """
         if not self._goes_on or not names or self._random.randrange(AMID_ONE_IN):
             return
         partition = self._world.brokers.named(self._random.choice(names))
@@ -136,7 +138,7 @@ class Following:
             self._world.admins.follow(self._random.choice(ups), topic, follow=follow)
 
     def _delete_records(self, partition: Partition, leader: Replica) -> None:
-        """On a border, inside a segment, or all that is committed."""
+        """Delete records up to a segment's border, inside a segment, or all committed ones."""
         first, last = leader.log_start + 1, leader.high_watermark
         if first > last:
             return
@@ -146,7 +148,9 @@ class Following:
         partition.delete_records(partition.leader, start)
 
     def _retain(self, partition: Partition, replica: Replica) -> None:
-        """Sealed segments of a broker go, or log start passes them and they go a little later."""
+        """Remove sealed segments at once, or move the log start first and remove them a little
+        later.
+        """
         bases = [b for b in replica.bases[1:] if replica.log_start < b <= replica.high_watermark]
         if not bases:
             return
@@ -159,7 +163,7 @@ class Following:
             self._world.schedule.after(self._random.randrange(STEP_MS_MAX), replica.tidy)
 
     def _there_and_back(self, partition: Partition, *, at_once: bool) -> None:
-        """Another broker, that has all, leads for a while, and the first one again."""
+        """Let another broker with all records lead for a while, then the first one again."""
         first = partition.leader
         alive = [b for b in sorted(partition.replicas) if self._world.machine(b).broker_up]
         if first not in alive or len(alive) < 2:
@@ -190,7 +194,7 @@ class Following:
         self._world.brokers.elect(partition, broker, unclean=False)
 
     def _move(self, partition: Partition, leader: Replica) -> None:
-        """Log start may move while another log directory fetches what the leader has."""
+        """Move a replica to another log directory, while its log start may move."""
         if leader.lost:
             return
         start = leader.log_start
@@ -204,8 +208,8 @@ class Following:
     # ---- healing
 
     def heal(self) -> None:
-        """DeleteRecords on each leader that its node has looked at under the claim that stands:
-        this has to be followed. After another claim, again.
+        """Delete records on each leader that its node watches under the present claim, which has to
+        be followed; again after another claim.
         """
         if not self.is_on:
             return
@@ -232,8 +236,8 @@ class Following:
             partition.delete_records(partition.leader, start)
 
     def _seen_under(self, partition: Partition) -> int | None:
-        """The token of the standing claim, once the leader's node has looked under it, at the
-        directory that is there now.
+        """Token of the present claim, once the leader's node has looked at the present directory
+        under it.
         """
         process = self._world.machine(partition.leader).up
         state = queries.partition_state(self._world.auditor.reference.rows, partition.tip)
@@ -247,7 +251,7 @@ class Following:
         return state.claim.token
 
     def left_to_do(self) -> Iterator[str]:
-        """What a policy has followed, and is not yet; and segments that end below a log start."""
+        """Deletes not yet followed, and segments that end below a log start."""
         if not self.is_on:
             return
         rows = self._world.auditor.reference.rows

@@ -1,5 +1,5 @@
-"""What nodes keep from local retention (design 6.5), among real files: crashes, full disks and
-brokers that go on while links are made, and what an auditor sees of it all in the directories.
+"""Segments that nodes keep from local retention by links, among real files: crashes, full disks,
+brokers that go on while links are made, and an auditor of the directories.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 FREE_BYTES_MIN = 1 << 20
 STALE_MS_MAX = 200_000
-"""So long a node may stand still between a look at the log directories and what it does by it."""
+"""Longest time between a node's look at the log directories and its deed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedHold(HoldDirectory):
-    """One process's hold directory; the auditor sees every link that comes and goes."""
+    """A process's hold directory; the auditor sees every link made and removed."""
 
     process: Process
 
@@ -64,7 +64,7 @@ class WatchedHold(HoldDirectory):
 
 
 class _DiskAmid:
-    """`os` as `rlm.local_log.hold_directory` finds it: between two calls anything may happen."""
+    """`os` for `rlm.local_log.hold_directory`: anything may happen between two calls."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -113,20 +113,20 @@ class _DiskAmid:
 
 
 def disks_of(world: World) -> AbstractContextManager[object]:
-    """For the length of the block the disk is the world's."""
+    """Use the world's disk for the length of the block."""
     return patch.object(rlm.local_log.hold_directory, "os", _DiskAmid(world))
 
 
 class HoldAuditor:
-    """Believes only what lies in the directories and in the replicas."""
+    """Checks links by the directories and the replicas alone."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._linked: dict[Path, Incarnation] = {}
 
     def held(self, process: Process, unit: Unit) -> None:
-        """A unit was linked, to a file that no other one has: two would hide each other from the
-        budget. What could not be read counts for nothing.
+        """Check that a new link's file has no other link, since two would hide each other from the
+        budget. Files that could not be read are exempt.
         """
         path, world = unit.segment.log_path, self._world
         self._linked[path] = process.incarnation
@@ -139,7 +139,7 @@ class HoldAuditor:
         )
 
     def releasing(self, process: Process, unit: Unit) -> None:
-        """A unit is about to go: it is copied, not this log's any more, or there is no room."""
+        """Check that a unit may be released: copied, of another log now, or no room."""
         world, machine = self._world, process.machine
         partition = world.brokers.partition(unit.partition)
         path = unit.segment.log_path
@@ -159,10 +159,11 @@ class HoldAuditor:
         )
 
     def lost(self, record: LostRange, state: PartitionState) -> None:
-        """What is said to be lost is not held by who says so. What the log start passed, of the
-        broker's own, counts as lost, and may fill the range once it is held alone: also of whole
-        segments that the broker still has. What the claim contradicts, because it knew less of the
-        log's head, is kept and cannot be copied.
+        """Check that a lost range is not held by the node that records it.
+
+        What the log start passed counts as lost and may fill the range later, also whole segments
+        that the broker still has. What a claim contradicts, because it knew less of the log's head,
+        is kept and can't be copied.
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
@@ -181,7 +182,7 @@ class HoldAuditor:
             )
 
     def first_log_start(self, record: LogStart, state: PartitionState) -> None:
-        """Nothing that is held and reaches it comes before it, but for what DeleteRecords took,
+        """Check that nothing held comes before a first log start, except what DeleteRecords took,
         also of segments that the broker has not removed yet.
         """
         assert state.claim is not None
@@ -198,8 +199,8 @@ class HoldAuditor:
             )
 
     def unquiet(self) -> Iterator[str]:
-        """When all is copied nothing is held, and nothing half-done is left, but for what may yet
-        fill a lost range, and for topics that the metadata never heard of.
+        """Links left though all is copied, except for what may fill a lost range and for topics
+        unknown to the metadata.
         """
         for machine in self._world.machines:
             waiting = {log.parent for log in held_logs(machine) if self._waits(machine, log)}
@@ -207,10 +208,9 @@ class HoldAuditor:
                 yield f"{machine.name} still has {path.relative_to(machine.hold_dir)}"
 
     def _waits(self, machine: Machine, log: Path) -> bool:
-        """For its broker to lead, or to remove its own segments there (DeleteRecords took the head
-        of one, or they end elsewhere), or to have other records at these offsets; or for its turn
-        when there is no room: a claim that knew less of the log's head contradicts it, and what it
-        holds stays lost.
+        """True if a link waits: for its broker to lead or to remove its own segments there, for
+        other records at these offsets, or for room; or if a claim that knew less of the log's head
+        contradicts it.
         """
         start, end = _offsets(log)
         partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
@@ -232,8 +232,8 @@ class HoldAuditor:
         return not _fits(log, state)
 
     def _held_by_claimant(self, state: PartitionState) -> Iterator[tuple[Path, int, int]]:
-        """The log, first known offset and end of what the process that claims has linked itself, if
-        it is of the log that it claims for.
+        """Log, first known offset and end of links made by the claiming process for the claimed
+        log.
         """
         assert state.claim is not None
         incarnation = state.claim.incarnation
@@ -251,7 +251,7 @@ class HoldAuditor:
     def _is_of_the_log(
         self, machine: Machine, partition: Partition, path: Path, start: int, end: int
     ) -> bool:
-        """Of the replica's own and of the latest leader's, and surely known to be."""
+        """True if a file surely belongs to the replica's and the latest leader's log."""
         replica = partition.replicas[machine.node_id]
         if self._world.now_ms() - replica.truncated_ms < STALE_MS_MAX or not path.exists():
             return False
@@ -263,7 +263,7 @@ class HoldAuditor:
         )
 
     def _served(self, tip: TopicIdPartition, start: int, end: int) -> bool:
-        """Whether the tier has it, or had it."""
+        """True if the tier has, or had, these offsets."""
         reference = self._world.auditor.reference
         state = queries.partition_state(reference.rows, tip)
         if state is None:
@@ -278,7 +278,7 @@ class HoldAuditor:
 
 
 def held_logs(machine: Machine) -> list[Path]:
-    """The held segments, as they lie: `<hold>/<partition>/<topic id>/<unit>/<base>.log`."""
+    """Held segments: `<hold>/<partition>/<topic id>/<unit>/<base>.log`."""
     return sorted(
         log
         for unit in machine.hold_dir.glob("*/*/[0-9]*")
@@ -287,20 +287,20 @@ def held_logs(machine: Machine) -> list[Path]:
 
 
 def _offsets(log: Path) -> tuple[int, int]:
-    """A unit's base and the next one's, by its name."""
+    """A unit's base and the next one's, from its name."""
     base, end, *_ = map(int, log.parent.name.split("-"))
     return base, end
 
 
 def _fits(log: Path, state: PartitionState) -> bool:
-    """Whether the claimed lineage has what is held."""
+    """True if a held segment is in the claimed lineage."""
     base, end = _offsets(log)
     epochs = segment_epochs(_epochs(log), _first_known(log, base), end)
     return within_lineage(base, end - 1, epochs, state.lineage, None)
 
 
 def _has_any_of(log: Path, lost: Sequence[LostOffsets]) -> bool:
-    """Whether a batch of it is among what is lost: damage took some through the broker's link."""
+    """True if it has a batch of a lost range: damage may have taken some through the link."""
     first = _first_known(log, _offsets(log)[0])
     return any(
         batch.base <= each.end and max(first, each.start) <= batch.last
@@ -315,7 +315,7 @@ def _epochs(log: Path) -> leader_epoch_checkpoint.Epochs:
 
 
 def _first_known(log: Path, start: int) -> int:
-    """What DeleteRecords took before the segment was held counts for nothing."""
+    """First offset of a held segment that DeleteRecords had not taken before."""
     return max(start, _epochs(log)[0].start_offset)
 
 
@@ -324,7 +324,7 @@ def _alone(path: Path) -> bool:
 
 
 def _told(unit: Path) -> str:
-    """A unit's directory without its zeros and its inode."""
+    """Name of a unit's directory, without its zeros and its inode."""
     mark, _, name = unit.name.rpartition(".")
     words = name.removeprefix("making-").removeprefix("removing-").split("-")[:3]
     return f"{mark or ''}{unit.parent.parent.name} " + "-".join(str(int(each)) for each in words)

@@ -1,7 +1,7 @@
-"""What must hold after every event, looked at from outside: at each record that is committed, each
-object that is written or deleted, each byte that a reader gets. Names as in design 10.
+"""Invariants of the tier, seen from outside: committed records, objects written and deleted, bytes
+read.
 
-What the source's bytes are is known from `Partition.truth`; nothing that a node says is believed.
+The source's bytes are known from `Partition.truth`; what a node says is not believed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
 
 
 class _Claim(NamedTuple):
-    """One that was accepted, and where its checkpoint begins."""
+    """An accepted claim, and the first offset of its checkpoint."""
 
     offset: int
     leader_epoch: int
@@ -51,7 +51,9 @@ class _Claim(NamedTuple):
 
 
 class Auditor:
-    """`violation` is the first thing found. `accepted` counts records by their kind or state."""
+    """Checks everything; `violation` is the first broken invariant. `accepted` counts records by
+    kind or state.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -68,11 +70,11 @@ class Auditor:
 
     @property
     def claimed(self) -> Collection[TopicIdPartition]:
-        """The partitions of which the metadata ever heard."""
+        """Partitions that the metadata ever heard of."""
         return self._claims.keys()
 
     def check(self, holds: bool, name: str, message: str) -> None:
-        """Remembered as well as raised: the code that is looked at may catch everything."""
+        """Raise and remember a broken invariant, since the code under test may catch everything."""
         if not holds:
             error = InvariantError(name, message)
             self.violation = self.violation or error
@@ -81,7 +83,7 @@ class Auditor:
     # ---- the metadata log
 
     def committed(self, record: CommittedRecord) -> None:
-        """The next record of the log."""
+        """Check the next record of the log."""
         decoded = decode(record.control_type, record.value)
         before, state_before = self._row(decoded), self._state(decoded)
         self._offset = record.offset
@@ -115,7 +117,7 @@ class Auditor:
             self._no_hole(partition)
 
     def applied(self, process: Process, view: View) -> None:
-        """A node committed a step to its view."""
+        """Check a step that a node committed to its view."""
         if process.life.alive and view.applied_offset >= 0:
             self.check(
                 view.digest() == self.reference.digests[view.applied_offset],
@@ -124,7 +126,7 @@ class Auditor:
             )
 
     def copied(self, process: Process, event: SegmentCopied) -> None:
-        """A node says that a segment is copied."""
+        """Check a node's statement that a segment is copied."""
         row = read_segment(self.reference.rows, event.segment_id.id)
         self.check(
             event.segment_id.id in self._ids and (row is None or row.state is not COPY_STARTED),
@@ -138,7 +140,7 @@ class Auditor:
         return None
 
     def _state(self, record: MetadataRecord) -> PartitionState | None:
-        """The partition so far, for a record that moves its log start."""
+        """The partition before a record that moves its log start."""
         if isinstance(record, LogStart):
             return queries.partition_state(self.reference.rows, record.partition)
         return None
@@ -159,7 +161,7 @@ class Auditor:
             )
 
     def _check_committed(self, row: RemoteLogSegmentMetadata) -> None:
-        """Nothing is copied that its broker may still take back, or that is not decided."""
+        """Check that a copy has only committed and decided records."""
         partition = self._world.brokers.partition(row.segment_id.partition)
         replica = partition.replicas[row.broker_id]
         claim = self._claims[row.segment_id.partition][-1]
@@ -171,14 +173,14 @@ class Auditor:
         )
 
     def uploading(self, process: Process, job: CopyJob) -> None:
-        """A worker begins to copy."""
+        """Check a copy that begins."""
         going = self._uploads.setdefault(process, set())
         tip = job.segment_id.partition
         self.check(tip not in going, "one_copy_in_flight", f"{tip} is copied twice at a time")
         going.add(tip)
 
     def uploaded(self, process: Process, job: CopyJob) -> None:
-        """It ended, somehow."""
+        """Note the end of a copy."""
         self._uploads[process].discard(job.segment_id.partition)
 
     def _keys(self, row: RemoteLogSegmentMetadata) -> tuple[str, str, str]:
@@ -214,7 +216,7 @@ class Auditor:
         )
 
     def _logs(self, tip: TopicIdPartition, start: int) -> Iterator[list[Batch]]:
-        """Of the leaders that may have written what begins at `start`: as `_in_lineage`."""
+        """Logs of leaders that may have written from `start` on; as `_in_lineage`."""
         for claim in reversed(self._claims_until(tip, self._offset)):
             yield self._world.brokers.partition(tip).truth[claim.leader_epoch]
             if start >= claim.first_start:
@@ -224,15 +226,15 @@ class Auditor:
         return [claim for claim in self._claims.get(tip, ()) if claim.offset <= at_offset]
 
     def truth(self, tip: TopicIdPartition, at_offset: int) -> list[Batch]:
-        """The log of the leader whose claim stood at a metadata offset."""
+        """Log of the leader whose claim stood at a metadata offset."""
         claims = self._claims_until(tip, at_offset)
         if not claims:
             return []
         return self._world.brokers.partition(tip).truth[claims[-1].leader_epoch]
 
     def _in_lineage(self, tip: TopicIdPartition, batch: Batch, at: int) -> bool:
-        """Whether it is in the log of the leader that made the claim number `at`. Below where that
-        leader's checkpoint begins it could not say: there the claims before it count.
+        """True if a batch is in the log of the leader of claim number `at`; below its checkpoint,
+        in the logs of the claims before.
         """
         logs = self._world.brokers.partition(tip).truth
         for claim in reversed(self._claims[tip][: at + 1]):
@@ -242,8 +244,8 @@ class Auditor:
         return False
 
     def _lost(self, lost: LostRange) -> None:
-        """It is gone from the disk of who says so. A leader that was replaced, and does not know,
-        says it of a log that its broker had: `lost_in_vain` tells whether that is made good.
+        """Check that a lost range is gone from the claimant's disk. A replaced leader may say it of
+        a log that its broker had; `lost_in_vain` checks that this is made good.
         """
         state = queries.partition_state(self.reference.rows, lost.partition)
         assert state is not None
@@ -267,8 +269,8 @@ class Auditor:
         )
 
     def _log_start(self, record: LogStart, before: PartitionState | None) -> None:
-        """Beyond the first, only what retention allows goes: by time, or what size leaves. What was
-        lost `before` is not in the tier that this takes from.
+        """Check that a log start beyond the first takes only what retention allows. What was lost
+        `before` is not in the tier.
         """
         state = queries.partition_state(self.reference.rows, record.partition)
         assert state is not None
@@ -299,8 +301,8 @@ class Auditor:
         state: PartitionState,
         below: list[Batch],
     ) -> bool:
-        """Whether a policy lets all of `below` go. What is not past its time goes by size: what is
-        behind it suffices, also if some of that goes at once by its time.
+        """True if a policy lets all of `below` go: by time, or by size with enough bytes
+        behind it.
         """
         slack_ms = round(2 * self._world.limits.clock_difference_max_s * 1000)
         past_ms = self._world.now_ms() + slack_ms - policy.retention_ms
@@ -333,7 +335,7 @@ class Auditor:
     # ---- the store
 
     def writing(self, key: str, data: bytes) -> None:
-        """An object is about to be written, over whatever is there."""
+        """Check an object about to be written, over any that is there."""
         if key.startswith(own_prefix(self._world.prefix)):
             return
         parsed = parse_segment_key(self._world.prefix, key)
@@ -357,7 +359,7 @@ class Auditor:
         )
 
     def deleting(self, key: str) -> None:
-        """An object that is there is about to go."""
+        """Check an object about to be deleted."""
         if key.startswith(f"{own_prefix(self._world.prefix)}clock-probe"):
             return
         parsed = parse_segment_key(self._world.prefix, key)
@@ -381,7 +383,7 @@ class Auditor:
             )
 
     def went_behind_our_back(self, key: str) -> None:
-        """The world itself removes or harms an object."""
+        """Note an object that the world itself removes or harms."""
         self._missing.add(key)
 
     # ---- readers
@@ -389,7 +391,7 @@ class Auditor:
     def read(
         self, tip: TopicIdPartition, got: list[Batch], offset: int, span: tuple[int, int]
     ) -> None:
-        """Batches that a reader got from `offset` on, while the view went over `span`."""
+        """Check batches that a reader got from `offset` on, while the view went over `span`."""
         claims = self._claims.get(tip, [])
         before = [at for at, claim in enumerate(claims) if claim.offset <= span[0]][-1:]
         within = [at for at, claim in enumerate(claims) if span[0] < claim.offset <= span[1]]
@@ -406,7 +408,7 @@ class Auditor:
     # ---- when all is quiet
 
     def lost_in_vain(self, partition: Partition) -> Iterator[str]:
-        """What counts as lost and is whole on the disk of the leader, which copies it."""
+        """Lost ranges that are whole on the disk of the leader, which copies them."""
         leader = partition.leading
         state = queries.partition_state(self.reference.rows, partition.tip)
         if leader is None or state is None:
@@ -419,7 +421,7 @@ class Auditor:
                 yield f"{start} to {end} of {partition.tip} is lost, n{partition.leader} has it"
 
     def unquiet(self) -> Iterator[str]:
-        """What keeps bucket and metadata from being the same."""
+        """Differences between bucket and metadata."""
         world, rows = self._world, self.reference.rows
         expected = {f"{own_prefix(world.prefix)}cluster.json", *world.foreign}
         for tip in queries.partitions(rows):
@@ -444,7 +446,7 @@ class Auditor:
 
 
 def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int, int]]:
-    """The offsets from log start to the highest copied that no look-up finds and nobody lost."""
+    """Offsets from log start to the highest copied that no look-up finds and that are not lost."""
     if state.highest_copied is None:
         return
     offset, highest = max(state.log_start_offset, 0), state.highest_copied[0]
@@ -461,7 +463,7 @@ def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int,
 
 
 def answer(reference: Reference, state: PartitionState, offset: int) -> SegmentAnswer | None:
-    """What serves an offset in the lineage, whose first epoch is open downwards, as to readers."""
+    """Segment that serves an offset in the lineage, whose first epoch is open downwards."""
     if not state.lineage:
         return None
     epoch = epoch_for_offset(state.lineage, offset)

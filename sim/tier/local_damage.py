@@ -1,7 +1,7 @@
-"""What becomes of a broker's disk: all files of a sealed segment vanish, or one is cut at its last
-batch. The others of the cluster may have them.
+"""Damage to a broker's disk: a sealed segment vanishes, or is cut at its last batch.
 
-Chance of its own, so that seeds without it run as they did.
+Other brokers may have its records. Draws from a generator of its own, so that seeds without it run
+as before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PERIOD_MS = 5_000
 
 
 class LocalDamage:
-    """`harmed` counts."""
+    """Damage to disks; `harmed` counts it."""
 
     def __init__(self, world: World, *, is_on: bool) -> None:
         self._world = world
@@ -25,7 +25,7 @@ class LocalDamage:
         self.harmed = 0
 
     def begin(self) -> None:
-        """Something is harmed now and then."""
+        """Harm something now and then."""
         if not self._goes_on:
             return
         self._harm()
@@ -36,7 +36,7 @@ class LocalDamage:
         self._goes_on = False
 
     def _harm(self) -> None:
-        """A committed segment that is whole, the head of the log as well as any other."""
+        """Harm a whole, committed segment, also at the head of the log."""
         partition = self._random.choice(self._world.brokers.partitions)
         broker = self._random.choice(sorted(partition.replicas))
         replica = partition.replicas[broker]

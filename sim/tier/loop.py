@@ -15,7 +15,7 @@ from sim.nodes.loop import LIFE, VirtualLoop
 
 
 class TierLoop(VirtualLoop):
-    """What a dying process begins while it is closed never begins."""
+    """A loop where tasks begun by a dying process never run."""
 
     def create_task(  # type: ignore[override]  # names and contexts only
         self,
@@ -32,8 +32,8 @@ class TierLoop(VirtualLoop):
 
 @contextmanager
 def the_dead_are_unheard() -> Iterator[None]:
-    """A process that is killed closes nothing. Here its coroutines and streams are closed by Python
-    when nobody refers to them any more, all within the block, and what they say to that is lost.
+    """Close the coroutines and streams of killed processes within the block, and drop their
+    complaints.
     """
     hook, hooks = sys.unraisablehook, sys.get_asyncgen_hooks()
     sys.unraisablehook = lambda _: None

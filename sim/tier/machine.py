@@ -1,7 +1,7 @@
-"""A machine: a broker, and beside it a node's remote log manager as the shipped parts make it up.
+"""A machine: a broker, and a node's remote log manager built of the shipped parts.
 
 The supervisor's part is `RemoteLogManager`, `RemoteLogMetadataManager` and the view; the worker's
-`DataPlane` runs in the same process. Only the log, the store and the broker are simulated.
+`DataPlane` runs in the same process. Only log, store and broker are simulated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RETRIES = RetryPolicy(attempts_max=3, backoff_base_s=0.1, backoff_max_s=2.0, dea
 
 @dataclass(eq=False)
 class Process:
-    """One life of the node."""
+    """One life of a node."""
 
     machine: Machine
     life: Life
@@ -74,10 +74,9 @@ class Process:
 
 
 class Machine:
-    """`process` is None while the node is off, `twin` a second one with its node id; `broker_up` is
-    the broker's own fate. `wall_ms` is how far the clock is off. `cut_off` from the metadata log,
-    or only `deaf`: it is heard there. `missing_bytes` are those that the disk would need to have
-    enough of them free.
+    """A machine; `process` is None while the node is off, `twin` a second process with its node id.
+    `wall_ms` is the clock's error. `cut_off`: without the metadata log; `deaf`: heard by it, but
+    not hearing it. `missing_bytes`: bytes that the disk lacks to have enough free.
     """
 
     def __init__(self, world: World, node_id: int, log_dir: Path) -> None:
@@ -124,13 +123,13 @@ class Machine:
         self.process = self._begin(self._directory, self._boot_counter, self._view_disk)
 
     def start_twin(self) -> None:
-        """Somebody starts another process with this node id, of another directory."""
+        """Start another process with this node id and another directory."""
         self.boots += 1
         self._directories += 1
         self.twin = self._begin(self._new_directory(), 1, ViewDisk())
 
     def wipe(self) -> None:
-        """The node's disk is gone: what starts next was formatted anew."""
+        """Lose the node's disk: the next start is of one formatted anew."""
         self._directories += 1
         self._directory = self._new_directory()
         self._boot_counter = 0
@@ -253,7 +252,7 @@ class Machine:
             self.world.note(f"{self.name} lets {event.start} to {event.end} go: {event.why}")
 
     def miss_bytes(self, count: int) -> None:
-        """So many bytes would have to go for enough of the disk to be free."""
+        """Let the disk lack this many free bytes."""
         if self.missing_bytes:
             self.missed_bytes_ms = self.world.schedule.now_ms
         self.missing_bytes = count
@@ -263,7 +262,7 @@ class Machine:
         self.world.schedule.after(0, partial(self.end, process))
 
     def end(self, process: Process) -> None:
-        """A process ends; the node's own starts again some time later, a twin never."""
+        """End a process; the node's own restarts after a while, a twin never."""
         if process is self.twin:
             self.twin = None
             self._end(process)
@@ -277,7 +276,7 @@ class Machine:
             self.world.log.logs.remove(process.log)
 
     def kill(self) -> None:
-        """The node's process ends; it starts again some time later."""
+        """Kill the node's process; it restarts after a while."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -295,7 +294,7 @@ class Machine:
                 self.world.loop.resume(process.life)
 
     def connect(self) -> None:
-        """The metadata quorum can be reached."""
+        """Reconnect to the metadata quorum."""
         self.cut_off = self.deaf = False
         for process in (self.process, self.twin):
             if process is not None and process.log is not None:
@@ -322,7 +321,7 @@ class WatchedPlane(DataPlane):
 
 
 class NodeBroker:
-    """What the node's own broker answers: the port `rlm.copy.scanner.BrokerPort`."""
+    """The node's own broker: the port `rlm.copy.scanner.BrokerPort`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

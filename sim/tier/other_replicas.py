@@ -1,4 +1,4 @@
-"""What the brokers answer a node that asks for batches which its own broker's disk lost."""
+"""Other brokers, asked for batches that the node's own broker lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition of the Kafka cluster as its controller sees it, and what its leaders ever wrote."""
+"""A partition as its controller sees it, and everything that its leaders wrote."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NO_LEADER = -1
 
 
 class Partition:
-    """`truth` is the whole log of the leader of each epoch: what was below it at its election, and
-    what it wrote. `deletions` are DeleteRecords, as (epoch, offset), exclusive.
+    """A partition. `truth` is the log of each epoch's leader: what it had at its election and wrote
+    since. `deletions` are DeleteRecords, as (epoch, offset), exclusive.
     """
 
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
@@ -38,7 +38,7 @@ class Partition:
         return self.replicas.get(self.leader)
 
     def elect(self, broker: int, *, unclean: bool) -> None:
-        """The controller makes it leader; the others hear of it when they do."""
+        """Make a broker leader; the others hear of it later."""
         self.epoch += 1
         self.leader = broker
         if unclean:
@@ -52,13 +52,13 @@ class Partition:
         self._advance(replica)
 
     def hear(self, broker: int) -> None:
-        """The broker hears of the present epoch."""
+        """Tell a broker of the present epoch."""
         replica = self.replicas[broker]
         replica.epoch = self.epoch
         replica.leads = broker == self.leader
 
     def append(self, timestamp_ms: int) -> int:
-        """The true leader writes a batch; its last offset, or -1."""
+        """Write a batch at the true leader; return its last offset, or -1."""
         replica = self.leading
         if replica is None:
             return -1
@@ -75,7 +75,7 @@ class Partition:
         return batch.last
 
     def replicate(self, broker: int) -> None:
-        """A follower that knows the epoch fetches everything, truncating first what diverged."""
+        """Let a follower that knows the epoch fetch everything, after truncating what diverged."""
         leader, follower = self.leading, self.replicas[broker]
         if leader is None or broker == self.leader or follower.epoch != self.epoch:
             return
@@ -102,18 +102,18 @@ class Partition:
         follower.cut(min(leader.log_start, follower.high_watermark))
 
     def delete_records(self, broker: int, start: int) -> None:
-        """What a leader has below `start` is wanted by nobody any more."""
+        """Delete a leader's records below `start`."""
         replica = self.replicas[broker]
         self.deletions.append((replica.epoch, start))
         replica.cut(start)
 
     def is_deleted(self, batch: Batch, end: int) -> bool:
-        """Whether DeleteRecords of some leader took all that the batch has below `end`."""
+        """True if some leader's DeleteRecords took all of the batch below `end`."""
         end = min(end, batch.last + 1)
         return any(end <= at and batch in self.truth[epoch] for epoch, at in self.deletions)
 
     def drop_from_in_sync(self, broker: int) -> None:
-        """It is too slow, or dead."""
+        """Drop a slow or dead broker from the in-sync replicas."""
         if broker != self.leader and broker in self.in_sync:
             self.in_sync.remove(broker)
             if (leader := self.leading) is not None:
@@ -131,12 +131,12 @@ class Partition:
             self._advance(leader)
 
     def open_at(self, offset: int) -> int | None:
-        """Where the transaction begins that is open behind the records below `offset`."""
+        """Start of the transaction open at `offset`; None without one."""
         spans = [*self._decided, (offset if self.open_from is None else self.open_from, offset + 1)]
         return next((start for start, end in spans if start < offset < end), None)
 
     def word(self, broker: int) -> BrokerWord:
-        """What that broker answers to ListOffsets(latest, read_committed)."""
+        """That broker's answer to ListOffsets(latest, read_committed)."""
         replica = self.replicas.get(broker)
         if replica is None or not replica.leads:
             return NotLeading()

@@ -1,7 +1,7 @@
-"""Mistakes put on purpose into the remote log manager, its planners and the rules of apply.
+"""Planted bugs in the remote log manager, its planners and the rules of apply.
 
-Each replaces a rule or two for the length of a run. `SEEDS_MAX` is within how many seeds, of
-`EVENTS` events each, every one of them is found: a test holds that.
+Each replaces a rule or two for the length of a run. Every one is found within `SEEDS_MAX` seeds of
+`EVENTS` events each; a test holds that.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ FIRST_SEEDS = {
     "a pass goes on by a policy that was replaced": 61,
     "what is held is not looked at before others are asked": 15,
 }
-"""Where the search begins for one that the first seeds don't show."""
+"""First seed of the search for a bug that the first seeds don't show."""
 RARE_SEEDS_MAX = 200
 DAMAGED_SEEDS_MAX = 30
 FOLLOWING_SEEDS_MAX = 60
@@ -117,7 +117,7 @@ async def _nothing(*_: object, **__: object) -> None:
 
 
 class _Anybody(Incarnation):
-    """Whoever asks."""
+    """An incarnation that equals any other."""
 
     def __eq__(self, _: object) -> bool:
         return True
@@ -127,7 +127,7 @@ class _Anybody(Incarnation):
 
 
 def _live_for_anybody(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The standing claim is the writer's, whoever that is."""
+    """Take the present claim for the writer's, whoever that is."""
     row = find_live(draft, partition)
     if isinstance(row, Outcome) or row.claim is None:
         return row
@@ -143,7 +143,7 @@ async def _clean_up_on_suspicion(
     row: RemoteLogSegmentMetadata,
     before_finish: BeforeFinish,
 ) -> Copied | AttemptFailed:
-    """No answer, so it surely did not happen."""
+    """Take a lost answer for a failure."""
     outcome = await _attempt(copier, order, store, row, before_finish)
     if isinstance(outcome, AttemptFailed) and outcome.row is not None:
         keys = segment_keys(store.prefix, row.segment_id, row.start_offset).all()
@@ -159,7 +159,7 @@ async def _row_first(
 
 
 def _nowhere(clean_up: CleanUp) -> CleanUp:
-    """The same, over a store that holds nothing."""
+    """The clean-up over a store that holds nothing."""
     name = clean_up.stores.default_name
     empty = TierStores({name: TierStore(name, MemoryStore(lambda: 0), "")}, name)
     return replace(clean_up, stores=empty, confirm_prefix=_nothing)
@@ -177,7 +177,7 @@ def _at_once(*_: object, **__: object) -> int:
 
 
 def _retain_by_the_last_epoch(facts: RetentionFacts) -> RetentionPlan:
-    """The lineage as the broker's checkpoint has it after local retention."""
+    """Take the lineage from the broker's checkpoint after local retention."""
     return plan_retention(
         replace(facts, state=replace(facts.state, lineage=facts.state.lineage[-1:]))
     )
@@ -206,7 +206,7 @@ async def _put_no_manifest(
 
 
 async def _drive_again(table: WorkTable, *, back_offs_max: int) -> None:
-    """Whether or not it is driven already, or a copy of it is under way."""
+    """Drive partitions that are driven already, or have a copy under way."""
     for work in table.works():
         work.task = None
         work.one_copy = asyncio.Lock()
@@ -242,7 +242,7 @@ async def _objects_only(clean_up: CleanUp, row: RemoteLogSegmentMetadata) -> Non
 def _links_cost_something(
     units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
 ) -> tuple[tuple[Unit, Release], ...]:
-    """Also those of what the broker still has."""
+    """Count links of what the broker still has."""
     alone = (replace(unit, alone=True) for unit in units)
     return over_budget(alone, bytes_max=bytes_max, bytes_missing=bytes_missing)
 
@@ -382,7 +382,7 @@ BUGS_OF_HELD_DAMAGE: dict[str, Patches] = {
         (rlm.copy.hold, "to_hold", _by_its_name_alone),
     ),
 }
-"""Both found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`. These are
+"""Both found by seeds of a world whose brokers lose segments, within `DAMAGED_SEEDS_MAX`; these
 where nodes hold what is not copied.
 """
 
@@ -475,11 +475,11 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
         ((rlmm.rows.served_ranges, "epoch_bounds", _no_epoch_ends),),
     ),
 }
-"""Found by a script, by its name: what they need is rare among seeds."""
+"""Found by the named script: their conditions are rare among seeds."""
 
 
 def planted(name: str) -> AbstractContextManager[None]:
-    """The mistake is made for the length of the block."""
+    """Plant the bug for the length of the block."""
     scripted = {each: patches for each, (_, patches) in BUGS_OF_SCRIPTS.items()}
     local = BUGS_OF_LOCAL_DAMAGE | BUGS_OF_HELD_DAMAGE
     seeded = BUGS | RARE_BUGS | BUGS_OF_DAMAGE | local | BUGS_OF_FOLLOWING

@@ -1,4 +1,4 @@
-"""Readers of the tier: records from some offset on, through the shipped read path of some node."""
+"""Readers of the tier, who read records through the shipped read path of some node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PERIOD_MS = 4_000
 
 
 class Readers:
-    """`done` and `failed` reads. As long as it is `on`, somebody reads now and then."""
+    """Readers who read now and then while `on`; `done` and `failed` count reads."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -60,7 +60,7 @@ class Readers:
 
 
 def batches_of(data: bytes) -> list[Batch]:
-    """What a reader got."""
+    """Batches in the bytes that a reader got."""
     found, at = [], 0
     while at < len(data):
         header = parse_header(data, at, source="reader", position=at)

@@ -1,7 +1,7 @@
-"""One broker's copy of one partition: what it holds, and the files that a node beside it sees.
+"""One broker's copy of a partition, and the files that a node beside it sees.
 
-The files are real ones, of sealed segments only with content: nobody reads an active segment. Their
-times are set by hand, so that a replay sees the same ones.
+The files are real; an active segment's content is never read. Their times are set by hand, so that
+a replay sees the same ones.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ class Batch:
 
 
 class Replica:
-    """`batches` go back to offset 0, also below `bases[0]`, where the disk begins. `bases` are
-    those of the segments; the last one is active. `leads` and `epoch` are what the broker believes.
-    `log_start` is set by DeleteRecords, inside a segment or above whole ones that go later.
-    `open_at` tells which transaction is open at an offset; None: there are no producer snapshots.
-    `passed` are offsets that the log start passed some time before their segments went.
-    `truncated_ms` is when it last forgot something from its end. `lost` are batches that damage
-    took from the disk.
+    """A replica. `batches` go back to offset 0, also below `bases[0]`, where the disk begins;
+    `bases` are those of segments, of which the last is active. `leads` and `epoch` are the broker's
+    belief. DeleteRecords sets `log_start`, inside a segment or above whole ones that go later.
+    `open_at` gives the transaction open at an offset; None: no producer snapshots. `passed` are
+    offsets that the log start passed some time before their segments went. `truncated_ms` is the
+    time of the last truncation. `lost` are batches that damage took from the disk.
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
@@ -88,7 +87,7 @@ class Replica:
         return batches_within(self.batches, start, end)
 
     def append(self, batch: Batch, *, lost: bool = False) -> None:
-        """`lost`: the leader's disk has it no more, and what is fetched goes on behind it."""
+        """Append a batch; `lost`: the leader's disk has lost it, and its follower skips it."""
         assert batch.base == self.end
         if not self.epochs or batch.epoch > self.epochs[-1].epoch:
             self._write_epochs(append_entry(self.epochs, batch.epoch, batch.base))
@@ -102,7 +101,7 @@ class Replica:
         self._stamp(path)
 
     def begin_epoch(self, epoch: int) -> None:
-        """It leads from its end on."""
+        """Begin to lead from the log's end on."""
         self._write_epochs(append_entry(self.epochs, epoch, self.end))
 
     def roll(self) -> bool:
@@ -114,7 +113,7 @@ class Replica:
         return True
 
     def _seal(self, end: int) -> None:
-        """The active segment ends there, and the next begins."""
+        """End the active segment and begin the next."""
         self._index(self.bases[-1], end)
         self.bases.append(end)
         self._path(end).touch()
@@ -122,7 +121,7 @@ class Replica:
             self._write_snapshot(end, self.open_at(end))
 
     def truncate(self, end: int) -> None:
-        """Forget everything from `end` on, a border of batches."""
+        """Truncate to `end`, a border of batches."""
         if end >= self.end:
             # As Kafka does: of a leadership without a record an entry may be left.
             if self.epochs and self.epochs[-1].start_offset >= self.end:
@@ -150,7 +149,7 @@ class Replica:
         self._write_epochs(truncate_from_end(self.epochs, end))
 
     def trim(self, start: int) -> None:
-        """Local retention: whole segments below `start`, a segment's base."""
+        """Remove whole segments below `start`, a segment's base, as local retention does."""
         going = [base for base in self.bases if base < start]
         self._passed(going, start)
         for base in going:
@@ -159,21 +158,21 @@ class Replica:
         self.cut(start)
 
     def cut(self, start: int) -> None:
-        """DeleteRecords: the log begins at `start`; the segments below it stay until `tidy`."""
+        """Begin the log at `start`, as DeleteRecords does; segments below stay until `tidy`."""
         if start > self.log_start:
             self.log_start = start
             self._write_epochs(truncate_from_start(self.epochs, start))
 
     def lose(self, base: int) -> None:
-        """All files of a sealed segment are gone."""
+        """Lose all files of a sealed segment."""
         self.lost += self.within(base, self._next_base(base))
         for suffix in (LOG_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
             self._path(base).with_suffix(suffix).unlink(missing_ok=True)
         self._changed()
 
     def shorten(self, base: int) -> None:
-        """A sealed segment is cut at its last batch, as the broker does that makes an index anew
-        and finds that batch bad.
+        """Cut a sealed segment at its last batch, as a broker does that finds it bad when indexing
+        anew.
         """
         last = self.within(base, self._next_base(base))[-1]
         self.lost.append(last)
@@ -184,11 +183,11 @@ class Replica:
         self._changed()
 
     def forget(self, offset: int) -> None:
-        """The batch there is damaged; no node looks at the file."""
+        """Damage the batch there; no node reads the file."""
         self.lost += [each for each in self.batches if each.base <= offset <= each.last]
 
     def _passed(self, going: list[int], end: int) -> None:
-        """Segments go, of which the last one ends there."""
+        """Note removed segments, of which the last ends at `end`."""
         if going and going[0] < self.log_start:
             self.passed.append(range(going[0], min(end, self.log_start)))
 
@@ -196,7 +195,7 @@ class Replica:
         return self.bases[self.bases.index(base) + 1]
 
     def tidy(self) -> None:
-        """Local retention of what lies below the log start as a whole."""
+        """Remove segments that lie wholly below the log start."""
         for base in [base for base in self.bases[1:] if base <= self.log_start][-1:]:
             self.trim(base)
 
@@ -213,8 +212,8 @@ class Replica:
         self._write_epochs(())
 
     def move(self, start: int, rolls: Callable[[], bool]) -> None:
-        """Another log directory's replica takes its place: it was fetched from `start` on, a log
-        start that may have moved since, and its segments end where they happen to.
+        """Move to another log directory, whose copy was fetched from `start`, a log start that may
+        have moved since, with segments that end elsewhere.
         """
         aside = self.directory.with_name(f"{self.directory.name}-gone")
         self.directory.rename(aside)
@@ -233,7 +232,7 @@ class Replica:
         shutil.rmtree(aside)
 
     def remove(self) -> None:
-        """The topic was deleted."""
+        """Remove the directory of a deleted topic."""
         shutil.rmtree(self.directory)
 
     def _path(self, base: int) -> Path:
@@ -251,7 +250,7 @@ class Replica:
         self._path(base).with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
 
     def _write_snapshot(self, end: int, open_from: int | None) -> None:
-        """As a roll there does. One producer, who did everything so far."""
+        """Write a producer snapshot as a roll there does; one producer did everything."""
         first = -1 if open_from is None else open_from
         who = ProducerState(1, 0, 0, end - 1, 0, self._now_ms(), 0, first)
         path = self._path(end).with_suffix(SNAPSHOT_SUFFIX)
@@ -271,12 +270,12 @@ class Replica:
         self._stamp(self.directory)
 
     def _stamp(self, path: Path) -> None:
-        """No two changes have one time."""
+        """Set a file's time, different for each change."""
         self._ticks += 1
         modified_ns = self._now_ms() * NS_PER_MS + self._ticks
         os.utime(path, ns=(modified_ns, modified_ns))
 
 
 def batches_within(batches: list[Batch], start: int, end: int) -> list[Batch]:
-    """Those of [start, end) as a whole."""
+    """Batches that lie wholly in [start, end)."""
     return [batch for batch in batches if start <= batch.base and batch.last < end]

@@ -46,6 +46,7 @@ from rlm.data_plane.read_request import RecordsRequest
 from rlmm.partition_state import TopicPolicy
 from rlmm.rows import queries
 from sim.core.invariants import InvariantError
+from sim.nodes.loop import silence
 from sim.nodes.view import memory_batches
 from sim.tier.faults import Faults, ProposalFate, RequestFate
 from sim.tier.holding import disks_of, held_logs
@@ -53,7 +54,7 @@ from sim.tier.loop import the_dead_are_unheard
 from sim.tier.machine import Machine
 from sim.tier.partition import Partition
 from sim.tier.readers import batches_of
-from sim.tier.world import Plan, World, bare, silence
+from sim.tier.world import Plan, World, bare
 
 LIMITS = CopyLimits(
     scan_interval_s=1.0,
@@ -73,11 +74,11 @@ DEEDS = (" crashes ", " stands still ", " lets ")
 ALL_BYTES = 1 << 30
 READ_MS_MAX = 60_000
 ROLL_PERCENT = 25
-"""After so many of the batches that it fetches a follower begins a new segment."""
+"""Share of fetched batches after which a follower begins a new segment."""
 
 
 class ScriptedFaults(Faults):
-    """What `at` says, once each; everything else works, one millisecond after the other."""
+    """Faults that `at` names, once each; all else works, a millisecond apart."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, NOTHING)
@@ -127,7 +128,7 @@ class ScriptedFaults(Faults):
 
 @dataclass(slots=True)
 class Script:
-    """One run. `out` is what it says."""
+    """A run of a script; `out` is its output."""
 
     world: World
     faults: ScriptedFaults
@@ -136,11 +137,11 @@ class Script:
 
     @property
     def partition(self) -> Partition:
-        """The living one."""
+        """The living partition."""
         return self.world.brokers.partitions[0]
 
     def do(self, line: str) -> None:
-        """One line."""
+        """Carry out one line."""
         if line.startswith("at "):
             step, _, deed = line[3:].partition(", ")
             self.faults.traps[step] = deed.split()
@@ -275,7 +276,7 @@ class Script:
                 yield f"  {self.world.short(key)}"
 
     def tell_effects(self) -> None:
-        """What happened since the last line."""
+        """Append what happened since the last line."""
         trace = self.world.trace
         assert trace is not None
         for line in trace[self.told :]:
@@ -286,7 +287,7 @@ class Script:
 
 
 def play(text: str) -> str:
-    """The script with what came of each line below it."""
+    """Play a script; return it with the output below each line."""
     lines = [line for line in text.splitlines() if not line.startswith(("  ", "every step"))]
     every = [line for line in text.splitlines() if line.startswith("every step of ")]
     if not every:
@@ -305,7 +306,7 @@ def play(text: str) -> str:
 
 
 def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
-    """What is said, and the steps before `quiet`."""
+    """The output, and the steps before `quiet`."""
     with (
         tempfile.TemporaryDirectory(prefix="strandline-script-") as path,
         the_dead_are_unheard(),

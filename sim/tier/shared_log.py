@@ -1,7 +1,7 @@
-"""The metadata log as a port that may be slow, cut off, or silent about what it did.
+"""The metadata log as a port that may be slow, cut off, or silent about its outcome.
 
-What is behind it has worlds of its own (`sim/core/quorum.py`, `sim/nodes/world.py`): here a record
-is committed the moment it is appended, and every node hears of it in order, some time later.
+The log itself has worlds of its own (`sim/core/quorum.py`, `sim/nodes/world.py`): here a record is
+committed the moment it is appended, and every node hears of it in order, some time later.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rlmm.metadata_log import (
     SnapshotSink,
 )
 from rlmm.records.records import decode
+from sim.nodes.loop import complete
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -30,7 +31,7 @@ EPOCH = 1
 
 
 class SharedLog:
-    """What is committed. `appended` hears of each record."""
+    """Committed records, which every node's log hears of."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -42,7 +43,7 @@ class SharedLog:
         return len(self.records)
 
     def append(self, proposals: tuple[Proposal, ...]) -> int:
-        """The offset of the first."""
+        """Commit proposals; return the offset of the first."""
         first = self.end
         for proposal in proposals:
             record = CommittedRecord(
@@ -56,7 +57,7 @@ class SharedLog:
 
 
 class NodeLog:
-    """One process's end of it: the port `rlmm.metadata_log.MetadataLog`."""
+    """A process's end of the log: the port `rlmm.metadata_log.MetadataLog`."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -96,10 +97,10 @@ class NodeLog:
             self._world.log.append(proposals)
         if not answer_lost:
             delay_ms = self._world.faults.latency_ms()
-            self._world.schedule.after(delay_ms, partial(_complete, future, offset))
+            self._world.schedule.after(delay_ms, partial(complete, future, offset))
 
     def appended(self) -> None:
-        """There is more; this node hears of it later."""
+        """Schedule this node's hearing of new records."""
         end = self._world.log.end
         delay_ms = self._world.faults.latency_ms()
         self._due_ms = max(self._due_ms, self._world.schedule.now_ms + delay_ms)
@@ -114,7 +115,7 @@ class NodeLog:
         self._more.set()
 
     def catch_up(self) -> None:
-        """The node is connected (again): it hears of everything."""
+        """Hear of everything, once connected again."""
         self._hear(self._world.log.end)
 
     async def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
@@ -160,11 +161,6 @@ class NodeLog:
 
     async def close(self) -> None:
         """Nothing to do."""
-
-
-def _complete(future: asyncio.Future[int], offset: int) -> None:
-    if not future.done():
-        future.set_result(offset)
 
 
 def _name(proposal: Proposal) -> str:

@@ -1,16 +1,13 @@
-"""Three brokers with a node beside each, one store, one metadata log: producing, elections,
-retention and faults for a while, then healing, after which bucket and metadata are the same and
-everything that was sealed is copied.
+"""Brokers with a node beside each, a store and a metadata log: producing, elections, retention and
+faults, then healing, after which bucket and metadata agree and everything sealed is copied.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -27,7 +24,7 @@ from rlmm.rows import queries
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from sim.core.invariants import InvariantError
 from sim.ground.clock import Schedule
-from sim.nodes.loop import Life
+from sim.nodes.loop import Life, silence
 from sim.nodes.view import memory_batches
 from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
@@ -48,9 +45,9 @@ T = TypeVar("T")
 START_MS = 1_700_000_000_000
 HEAL_MS = 1_800_000
 HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
-"""How long healing may last. A row that was written with a clock an hour ahead is waited for."""
+"""Longest healing; rows written with a clock an hour ahead are waited for."""
 HEAL_SEGMENT_MS = 10_000
-"""So much longer for each segment that is still to be copied: they may go one after the other."""
+"""Longer healing for each segment still to be copied: they may go one after the other."""
 LOOK_MS = 2_000
 COLLECT_MS = 400_000
 PREFIX = "tier/"
@@ -64,7 +61,7 @@ FOREIGN = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a world is like; None: as the seed has it. `limits` are those of the nodes."""
+    """Properties of a world; None: the seed draws them. `limits` are those of the nodes."""
 
     nodes: int | None = None
     topics: int | None = None
@@ -79,14 +76,14 @@ class Plan:
     following: bool = False
 
     def __str__(self) -> str:
-        """What it says of its own, as `--plan` of `python -m sim` takes it."""
+        """The set fields, as `--plan` of `python -m sim` takes them."""
         said = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
         return " ".join(f"{name}={value!r}" for name, value, usual in said if value != usual)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run was. `events` are steps of nodes, records, and deeds of the world."""
+    """Figures of a run; `events` are steps of nodes, records, and deeds of the world."""
 
     seed: int
     events: int
@@ -103,7 +100,7 @@ class Result:
 
 
 class World:
-    """Everything of one seed. `trace` collects what happened, as text, if wanted."""
+    """The world of one seed. `trace` collects what happens, as text, if given."""
 
     def __init__(
         self,
@@ -180,7 +177,7 @@ class World:
 
     @property
     def holds(self) -> bool:
-        """Whether nodes keep what is not copied."""
+        """True if nodes hold what is not copied."""
         return self.hold_bytes_max >= 0
 
     def machine(self, node_id: int) -> Machine:
@@ -197,7 +194,7 @@ class World:
     # ---- what happens
 
     def note(self, what: str) -> None:
-        """Count and remember; equal seeds have equal traces."""
+        """Count and record an event; equal seeds have equal traces."""
         self.events += 1
         if self.trace is not None:
             line = f"{self.schedule.now_ms:>8} {what}"
@@ -205,7 +202,7 @@ class World:
             self.trace.append(line)
 
     def told(self, record: MetadataRecord) -> str:
-        """A record, short enough for a line."""
+        """A record as text for a line."""
         if isinstance(record, RemoteLogSegmentMetadata):
             return (
                 f"n{record.broker_id} {record.state.name} {self.short_id(record.segment_id.id)} "
@@ -219,7 +216,7 @@ class World:
         return type(record).__name__
 
     def short(self, key: str) -> str:
-        """A key's last part, with a short id."""
+        """The last part of a key, with a short id."""
         name = key.rpartition("/")[2]
         stem, _, suffix = name.partition(".")
         if len(stem) == 43:
@@ -227,11 +224,11 @@ class World:
         return name
 
     def short_id(self, id_: Uuid) -> str:
-        """The number of a segment id of ours."""
+        """Number of a segment id of ours."""
         return "s" + id_[-8:].decode(errors="replace").lstrip("0")
 
     async def step(self, process: Process, name: str) -> None:
-        """A node is at a step with an effect: it may end here, or stand still."""
+        """Pass a step with an effect, at which a node may end or stand still."""
         where = f"{process.machine.name} {name}"
         self.note(where)
         if not process.life.alive:
@@ -246,7 +243,7 @@ class World:
             await asyncio.sleep(0)  # which ends when the process goes on
 
     async def crash(self, process: Process, where: str) -> None:
-        """The process ends here and now."""
+        """End the process here and now."""
         self.note(f"{process.machine.name} crashes {where}")
         process.life.alive = False
         self.schedule.after(0, partial(process.machine.end, process))
@@ -255,7 +252,7 @@ class World:
     # ---- running
 
     def run(self, events: int) -> Result:
-        """`events` with faults, then healing."""
+        """Run `events` with faults, then heal."""
         with self.loop.running(), memory_batches(), disks_of(self), silence():
             try:
                 for machine in self.machines:
@@ -287,7 +284,7 @@ class World:
         )
 
     def end(self) -> None:
-        """All processes end."""
+        """End all processes."""
         for machine in self.machines:
             for process in (machine.process, machine.twin):
                 if process is not None:
@@ -295,7 +292,7 @@ class World:
                     self.loop.kill(process.life)
 
     def turn(self) -> bool:
-        """The next thing that happens; whether there was any."""
+        """Run the next thing that happens; False if there is none."""
         went_on = self.loop.turn()
         if self.auditor.violation is not None:
             raise self.auditor.violation
@@ -304,7 +301,9 @@ class World:
         return went_on
 
     def heal(self) -> int:
-        """Ms until all is copied and tidy. InvariantError(liveness): it never is."""
+        """Heal; return the ms until all is copied and tidy. InvariantError(liveness): it
+        never is.
+        """
         self.faults.stop()
         self.damage.stop()
         self.local_damage.stop()
@@ -332,7 +331,7 @@ class World:
         raise InvariantError("liveness", "; ".join(self.left_to_do()))
 
     def _heal_ms_max(self) -> int:
-        """By what there is to copy now: what is healed writes a few segments more, at most."""
+        """Longest healing by what there is to copy; healing itself adds a few segments at most."""
         rows, segments = self.auditor.reference.rows, 0
         for partition in self.brokers.partitions:
             state = queries.partition_state(rows, partition.tip)
@@ -343,7 +342,7 @@ class World:
         return (HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS) + segments * HEAL_SEGMENT_MS
 
     def left_to_do(self) -> Iterator[str]:
-        """What is not copied, not gone, or not tidy."""
+        """Everything not copied, not gone, or not tidy."""
         rows = self.auditor.reference.rows
         for partition in self.brokers.partitions:
             state = queries.partition_state(rows, partition.tip)
@@ -380,7 +379,7 @@ class World:
 def run(
     seed: int, events: int, *, trace: list[str] | None = None, plan: Plan | None = None
 ) -> Result:
-    """One seed. InvariantError: an invariant does not hold."""
+    """Run one seed. InvariantError: an invariant is broken."""
     where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with (
         tempfile.TemporaryDirectory(prefix="strandline-sim-", dir=where) as path,
@@ -393,25 +392,12 @@ def run(
 
 
 def bare(call: Callable[[], T]) -> T | InvariantError:
-    """What the call returns or raises; the error without the frames, which keep a world alive."""
+    """Result or error of the call; the error without its frames, which keep a world alive."""
     try:
         return call()
     except InvariantError as error:
         return InvariantError(error.name, str(error).removeprefix(f"{error.name}: "))
 
 
-@contextmanager
-def silence() -> Iterator[None]:
-    """Nodes have a lot to say while everything breaks."""
-    levels = {name: logging.getLogger(name).level for name in ("rlm", "rlmm", "rsm_backends")}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-
 def _already_dead(_: Life) -> None:
-    """Whoever ended a process amid a job has said so."""
+    """Ignored: a process that ends amid a job has been noted."""

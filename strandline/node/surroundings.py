@@ -1,4 +1,4 @@
-"""What the settings say of identity, bounds and rates, as the control plane takes it."""
+"""Identity, limits and rates of a node, as the control plane takes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AMBIENT = Ambient(
 
 
 def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
-    """Of a node that has this data directory."""
+    """Identity of the node with this data directory."""
     identity = Identity(
         cluster_id=str(directory.cluster_id),
         kafka_cluster_id=directory.kafka_cluster_id,
@@ -29,7 +29,7 @@ def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
 
 
 def copy_limits(settings: Settings) -> CopyLimits:
-    """The control plane's bounds, those an operator sets taken from the settings."""
+    """Limits of the control plane from the settings."""
     copier = settings.copier
     return CopyLimits(
         scan_interval_s=copier.interval_s,
@@ -53,7 +53,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
 
 
 def flow_control(settings: Settings) -> FlowControl:
-    """The node's rate limits. InvalidRequest for one that cannot be held."""
+    """Rate limits of the node. InvalidRequest: one can't be kept."""
     limits = settings.limits
     topics = limits.topic_copy_bytes_per_s.keys() | limits.topic_read_bytes_per_s.keys()
     return FlowControl(
