@@ -1,8 +1,8 @@
-"""One proposal, from the call to readable here, beside the executor's fdatasync in the same run.
+"""Latency of one proposal, from the call to readable here, beside an fdatasync in an executor.
 
-`python -m bench.commit_latency`: a lone proposer adds and finishes segments, one after the other;
-between them the log's own way to the disk is timed alone: append of as many bytes and `fdatasync`
-in a one-thread executor, on the same file system.
+`python -m bench.commit_latency`: a lone proposer adds and finishes segments one after the other; in
+between, an append of as many bytes and its `fdatasync`, in a one-thread executor on the same file
+system, are timed alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def _claim(node: MetadataNode, work: MetadataSet) -> int:
 def _own(
     node: MetadataNode, segment: RemoteLogSegmentMetadata, token: int
 ) -> RemoteLogSegmentMetadata:
-    """The segment as this life of the node starts it."""
+    """The segment as this run of the node starts it."""
     return replace(segment, token=token, writer=node.directory.incarnation)
 
 

@@ -39,7 +39,7 @@ _STATES = ("placed", "paid", "packed", "sent", "received", "returned")
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """What was written: `segments` sealed segments of `segment_bytes` each (about)."""
+    """A written log directory: `segments` sealed segments of about `segment_bytes` each."""
 
     path: Path
     segments: int
@@ -131,9 +131,9 @@ def write_log_dir(
     text: bool = False,
     codec: Codec = Codec.NONE,
 ) -> LogDir:
-    """`partitions` of `segments` sealed segments and an empty active one each. `text`: values are
-    like JSON and compress to less than half, where they are noise otherwise; `batch_bytes` are
-    those before compression.
+    """Write partitions of sealed segments and an empty active one each. `text`: values are like
+    JSON and compress to less than half; otherwise they are noise. `batch_bytes` is before
+    compression.
     """
     template = _Template(batch_bytes, segment_bytes, text=text, codec=codec)
     bases = [number * template.records for number in range(segments + 1)]

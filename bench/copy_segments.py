@@ -238,7 +238,7 @@ def compare(
 
 
 def loop_delay(workshop: Workshop, source: LogDir, batches: str) -> list[Measure]:
-    """What the supervisor's loop was late by."""
+    """Delays of the supervisor's event loop."""
     delays, own = workshop.loop_delays_ms(source)
     late = percentile(delays, 99)
     return [

@@ -30,13 +30,13 @@ class EtcdNodes:
     pids: tuple[int, ...]
 
     def leader_port(self) -> int:
-        """Where the leader answers clients."""
+        """Client port of the leader."""
         return next(port for port in self.ports if _leads(port))
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one run of the tool saw."""
+    """Figures of a run of the tool."""
 
     puts_per_s: float
     p50_ms: float
@@ -78,7 +78,7 @@ def etcd_nodes(home: Path) -> Iterator[EtcdNodes]:
 def put(
     ports: Sequence[int], *, clients: int, connections: int, total: int, value_bytes: int
 ) -> Load:
-    """So many puts of new keys, one a request; the connections go to the ports in turn."""
+    """Put `total` new keys, one a request, over connections spread over the ports."""
     endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
     command = [
         str(etcd_benchmark_program()), "--endpoints", endpoints, "--precise",

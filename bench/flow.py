@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import statistics
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-import uvloop
-
-from bench.copy_log_dirs import write_log_dir
+from bench.reads_ranged import on_minio
 from bench.table import Measure, write_table
 from kafka_formats.kafka_uuid import Uuid
 from rlm.data_plane.copy_job import CopyJob
@@ -31,7 +28,7 @@ from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
 from strandline.node.workers import worker_command
 from tests.real import s3_admin
-from tests.real.minio import MINIO_VERSION, MinioServer
+from tests.real.minio import MINIO_VERSION
 from tests.rlm.tier import STORE, copy_job, tiered
 
 ROUNDS = 3
@@ -47,7 +44,9 @@ NEVER_MS = 10**15
 
 @dataclass(slots=True)
 class Site:
-    """The worker, what it copies and what it reads; bytes are counted as they are told."""
+    """The worker, its copy jobs and its segments to read; bytes are counted as they are
+    reported.
+    """
 
     pool: WorkerPool
     flow: FlowControl
@@ -154,7 +153,7 @@ class Site:
 
 
 async def full_speed(site: Site) -> list[Measure]:
-    """Alone and side by side, by turns."""
+    """Speeds alone and side by side, by turns."""
     alone_copy, alone_read, copies, reads = [], [], [], []
     for _ in range(ROUNDS):
         alone_copy.append((await site.speeds(copies=COPIES, readers=0, window_s=WINDOW_S))[0])
@@ -179,7 +178,7 @@ async def full_speed(site: Site) -> list[Measure]:
 
 
 async def limited(site: Site) -> list[Measure]:
-    """What the store sees under a limit, against the limit."""
+    """Speeds under a limit, against the limit."""
     site.flow.change(FlowLimits(Rates(COPY_LIMIT, READ_LIMIT)))
     copies, reads = [], []
     for _ in range(ROUNDS):
@@ -223,21 +222,9 @@ async def run(config: StoreConfig, log_dir: Path, minio: Path) -> list[Measure]:
 
 def main() -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="bench-flow-") as folder:
-        home = Path(folder)
-        source = write_log_dir(
-            home / "log-dir", batch_bytes=16 * 1024, partitions=1, segments=SEGMENTS,
-            segment_bytes=64 * MIB,
-        )  # fmt: skip
-        (home / "minio").mkdir()
-        with (
-            MinioServer(home / "minio") as minio,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            found = runner.run(run(minio.store_config, source.path, home / "minio/data"))
     write_table(
         "Reading while copying, and rate limits",
-        found,
+        on_minio(run, segments=SEGMENTS, segment_bytes=64 * MIB),
         packages=("aiobotocore", "aiohttp", "uvloop"),
         notes=(f"MinIO {MINIO_VERSION}, one worker, {COPIES} copies, {READERS} readers",),
     )

@@ -27,7 +27,7 @@ CORE_PERCENT_MAX = 10.0
 
 
 def used_percent(partitions: int, busy: int, seconds: int) -> list[float]:
-    """Of one core, by supervisor and workers, of a node with so many partitions."""
+    """CPU of one core used by supervisor and workers of a node with so many partitions."""
     with tempfile.TemporaryDirectory(dir=CACHE) as home:
         log_dir, data = Path(home) / "kafka-logs", Path(home) / "data"
         write_log_dir(

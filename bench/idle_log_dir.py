@@ -1,6 +1,4 @@
-"""A log directory of many small partitions: each with one active segment, nothing to copy; and a
-few beside them that roll a segment now and then.
-"""
+"""A log directory of many idle partitions, and a few that roll a segment now and then."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How long after a partition's leader moved the node beside the new leader has copied a segment.
+"""Time from a partition's new leader to the first segment copied by the node beside it.
 
 `python -m bench.leader_move [--rounds N]`: three stock brokers with a node beside each and the
 default settings, MinIO, a topic of three partitions that is written to all the time. A round waits
-until one partition has a sealed segment that is not copied, lets another replica lead it (preferred
-leader election), and counts from the request to the controller until the first segment finished
-under the new node's claim. The time until that claim stands is the second line.
+for a sealed segment that is not copied, lets another replica lead (preferred leader election), and
+counts from the request to the controller until the first segment is finished under the new node's
+claim. The time until that claim stands is the second line.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def one_move(site: Site, key: LogKey, chance: random.Random) -> tuple[float, flo
 
 
 def has_backlog(site: Site, key: LogKey, leader: int) -> bool:
-    """Whether the leader has sealed what nobody copied."""
+    """True if the leader has a sealed segment that no node has copied."""
     page = site.tier(site.quorum.nodes[leader], key).status()
     active = site.cluster.brokers[leader].segment_files(TOPIC, key.partition)[-1]
     return bool(page) and int(active.stem) > offset(page) + 1

@@ -1,4 +1,4 @@
-"""A broker's log directory for benchmarks, around the segments of its first partition.
+"""A broker's log directory, around the segments of its first partition.
 
 The other partitions are hard links to the first one's files.
 """

@@ -1,8 +1,8 @@
-"""How long work on a large table keeps the event loop: snapshot, lists, statuses, digest.
+"""Time that work on a large table keeps the event loop: snapshot, lists, statuses, digest.
 
 `python -m bench.loop_slices [SEGMENTS]` (1,000,000): while each kind of work is done, another task
-takes every turn that it gets. A slice is the CPU time that the loop's own thread spent between two
-of these turns, so that other programs and threads do not count.
+takes every turn that it gets. A slice is the CPU time of the loop's own thread between two of these
+turns, so that other programs and threads do not count.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ PAGES = 200
 
 
 class Slices:
-    """Milliseconds of CPU between two turns of a task that always wants one; turns between which
-    next to nothing was done are left out.
-    """
+    """CPU milliseconds between turns of a task that always wants one, without idle turns."""
 
     def __init__(self) -> None:
         # An array: the garbage collector would go through a list of millions at each pass.

@@ -18,7 +18,7 @@ def cpu_seconds() -> float:
 
 
 def cpu_seconds_of(work: Callable[[], float]) -> tuple[float, float]:
-    """What `work` gives, and the CPU time that passed meanwhile."""
+    """The result of `work`, and the CPU time that passed meanwhile."""
     began = cpu_seconds()
     found = work()
     return found, cpu_seconds() - began

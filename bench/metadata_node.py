@@ -37,7 +37,7 @@ CACHE = Path.home() / ".cache" / "strandline-bench"
 
 @dataclass(frozen=True, slots=True)
 class MetadataNode:
-    """What is open, and how many seconds opening each part took."""
+    """An open node, and the seconds that opening each part took."""
 
     directory: DataDirectory
     view: View
@@ -126,8 +126,8 @@ async def metadata_node(
 def measured_on_a_copy(
     title: str, measure: Callable[[Path, MetadataSet], Coroutine[None, None, list[Measure]]]
 ) -> None:
-    """The table of what `measure` finds in a copy of a directory with as many segments as the
-    command line says (1,000,000), on the loop and in the way of `strandline node`.
+    """Write the table of `measure` on a copy of a directory with as many segments as the command
+    line says (1,000,000), on the loop and in the way of `strandline node`.
     """
     sys.setswitchinterval(0.0005)
     kept, metadata_set = data_directory(int((sys.argv[1:] or ["1000000"])[0]))

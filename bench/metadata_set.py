@@ -9,7 +9,7 @@ leaves a formatted data directory that an ordinary node starts from.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -114,7 +114,7 @@ class MetadataSet:
         return ((before.epoch, start), *((each.epoch, each.start_offset) for each in inside))
 
     def finished(self, number: int, index: int) -> RemoteLogSegmentMetadataUpdate:
-        """How that segment's copy is finished."""
+        """The update that finishes that segment's copy."""
         return finished(self.started(number, index))
 
     def records(self, number: int) -> Iterator[tuple[int, MetadataRecord]]:
@@ -131,9 +131,7 @@ class MetadataSet:
             yield offset + 3 + 2 * index, self.finished(number, index)
 
     def writes(self, number: int, count: int) -> tuple[RowWrite, ...]:
-        """The rows of a partition after the records of its first `count` segments; totals and
-        record time are not among them.
-        """
+        """Rows of a partition after its first `count` segments, without totals and record time."""
         written = MemoryRows()
         rows = OverlayRows(written)
         partition, offset = self.partition(number), self.claim_offset(number)
@@ -202,28 +200,16 @@ def finished(segment: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadataUpdat
 
 def finished_row(segment: RemoteLogSegmentMetadata, offset: int) -> RemoteLogSegmentMetadata:
     """The row that `finished` at this metadata offset makes of it."""
-    return RemoteLogSegmentMetadata(
-        segment_id=segment.segment_id,
-        start_offset=segment.start_offset,
-        end_offset=segment.end_offset,
-        broker_id=segment.broker_id,
-        max_timestamp_ms=segment.max_timestamp_ms,
-        event_timestamp_ms=segment.event_timestamp_ms,
-        leader_epochs=segment.leader_epochs,
-        size_bytes=segment.size_bytes,
+    return replace(
+        segment,
         custom_metadata=CUSTOM_METADATA,
         state=SegmentState.COPY_SEGMENT_FINISHED,
-        token=segment.token,
-        writer=segment.writer,
-        upload_deadline_ms=segment.upload_deadline_ms,
         finished_at=offset,
     )
 
 
 def make_data_directory(path: Path, metadata_set: MetadataSet, *, count: int) -> None:
-    """Format `path` and fill it with the first `count` segments of each partition: a view, and a
-    snapshot of it from which the log goes on.
-    """
+    """Format `path`, and fill view and snapshot with `count` segments of each partition."""
     format_data_directory(
         path,
         cluster_id=CLUSTER_ID,

@@ -1,4 +1,4 @@
-"""`strandline node` as a process of its own, timed and weighed from outside."""
+"""A `strandline node` process, timed and weighed from outside."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ def resident_mib(pid: int | str = "self") -> float:
     """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def peak_mib(pid: int) -> float:
+    """The most resident memory that a process ever had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 @contextmanager

@@ -38,7 +38,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a log is made of."""
+    """Values, batches and codec of a log."""
 
     value_bytes: int
     batch_records: int
@@ -123,7 +123,7 @@ def decompress(log: Log, codec: Codec) -> None:
 
 
 def seconds(work: Callable[[], None]) -> float:
-    """How long it takes."""
+    """Seconds that `work` takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -209,14 +209,14 @@ def uploaded_apart(config: StoreConfig, home: Path, segments: int, log_bytes: in
 
 
 def plan(catalogue: ManifestCatalogue) -> int:
-    """How many segments there are."""
+    """Plan; return the number of segments."""
     partitions = [each for topic in catalogue.topics() for each in catalogue.partitions(topic)]
     catalogue.prepare(partitions)
     return sum(len(catalogue.segments(each)) for each in partitions)
 
 
 def query(config: StoreConfig) -> int:
-    """How many segments the tasks have, of a query for everything that is committed."""
+    """Plan a query for everything committed; return its tasks' number of segments."""
     options = {"subscribePattern": ".*"}
     if config.kind == "s3":
         assert config.access_key_id is not None

@@ -28,7 +28,7 @@ DRIVER_MAX_MIB = 1_024
 
 
 def plan(url: str) -> int:
-    """How many segments there are."""
+    """Plan; return the number of segments."""
     catalogue = open_catalogue({"strandline.url": url}, {})
     plans = []
     for topic in catalogue.topics():
@@ -40,7 +40,7 @@ def plan(url: str) -> int:
 
 
 def query(url: str) -> int:
-    """How many segments the tasks of a query for everything have."""
+    """Plan a query for everything; return its tasks' number of segments."""
     options = {"strandline.url": url, "subscribePattern": ".*", "isolation": "read_uncommitted"}
     tasks = BatchReader(options).partitions()
     return sum(len(task.slices) for task in tasks if isinstance(task, TaskPartition))

@@ -33,8 +33,8 @@ UNPACKED_TASKS = 32
 VALUE_BYTES = 1024
 
 
-def session(home: Path, *, sockets: bool) -> SparkSession:
-    """Two cores."""
+def session(home: Path, *, sockets: bool, **more: str) -> SparkSession:
+    """A session with two cores and `more` settings; without `sockets` as a query's is."""
     return open_session(
         "bench",
         master="local[2]",
@@ -46,6 +46,7 @@ def session(home: Path, *, sockets: bool) -> SparkSession:
             "spark.driver.memory": "2g",
             "spark.local.dir": str(home / "spark"),
             "spark.sql.warehouse.dir": str(home / "warehouse"),
+            **more,
         },
     )
 

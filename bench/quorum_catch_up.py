@@ -1,8 +1,8 @@
-"""How long a fresh node takes to have everything that the quorum has, and how much memory.
+"""Time and memory of a fresh node until it has everything that the quorum has.
 
 `python -m bench.quorum_catch_up [SEGMENTS]` (1,000,000). A whole node leads a quorum of its own
-with so many finished segments. Another one, just formatted to join it, starts, fetches the snapshot
-and what follows it, and counts as caught up once it has applied the leader's high watermark then.
+with so many finished segments. A freshly formatted node joins it, fetches the snapshot and what
+follows, and counts as caught up once it has applied the leader's high watermark of its start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.metadata_node import CACHE, data_directory
 from bench.metadata_set import CLUSTER_ID, KAFKA_CLUSTER_ID, NODE_ID
-from bench.node_process import node_process
+from bench.node_process import node_process, peak_mib
 from bench.table import Measure, write_table
 from rlmm.data_directory.data_directory import format_data_directory
 from strandline.node.ambient import new_uuid
@@ -34,18 +34,10 @@ ALLOWED_MIB = 400.0
 
 
 def asked(port: int, path: str) -> dict[str, Any]:
-    """What a node answers."""
+    """A node's answer."""
     with urllib.request.urlopen(f"http://{HOST}:{port}{path}", timeout=30) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
-
-
-def peak_mib(pid: int) -> float:
-    """The most resident memory that a process had."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"process {pid} says no VmHWM")
 
 
 def settings(port: int, secret: Path, bootstrap: str = "") -> str:

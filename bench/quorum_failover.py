@@ -1,8 +1,8 @@
-"""How long the metadata quorum acknowledges nothing when its leader goes, three ways.
+"""Time without an acknowledged change when the quorum's leader goes, in three ways.
 
 `python -m bench.quorum_failover [--rounds N] [--way SIGNAL]`. A round ends the leader by SIGTERM
 (it resigns), by SIGKILL, or by SIGSTOP (it falls silent). Both survivors are asked for a change
-every 20 ms; what counts is the longest time without an acknowledged one, from the signal until
+every 20 ms; the result is the longest time without an acknowledged one, from the signal until
 changes are acknowledged under another leader. At the end every acknowledged change is looked for in
 every node's log.
 """
@@ -62,8 +62,8 @@ class Prober:
         return Acknowledgement(asked, perf_counter())
 
     async def until_led(self, nodes: list[ProcessNode], above_epoch: int) -> list[float]:
-        """Ask again and again, until a change is acknowledged that was asked for when a node of
-        these led in a later epoch; when each one was acknowledged.
+        """Ask until a change is acknowledged that was asked for after one of `nodes` led in a later
+        epoch; return the times of all acknowledgements.
         """
         asking: set[asyncio.Task[Acknowledgement | None]] = set()
         times: list[float] = []
@@ -87,14 +87,14 @@ class Prober:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """When a change was asked for and when its answer came, in seconds."""
+    """Seconds when a change was asked for and when its answer came."""
 
     asked: float
     at: float
 
 
 async def led(nodes: list[ProcessNode], above_epoch: int) -> bool:
-    """Whether one of these leads in a later epoch and has committed in it."""
+    """True if one of these leads in a later epoch and has committed in it."""
     for node in nodes:
         known = await node.describe()
         if known["epoch"] > above_epoch and known["established"]:

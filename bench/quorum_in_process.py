@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +21,7 @@ from time import perf_counter
 import uvloop
 
 from bench.metadata_node import CACHE
-from bench.quorum_nodes import LEADER_DEADLINE_S, NODES, POLL_S
+from bench.quorum_nodes import LEADER_DEADLINE_S, NODES, POLL_S, node_configs
 from bench.table import Measure, percentile, write_table
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.quorum.quorum_log import QuorumLog
@@ -28,17 +29,15 @@ from rlmm.segment import Incarnation
 from rlmm.view.view import View
 from strandline.node import ambient
 from tests.linearizability.node_process import (
-    NodeConfig,
     directory_id,
     failed,
     policy_change,
     running_log,
 )
 from tests.linearizability.processes import ProcessNode
-from tests.real.ports import free_ports
 
 PROPOSERS = (1, 64, 256)
-ME, *OTHERS = NODES
+ME = NODES[0]
 ELECTION_TIMEOUT_MS = 100
 DEADLINE_S = 30.0
 _NUMBERS = count()
@@ -47,25 +46,14 @@ _NUMBERS = count()
 @asynccontextmanager
 async def leading(home: Path) -> AsyncIterator[RemoteLogMetadataManager]:
     """Node 1's manager, once it leads."""
-    free = free_ports(2 * len(NODES))
-    ports = dict(zip(NODES, free, strict=False))
-    configs = {
-        node_id: NodeConfig(
-            node_id,
-            str(home / f"node-{node_id}"),
-            client_port,
-            ports,
-            {other: port for other, port in ports.items() if other != node_id},
-            {"election_timeout_ms": ELECTION_TIMEOUT_MS} if node_id == ME else {},
-        )
-        for node_id, client_port in zip(NODES, free[len(NODES) :], strict=True)
-    }
-    processes = [ProcessNode(configs[node_id]) for node_id in OTHERS]
+    mine, *others = node_configs(home)
+    mine = replace(mine, raft={"election_timeout_ms": ELECTION_TIMEOUT_MS})
+    processes = [ProcessNode(each) for each in others]
     view = View.open(home / f"node-{ME}" / "view")
     try:
         for process in processes:
             process.begin()
-        async with running_log(configs[ME], 0) as log:
+        async with running_log(mine, 0) as log:
             manager = await RemoteLogMetadataManager.start(
                 log,
                 view,

@@ -49,7 +49,7 @@ _CRC_AT, _CHECKED_FROM = 17, 21
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Whom a listener takes for one of its own; `topic_id` in hexadecimal."""
+    """Identity and secret that a listener accepts; `topic_id` in hexadecimal."""
 
     cluster_id: str = CLUSTER_ID
     topic_id: str = TOPIC_ID.hex()
@@ -58,7 +58,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to do; `seconds` after the warm-up."""
+    """A load to run; `seconds` is without the warm-up."""
 
     ports: tuple[int, ...]
     proposers: int
@@ -68,8 +68,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it: `records` committed in `seconds`, `all_records` with those of the warm-up,
-    for which this process took `cpu_s`.
+    """Result of a load: `records` committed in `seconds`, `all_records` with the warm-up, CPU
+    `cpu_s`.
     """
 
     records: int

@@ -17,24 +17,27 @@ APPLIED_DEADLINE_S = 120.0
 POLL_S = 0.01
 
 
-@asynccontextmanager
-async def quorum(home: Path, *, applies: bool = True) -> AsyncIterator[list[ProcessNode]]:
-    """Running nodes with a leader; killed at the end. Without `applies`: the log alone."""
+def node_configs(home: Path, *, applies: bool = True) -> list[NodeConfig]:
+    """Configurations of the nodes, on free ports."""
     free = free_ports(2 * len(NODES))
     ports = dict(zip(NODES, free, strict=False))
-    nodes = [
-        ProcessNode(
-            NodeConfig(
-                me,
-                str(home / f"node-{me}"),
-                client_port,
-                ports,
-                {other: port for other, port in ports.items() if other != me},
-                applies=applies,
-            )
+    return [
+        NodeConfig(
+            me,
+            str(home / f"node-{me}"),
+            client_port,
+            ports,
+            {other: port for other, port in ports.items() if other != me},
+            applies=applies,
         )
         for me, client_port in zip(NODES, free[len(NODES) :], strict=True)
     ]
+
+
+@asynccontextmanager
+async def quorum(home: Path, *, applies: bool = True) -> AsyncIterator[list[ProcessNode]]:
+    """Running nodes with a leader; killed at the end. Without `applies`: the log alone."""
+    nodes = [ProcessNode(each) for each in node_configs(home, applies=applies)]
     try:
         for node in nodes:
             node.begin()

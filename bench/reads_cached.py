@@ -8,16 +8,12 @@ twice through one that holds a quarter, whose memory is looked at.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import uvloop
-
-from bench.copy_log_dirs import write_log_dir
 from bench.node_process import resident_mib
-from bench.reads_ranged import NEVER_MS, drain, ignore_end, opened, plane_on
+from bench.reads_ranged import NEVER_MS, drain, ignore_end, on_minio, opened, plane_on
 from bench.table import Measure, write_table
 from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.read_request import LogRequest, TieredSegment
@@ -25,7 +21,7 @@ from rlm.local_log.log_dir import find_partitions
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
-from tests.real.minio import MINIO_VERSION, MinioServer
+from tests.real.minio import MINIO_VERSION
 from tests.rlm.tier import STORE, Pieces, copy_job, tiered
 
 MIB = 1 << 20
@@ -50,7 +46,7 @@ async def speed(plane: DataPlane, segments: list[TieredSegment]) -> float:
     return total / MIB / (time.perf_counter() - began_at)
 
 
-async def run(config: StoreConfig, log_dir: Path) -> list[Measure]:
+async def run(config: StoreConfig, log_dir: Path, _minio_data: Path) -> list[Measure]:
     """Copy, then read."""
     store = await opened(config)
     segments = []
@@ -91,20 +87,9 @@ async def run(config: StoreConfig, log_dir: Path) -> list[Measure]:
 
 def main() -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="bench-cache-") as folder:
-        home = Path(folder)
-        source = write_log_dir(
-            home / "log-dir", batch_bytes=16 * 1024, partitions=1, segments=SEGMENTS
-        )
-        (home / "minio").mkdir()
-        with (
-            MinioServer(home / "minio") as minio,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            found = runner.run(run(minio.store_config, source.path))
     write_table(
         "Reads through the chunk cache: 8 segments of 128 MiB, 8 readers",
-        found,
+        on_minio(run, segments=SEGMENTS),
         packages=("aiobotocore", "aiohttp", "uvloop", "crc32c"),
         notes=(f"MinIO {MINIO_VERSION} over plain HTTP on the same machine, data on tmpfs",),
     )

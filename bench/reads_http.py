@@ -21,7 +21,7 @@ import httpx
 import uvloop
 
 from bench.copy_log_dirs import TOPIC, write_log_dir
-from bench.node_process import NodeProcess, node_process
+from bench.node_process import NodeProcess, node_process, peak_mib
 from bench.reads_ranged import drain_bare, opened
 from bench.table import Measure, write_table
 from rsm_backends.store_config import StoreConfig
@@ -91,16 +91,6 @@ async def speed(read: Read, size: int) -> float:
     return total / MIB / (time.perf_counter() - began_at)
 
 
-def peaks_mib(node: NodeProcess) -> float:
-    """The most that supervisor and workers had in memory, each at its own time."""
-    lines = (
-        line
-        for pid in node.processes()
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-    )
-    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
-
-
 async def compare(node: NodeProcess, config: StoreConfig, key: str) -> list[Measure]:
     """By turns from the node and bare."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.port}") as http:
@@ -128,7 +118,7 @@ async def compare(node: NodeProcess, config: StoreConfig, key: str) -> list[Meas
     for client in clients:
         client.close()
     await store.close()
-    peak = peaks_mib(node)
+    peak = sum(map(peak_mib, node.processes()))
     return [
         Measure(f"ranges of {RANGE_BYTES // MIB} MiB over HTTP, {READERS} readers", "MiB/s", ours),
         Measure("bare ranged GETs by our S3 client", "MiB/s", theirs),

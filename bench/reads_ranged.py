@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -41,7 +42,7 @@ NEVER_MS = 10**15
 
 
 async def drain(stream: AsyncIterator[Parts]) -> int:
-    """How many bytes come."""
+    """Read a stream to its end; return its number of bytes."""
     async with closing_stream(stream):
         return sum([len(part) async for parts in stream for part in parts])
 
@@ -95,7 +96,7 @@ def plane_on(store: ObjectStore) -> DataPlane:
     return DataPlane({STORE: store}, now_ms=ambient.now_ms)
 
 
-async def run(config: StoreConfig, log_dir: Path) -> list[Measure]:
+async def run(config: StoreConfig, log_dir: Path, _minio_data: Path) -> list[Measure]:
     """Copy one segment, then read it."""
     store = await opened(config)
     (partition,) = find_partitions([log_dir], kafka_cluster_id=None).partitions
@@ -147,20 +148,35 @@ def measures(
     ]  # fmt: skip
 
 
-def main() -> None:
-    """Measure and print."""
+def on_minio(
+    run: Callable[[StoreConfig, Path, Path], Coroutine[Any, Any, list[Measure]]],
+    *,
+    segments: int,
+    segment_bytes: int = 128 * MIB,
+) -> list[Measure]:
+    """Measures of `run(store, log directory, MinIO's data)`, over one partition, all in memory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="bench-reads-") as folder:
         home = Path(folder)
-        source = write_log_dir(home / "log-dir", batch_bytes=16 * 1024, partitions=1, segments=1)
+        source = write_log_dir(
+            home / "log-dir",
+            batch_bytes=16 * 1024,
+            partitions=1,
+            segments=segments,
+            segment_bytes=segment_bytes,
+        )
         (home / "minio").mkdir()
         with (
             MinioServer(home / "minio") as minio,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            found = runner.run(run(minio.store_config, source.path))
+            return runner.run(run(minio.store_config, source.path, home / "minio/data"))
+
+
+def main() -> None:
+    """Measure and print."""
     write_table(
         "Reads: one segment of 128 MiB, 16 KiB batches",
-        found,
+        on_minio(run, segments=1),
         packages=("aiobotocore", "aiohttp", "uvloop", "crc32c"),
         notes=(
             f"MinIO {MINIO_VERSION} over plain HTTP on the same machine, data on tmpfs",

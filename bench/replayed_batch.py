@@ -28,9 +28,7 @@ FULL = tuple(name for name in COLUMNS if name != "headers")
 
 
 class ReplayedBatch(DataSource):
-    """Options: `rows` in all, in `tasks`, with values of `value-bytes`; `spared` false: workers as
-    Spark has them.
-    """
+    """Options: `rows`, `tasks`, `value-bytes`; `spared` false: workers as Spark has them."""
 
     @classmethod
     def name(cls) -> str:

@@ -14,11 +14,11 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from bench.pipeline_read import seconds, session, tiered
 from bench.pipeline_tier import TOPIC, FolderTier, TierShape, write_tier
 from bench.table import Measure, write_table
 from kafka_formats.compression import Codec
@@ -26,8 +26,6 @@ from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.restore import IntoLogDirs, run
 from pipeline.restore.ranges import Wanted
-from pipeline.spark import worker_sockets
-from pipeline.spark.session import open_session
 from tests.real.kafka import KafkaBroker
 from tests.real.spark_kafka import CONNECTOR_VERSION, spark_kafka_jars
 
@@ -36,30 +34,6 @@ PARTITIONS = 2
 WARM_UP_ROUNDS = 2
 LARGE_BROKER = {"log.index.size.max.bytes": "10485760", "num.io.threads": "8"}
 PARQUET_CODECS = {Codec.NONE: "none", Codec.ZSTD: "zstd"}
-
-
-def session(home: Path) -> SparkSession:
-    """Two cores, with Spark's Kafka source."""
-    return open_session(
-        "bench",
-        master="local[2]",
-        conf={
-            "spark.jars": spark_kafka_jars(),
-            worker_sockets.ENABLED: "false",  # as in a session that a query comes in
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "2g",
-            "spark.local.dir": str(home / "spark"),
-            "spark.sql.warehouse.dir": str(home / "warehouse"),
-        },
-    )
-
-
-def tiered(spark: SparkSession, tier: FolderTier) -> DataFrame:
-    """All records of the tier."""
-    reader = spark.read.format("strandline").option("strandline.store", tier.store)
-    return reader.option("subscribe", TOPIC).load()
 
 
 def brokered(spark: SparkSession, broker: KafkaBroker) -> DataFrame:
@@ -77,13 +51,6 @@ def fill(spark: SparkSession, tier: FolderTier, broker: KafkaBroker) -> None:
         context = JobContext(spark, options, catalogue, Console(stderr=True))
         run(context, IntoLogDirs(wanted=Wanted(topic=TOPIC), log_dirs=[broker.log_dir]))
     broker.start()
-
-
-def seconds(frame: DataFrame) -> float:
-    """To the sink that takes rows and drops them."""
-    began = perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return perf_counter() - began
 
 
 def measures_of(
@@ -136,7 +103,7 @@ def main() -> None:
     chosen = options.parse_args()
     measures: list[Measure] = []
     with tempfile.TemporaryDirectory(dir=chosen.work_dir, prefix="bench-spark-") as folder:
-        spark = session(Path(folder))
+        spark = session(Path(folder), sockets=False, **{"spark.jars": spark_kafka_jars()})
         for codec in (Codec.NONE, Codec.ZSTD):
             with tempfile.TemporaryDirectory(dir=folder) as home:
                 measures += measures_of(

@@ -1,7 +1,7 @@
-"""A job's stages, each with its time and CPU, and the most memory that its processes ever held.
+"""Stages of a job with time and CPU, and the peak memory of its processes.
 
-The driver of a local session is two processes: Python, and the JVM, in which tasks run, too. What
-tasks do in Python is done by workers, which are the JVM's grandchildren.
+The driver of a local session is two processes: Python, and the JVM, in which tasks run, too. Python
+code of tasks runs in workers, which are the JVM's grandchildren.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import perf_counter
 
 from pyspark.sql import SparkSession
 
-from bench.node_process import cpu_s
+from bench.node_process import cpu_s, peak_mib
 from bench.table import Measure
 from pipeline.jobs.job import JobContext
 
@@ -39,7 +39,7 @@ class MeasuredContext(JobContext):
         self.stages[name] = Measure(name, "s", [took])
         self.stages[f"{name}: CPU"] = Measure(f"{name}: CPU ({told})", "s", [sum(used.values())])
         for kind, processes in self._processes().items():
-            most = max(map(most_resident_mib, processes), default=0.0)
+            most = max(map(peak_mib, processes), default=0.0)
             self.most_mib[kind] = max(most, self.most_mib.get(kind, 0.0))
 
     def measures(self) -> list[Measure]:
@@ -62,12 +62,6 @@ def jvm_pid(spark: SparkSession) -> int:
     """Of a session that runs."""
     pid: int = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     return pid
-
-
-def most_resident_mib(pid: int) -> float:
-    """The most that a process ever held."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def _below(pid: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""How long a whole node takes from its process's start to ready (/readyz answers 200).
+"""Time of a whole node from its process's start to ready (/readyz answers 200).
 
-`python -m bench.start [SEGMENTS]` (1,000,000): after a clean stop, and after a SIGKILL that came
-just before a due flush of the view, so that as many records as ever can be are applied again.
+`python -m bench.start [SEGMENTS]` (1,000,000): after a clean stop, and after a SIGKILL right before
+a due flush of the view, so that as many records as possible are applied again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every benchmark writes: the machine, the versions, and a table of what was seen.
+"""The table that every benchmark writes, with machine and versions.
 
 A benchmark is a module of this folder with a `main`, run as `python -m bench.NAME`. It collects
 samples, makes a `Measure` of each quantity, and calls `write_table`. Figures of different runs and
