@@ -1,6 +1,6 @@
 """A topic's policy as a register: read behind a barrier, changed by compare-and-set.
 
-A change names the metadata offset of the policy it replaces (design 5.3), so the offset is the
+A change names the metadata offset of the policy it replaces, so the offset is the
 version. A value is set by one operation of a history only, which may try several times.
 """
 

@@ -73,7 +73,7 @@ async def leading(nodes: list[Node], *, deadline_s: float = 10) -> Node:
 
 
 async def same_everywhere(nodes: list[Node]) -> None:
-    """Equal applied offset, equal digest (design 10, same_offset_same_state)."""
+    """Equal applied offset, equal digest."""
     end = max(node.manager.applied_offset for node in nodes)
     async with asyncio.timeout(20):
         while {node.manager.applied_offset for node in nodes} != {end}:

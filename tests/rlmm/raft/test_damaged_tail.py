@@ -1,4 +1,4 @@
-"""Voters whose tail was cut by recovery (design 5.1 (6))."""
+"""Voters whose tail was cut by recovery."""
 
 from __future__ import annotations
 
