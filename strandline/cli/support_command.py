@@ -41,7 +41,7 @@ def support_bundle_command(
     config: ConfigOption = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="The archive; default: strandline-support-TIME.tar.gz, here."),
+        typer.Option(help="Archive; default: strandline-support-TIME.tar.gz, here."),
     ] = None,
     log_file: Annotated[
         Path | None, typer.Option(help="The node's log file, of which the last lines are taken.")
@@ -56,8 +56,8 @@ def support_bundle_command(
 ) -> int:
     """Collect status, settings and logs for a bug report in one archive, without secrets.
 
-    Holds settings, versions, doctor's findings, a listing of the data directory and, if the node
-    runs, its status, audit and metrics; no records, keys, passwords or tokens.
+    Has settings, versions, doctor's findings, the names in the data directory and, of a running
+    node, status, audit and metrics; no records, keys, passwords or tokens.
 
     Example: `strandline support-bundle --config strandline.toml --log-file /var/log/strandline.log`
     """
@@ -66,11 +66,7 @@ def support_bundle_command(
     more = [] if token_file is None else [token_file]
     masker = Masker(known_secrets(settings, os.environ, more))
     sources = [
-        Source(
-            "versions.json",
-            "versions of Strandline and its main libraries",
-            lambda: as_json(versions()),
-        ),
+        Source("versions.json", "versions of the main libraries", lambda: as_json(versions())),
         Source("packages.txt", "every package that is installed, with its version", installed),
         Source(
             "machine.json", "processors, memory, limits, disks", lambda: as_json(machine(settings))

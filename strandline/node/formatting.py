@@ -46,8 +46,7 @@ def format_for(
     A new quorum of several needs the same `cluster_id` and voters on each node. If a cluster id or
     `quorum.bootstrap` suggests other nodes, `standalone` has to confirm a quorum of one. Kafka's
     cluster id and the node id default to those of the log directories. `only_if_absent` keeps a
-    formatted directory. `from_snapshot` (a file, or `latest`) takes over the tier of a lost
-    cluster.
+    formatted directory. `from_snapshot` (a file, or `latest`) takes over a lost tier.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
