@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.segment import RemoteLogSegmentMetadata
 
 WHY_CHARACTERS_MAX = 1_000
 
@@ -63,6 +64,14 @@ class AuditLine:
     size_bytes: int
     why: str
     by: str
+
+    @classmethod
+    def of_segment(
+        cls, at_ms: int, action: AuditAction, row: RemoteLogSegmentMetadata, why: str, by: str
+    ) -> AuditLine:
+        """A step that concerns one segment, by its row."""
+        id_, end, size = row.segment_id, row.end_offset, row.size_bytes
+        return cls(at_ms, action, id_.partition, id_.id, row.start_offset, end, size, why, by)
 
 
 Audit = Callable[[AuditLine], None]

@@ -73,9 +73,8 @@ REPEAT_S = 600.0
 
 
 class StandingProblems:
-    """Logs standing problems: one line at their begin, one at intervals, one at their end.
-
-    `key` identifies a problem; its text may change from look to look.
+    """Logs standing problems: one line at their begin, one at intervals, one at their end. `key`
+    identifies a problem; its text may change from look to look.
     """
 
     def __init__(

@@ -80,7 +80,6 @@ class Ambient:
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who this node is: the Strandline cluster, the Kafka cluster it serves, and this life of it.
-
     `kafka_cluster_id` None takes log directories of any cluster (a standalone directory).
     """
 

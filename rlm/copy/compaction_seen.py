@@ -38,9 +38,8 @@ def recorder(
 
 @dataclass(slots=True)
 class CompactionSeen:
-    """One round of records at a time; a later look repeats failed ones.
-
-    `_settled`: partitions that need no more record, or get none; bounded by the log directories.
+    """One round of records at a time; a later look repeats failed ones. `_settled`: partitions that
+    need no more record, or get none; bounded by the log directories.
     """
 
     metadata: RemoteLogMetadataManager

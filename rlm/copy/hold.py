@@ -158,9 +158,8 @@ class Hold:
         self._running: asyncio.Future[_Passed] | None = None
 
     async def begin(self) -> None:
-        """Probe, clean up after a crash, find the units. Refused, with an instruction.
-
-        A disk that fails now is reported like one that fails later; each pass tries it again.
+        """Probe, clean up after a crash, find the units. Refused, with an instruction. A disk that
+        fails now is reported like one that fails later; each pass tries it again.
         """
         for directory in self._directories:
             await asyncio.to_thread(directory.prepare)

@@ -53,9 +53,8 @@ class LeadershipWatch:
     _gained: dict[TopicIdPartition, _Gained] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Run until cancelled. A failed pass is logged; the regular looks continue.
-
-        Without a broker nobody else leads, so there is nothing to follow.
+        """Run until cancelled. A failed pass is logged; the regular looks continue. Without a
+        broker nobody else leads, so there is nothing to follow.
         """
         while self.broker is not None:
             started = self.ambient.monotonic()

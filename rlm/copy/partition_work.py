@@ -105,9 +105,8 @@ class PartitionWork:
 
     @property
     def kept(self) -> tuple[Unit, ...]:
-        """Held segments below the broker's own that may be copied, ascending.
-
-        `local` decides as it is: segments that the broker removed since the last pass are no gap.
+        """Held segments below the broker's own that may be copied, ascending. `local` decides as it
+        is: segments that the broker removed since the last pass are no gap.
         """
         if self.local is None or not self.units:
             return ()

@@ -147,9 +147,8 @@ class Scanner:
     async def _by_config(
         self, partitions: Sequence[LocalPartition]
     ) -> tuple[dict[str, Wait], dict[str, str]]:
-        """Topics left out for their configs, and topics with unknown configs.
-
-        Without a broker no config is known, and the user's `topics.include` decides.
+        """Topics left out for their configs, and topics with unknown configs. Without a broker no
+        config is known, and the user's `topics.include` decides.
         """
         left_out: dict[str, Wait] = {}
         unknown: dict[str, str] = {}

@@ -88,9 +88,8 @@ class ChunkCache:
         return None
 
     def begin(self, key: ChunkKey) -> bool:
-        """Announce a fetch of the chunk; False if another reader fetches it already.
-
-        After True, call `land` or `give_up`, and wait for nothing but the store before.
+        """Announce a fetch of the chunk; False if another reader fetches it already. After True,
+        call `land` or `give_up`, and wait for nothing but the store before.
         """
         if key in self._flights:
             return False

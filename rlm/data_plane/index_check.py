@@ -24,7 +24,6 @@ _NEVER = 2**64  # above every position and offset
 
 class IndexCheck:
     """Takes the headers of all batches in order, then gives the bytes of both indexes.
-
     `read_offset_index` and `read_time_index` return the broker's files, None if missing.
     """
 

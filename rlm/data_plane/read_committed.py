@@ -31,9 +31,8 @@ HOPS_MAX = 10_000
 
 
 class CommittedView:
-    """The transactions of one piece; from `stable_end` on nothing is decided.
-
-    `undecided_records` counts records left out because their transaction's marker is lost.
+    """The transactions of one piece; from `stable_end` on nothing is decided. `undecided_records`
+    counts records left out because their transaction's marker is lost.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class CommittedView:
 
     def drops(self, header: BatchHeader) -> bool:
         """True for control batches, batches of aborted transactions, and, counted, undecided ones.
-
         A producer has one transaction at a time, so its spans are disjoint.
         """
         if header.is_control:
@@ -73,7 +71,6 @@ async def committed_view(
     reader: SegmentReader, resolver: SegmentResolver, piece: SegmentPiece, offset: int
 ) -> CommittedView:
     """The outcome of the transactions that touch [offset, the piece's end].
-
     Conflict(TRANSACTIONS_UNKNOWN) if the tier cannot tell which are still open at its end.
     """
     walk = TransactionWalk(offset, piece.valid_until)

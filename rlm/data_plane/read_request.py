@@ -16,9 +16,8 @@ class HeldRead(Protocol):
     """A read whose first bytes are verified; errors at its start were raised before."""
 
     async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        """Send all to the caller's `client`, to which nobody else may write meanwhile.
-
-        Raises the errors of a read; RetryLater also if the worker died.
+        """Send all to the caller's `client`, to which nobody else may write meanwhile. Raises the
+        errors of a read; RetryLater also if the worker died.
         """
 
 
@@ -133,9 +132,8 @@ class RecordsEnd:
 
 
 class SegmentResolver(Protocol):
-    """Answers a read's questions to the metadata, all about one partition.
-
-    The view may move on while the read goes on.
+    """Answers a read's questions to the metadata, all about one partition. The view may move on
+    while the read goes on.
     """
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:

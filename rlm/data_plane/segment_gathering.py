@@ -12,11 +12,12 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kafka_formats import transaction_index
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, NotFound, StrandlineError
+from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -36,7 +37,6 @@ from rlm.data_plane.repair_jobs import (
     LocalLog,
     LocalSource,
 )
-from rlm.data_plane.repair_room import NoRoom, require_room, writing_to
 from rlm.format.manifest import IndexType, parse_manifest
 from rlm.format.object_keys import ObjectSuffix
 from rlm.local_log.replica_directory import read_small
@@ -44,6 +44,7 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
 PIECE_BYTES = 1024 * 1024
+RETRY_AFTER_MS = 60_000
 THE_TIER = "the segment's own objects"
 _INDEX_SUFFIXES = {
     IndexType.OFFSET: INDEX_SUFFIX,
@@ -51,6 +52,37 @@ _INDEX_SUFFIXES = {
     IndexType.TRANSACTION: TRANSACTION_INDEX_SUFFIX,
 }
 _Open = Callable[[], AsyncIterator[bytes]]
+
+
+class NoRoom(RetryLater):
+    """This node's disk is full, which tells nothing about a source."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_after_ms=RETRY_AFTER_MS)
+
+
+def require_room(directory: Path, wanted_bytes: int, free_bytes_min: int) -> None:
+    """NoRoom if `wanted_bytes` would leave less than `free_bytes_min`. The directory must exist."""
+    with writing_to(directory):
+        space = os.statvfs(directory)
+    free_bytes, needed = space.f_bavail * space.f_frsize, wanted_bytes + free_bytes_min
+    if free_bytes < needed:
+        raise NoRoom(
+            f"{directory} has {free_bytes} bytes free; a repair of this segment takes {needed} "
+            "(repair.free_bytes_min stays free): make room on that disk"
+        )
+
+
+@contextmanager
+def writing_to(directory: Path) -> Iterator[None]:
+    """Turn errors of writes in the directory into NoRoom."""
+    try:
+        yield
+    except OSError as error:
+        raise NoRoom(
+            f"the files of a repair can't be written to {directory} "
+            f"({error.strerror or error}): make room on that disk, or mend it"
+        ) from error
 
 
 async def gather(job: GatherJob, store: ObjectStore) -> GatherResult:

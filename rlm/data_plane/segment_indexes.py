@@ -43,9 +43,8 @@ class SegmentIndexes:
 
 
 def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) -> SegmentIndexes:
-    """Gather the indexes of a verified log. Blocks: callers use a thread.
-
-    CorruptData if the aborted transactions are not known for certain.
+    """Gather the indexes of a verified log. Blocks: callers use a thread. CorruptData if the
+    aborted transactions are not known for certain.
     """
     snapshot, origin = _producer_snapshot(job, source, verified)
     transactions = _transaction_index(job, source, verified)

@@ -230,7 +230,6 @@ class SegmentVerification:
 
     def _check_epoch(self, base_offset: int, last_offset: int, epoch: int, position: int) -> None:
         """Require that the batch was written by the leader that the lineage names for its offsets.
-
         Below the log start offset the lineage may have lost its head; there the batch may be older.
         """
         while self._epoch_end <= base_offset:

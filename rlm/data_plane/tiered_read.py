@@ -238,7 +238,6 @@ def _scanned(scanner: BatchScanner, parts: Parts) -> Iterator[ScannedBatch]:
 
 def floor_position(index: bytes, relative_offset: int) -> int:
     """The position of the last entry at or below an offset relative to the base; 0 without one.
-
     Searches the raw bytes: parsing a big index takes longer than the read it is for.
     """
     count = len(index) // _INDEX_ENTRY.size

@@ -37,9 +37,8 @@ class _Abort:
 
 
 class TransactionCheck:
-    """Takes the transactional and control batches of a segment in order.
-
-    `open_at_base` None: unknown; with `shown_empty` a snapshot shows none, which may be wrong.
+    """Takes the transactional and control batches of a segment in order. `open_at_base` None:
+    unknown; with `shown_empty` a snapshot shows none, which may be wrong.
     """
 
     def __init__(

@@ -25,9 +25,8 @@ PASSING = frozenset(
 
 
 class DeadlineStore(StoreWrapper):
-    """Refuses writes after `deadline_ms` (since the epoch) and cancels running ones at it.
-
-    Reads, deletes and the abort of an upload pass.
+    """Refuses writes after `deadline_ms` (since the epoch) and cancels running ones at it. Reads,
+    deletes and the abort of an upload pass.
     """
 
     def __init__(self, store: ObjectStore, deadline_ms: int, now_ms: Callable[[], int]) -> None:

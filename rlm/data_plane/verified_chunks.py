@@ -24,9 +24,8 @@ Parts = Sequence[Buffer]
 
 
 class VerifiedObject:
-    """One object of a segment. Memory: a chunk, and what the store returns at once.
-
-    Chunks are looked up and left in the cache, if any, under `segment_id`.
+    """One object of a segment. Memory: a chunk, and what the store returns at once. Chunks are
+    looked up and left in the cache, if any, under `segment_id`.
     """
 
     def __init__(
@@ -189,9 +188,8 @@ class VerifiedObject:
 
 
 def gone(key: str) -> CorruptData:
-    """The error for a missing object of a finished segment.
-
-    Not NotFound: that would mean that there is no such segment or index.
+    """The error for a missing object of a finished segment. Not NotFound: that would mean that
+    there is no such segment or index.
     """
     return CorruptData(
         "it is not in the store, though the metadata has its segment: this node lags, or somebody "

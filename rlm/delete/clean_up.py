@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_formats.errors import RetryLater
 from rlm.control.audit import Audit, AuditAction, AuditLine, KeepAudit, keep_no_audit, no_audit
@@ -66,14 +66,9 @@ class CleanUp:
         deleting is paused. Fenced: a newer claim of the partition decides.
         """
         marked = await self.proposals.mark_deleted(
-            RemoteLogSegmentMetadataUpdate(
-                segment_id=row.segment_id,
-                broker_id=self.around.identity.incarnation.node_id,
-                event_timestamp_ms=self.around.ambient.now_ms(),
-                custom_metadata=None,
-                state=SegmentState.DELETE_SEGMENT_STARTED,
+            replace(
+                self._update(row, SegmentState.DELETE_SEGMENT_STARTED),
                 token=token,
-                writer=self.around.identity.incarnation,
                 expected_state=expected,
                 policy_offset=policy_offset,
             ),
@@ -84,22 +79,17 @@ class CleanUp:
             self.audit(self._line(AuditAction.SEGMENT_MARKED, row, why))
         return marked
 
-    def marked_row(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
-        """The row as it stands now; None once it is gone."""
-        return self.proposals.rows.segment(row.segment_id.partition, row.segment_id.id)
+    def _update(
+        self, row: RemoteLogSegmentMetadata, state: SegmentState
+    ) -> RemoteLogSegmentMetadataUpdate:
+        node = self.around.identity.incarnation
+        return RemoteLogSegmentMetadataUpdate(
+            row.segment_id, node.node_id, self.around.ambient.now_ms(), None, state, writer=node
+        )
 
     def _line(self, action: AuditAction, row: RemoteLogSegmentMetadata, why: str) -> AuditLine:
-        return AuditLine(
-            at_ms=self.around.ambient.now_ms(),
-            action=action,
-            partition=row.segment_id.partition,
-            segment_id=row.segment_id.id,
-            start_offset=row.start_offset,
-            end_offset=row.end_offset,
-            size_bytes=row.size_bytes,
-            why=why,
-            by=f"node {self.around.identity.incarnation.node_id}",
-        )
+        by = f"node {self.around.identity.incarnation.node_id}"
+        return AuditLine.of_segment(self.around.ambient.now_ms(), action, row, why, by)
 
     def due_ms(self, row: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
         """The time of the second, final delete (ms since the epoch).
@@ -133,16 +123,8 @@ class CleanUp:
             # Again, after a wait that may have been long.
             self._check_allowed(row)
             await self.delete_objects(row)
-        await self.proposals.finish_delete(
-            RemoteLogSegmentMetadataUpdate(
-                segment_id=row.segment_id,
-                broker_id=self.around.identity.incarnation.node_id,
-                event_timestamp_ms=self.around.ambient.now_ms(),
-                custom_metadata=None,
-                state=SegmentState.DELETE_SEGMENT_FINISHED,
-                writer=self.around.identity.incarnation,
-            )
-        )
+        gone = self._update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+        await self.proposals.finish_delete(gone)
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
 
     async def _sleep_until(self, at_s: float) -> bool:

@@ -76,7 +76,8 @@ class CleanUpTasks:
         deleted after all. A row of this incarnation must not be uploading any more. Fenced,
         RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
         """
-        if row.segment_id.id in self._running:
+        id_ = row.segment_id
+        if id_.id in self._running:
             return True
         if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
             if not await self._clean_up.mark(
@@ -85,7 +86,7 @@ class CleanUpTasks:
                 return False
             if was_finished(row):
                 # The delay for running readers counts from the mark's time in the row.
-                marked = self._clean_up.marked_row(row)
+                marked = self._clean_up.proposals.rows.segment(id_.partition, id_.id)
                 if marked is None:
                     return True  # another node removed it meanwhile
                 row = marked

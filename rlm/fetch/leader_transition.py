@@ -67,7 +67,6 @@ def answer_leader_transition(
     metadata_offset: int,
 ) -> LeaderTransitionAnswer:
     """Answer from the view alone: `state` as it is, `forecast` the effect of the asker's claim.
-
     Fenced, InvalidRequest or Conflict if that claim would be refused.
     """
     check_query(query)

@@ -50,7 +50,6 @@ class LocalLogStart:
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic's configs that matter here. Limits in ms and bytes, -1 is unlimited.
-
     `remote_storage_enable`: the brokers tier this topic themselves.
     """
 

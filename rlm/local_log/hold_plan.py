@@ -213,9 +213,8 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
 
 
 def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
-    """The checkpoint before local retention cut its head, as far as `usable` units know.
-
-    If both have an epoch, the smaller start stays: a start is only ever wrong upwards.
+    """The checkpoint before local retention cut its head, as far as `usable` units know. If both
+    have an epoch, the smaller start stays: a start is only ever wrong upwards.
     """
     entries = list(checkpoint)
     for unit in reversed(units):

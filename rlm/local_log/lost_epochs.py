@@ -115,9 +115,8 @@ def read_heads(
 
 @dataclass(slots=True)
 class EpochFinder:
-    """Reads the batches' headers of one partition at a time, in a thread.
-
-    `_tried`: the inputs of each partition's last failed try, which is not repeated.
+    """Reads the batches' headers of one partition at a time, in a thread. `_tried`: the inputs of
+    each partition's last failed try, which is not repeated.
     """
 
     batches_max: int

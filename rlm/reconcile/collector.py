@@ -141,9 +141,8 @@ class Orphan:
 
 @dataclass(slots=True)
 class Collector:
-    """Runs passes, one at a time; the last one is remembered.
-
-    `held_back` says why nothing of a topic may be deleted now, as for clean-ups.
+    """Runs passes, one at a time; the last one is remembered. `held_back` says why nothing of a
+    topic may be deleted now, as for clean-ups.
     """
 
     look: LookPort

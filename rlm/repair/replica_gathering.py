@@ -15,7 +15,7 @@ from rlm.control.pool_port import PoolPort
 from rlm.copy.mending import NO_BROKER, ReplicasPort
 from rlm.copy.replica_batches import take_batches
 from rlm.data_plane.repair_jobs import GatherJob, GatherResult, LocalLog, LocalSource
-from rlm.data_plane.repair_room import require_room, writing_to
+from rlm.data_plane.segment_gathering import require_room, writing_to
 from rlm.format.object_keys import ObjectSuffix
 from rlm.leadership.leadership import NoAnswer
 

@@ -244,7 +244,9 @@ class SegmentRepairs:
         told.new_segment = outcome.row.segment_id.id
         told.outcome = Outcome.COPIED
         told.text = f"copied anew as {told.new_segment}"
-        self.audit(self._line(row, told, by))
+        why = f"{told.wrong}; copied anew from {told.source} as {told.new_segment}"
+        now_ms = self.driver.around.ambient.now_ms()
+        self.audit(AuditLine.of_segment(now_ms, AuditAction.SEGMENT_REPAIRED, row, why, by))
         self.driver.on_event(
             SegmentRepaired(
                 row.segment_id, told.new_segment, row.start_offset, row.end_offset, told.source
@@ -382,21 +384,6 @@ class SegmentRepairs:
             told.outcome = Outcome.REPAIRED
         else:
             _stays(told, "it is in use, or nothing may be deleted now", Outcome.LEFT)
-
-    def _line(
-        self, row: RemoteLogSegmentMetadata, told: DamagedSegmentRepair, by: str
-    ) -> AuditLine:
-        return AuditLine(
-            at_ms=self.driver.around.ambient.now_ms(),
-            action=AuditAction.SEGMENT_REPAIRED,
-            partition=row.segment_id.partition,
-            segment_id=row.segment_id.id,
-            start_offset=row.start_offset,
-            end_offset=row.end_offset,
-            size_bytes=row.size_bytes,
-            why=f"{told.wrong}; copied anew from {told.source} as {told.new_segment}",
-            by=by,
-        )
 
 
 def _logs(segments: tuple[LocalSegment, ...]) -> tuple[LocalLog, ...]:

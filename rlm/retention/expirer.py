@@ -150,7 +150,6 @@ class Expirer:
         policy: TopicPolicy | None = None,
     ) -> RetentionPlan:
         """The plan of a pass now (a dry run), whichever node would run it. NotFound if unknown.
-
         `policy`: plan by this one instead of the standing one.
         """
         state = self.metadata.partition_state(tip)
@@ -191,7 +190,6 @@ class Expirer:
         self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN
     ) -> RecordDeletion:
         """Move log start to `before`, if `apply`; the next pass takes the segments that end below.
-
         Conflict: not by this node, or not now. InvalidRequest: too far.
         """
         token = self._token_of(tip)

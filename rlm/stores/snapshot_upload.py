@@ -49,7 +49,6 @@ LISTED_PAGES_MAX = 100
 @dataclass(frozen=True, slots=True)
 class SnapshotUploadLimits:
     """A new snapshot is uploaded at least every `interval_s`; the newest `kept` stay.
-
     `check_interval_s` is the pause between two passes, `deadline_s` bounds one.
     """
 
@@ -62,7 +61,6 @@ class SnapshotUploadLimits:
 @dataclass(slots=True)
 class SnapshotUploader:
     """One per node. `confirm_prefix` raises Refused once the prefix is another cluster's.
-
     `directory` is where the metadata log keeps its snapshots.
     """
 

@@ -44,7 +44,6 @@ class StoreClaims:
 
     async def start(self, *, may_be_away: bool = False) -> None:
         """Claim the default store, or raise as `claim_prefix`; then claim the others.
-
         `may_be_away`: an unreachable default store is claimed later.
         """
         try:

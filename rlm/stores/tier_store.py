@@ -60,7 +60,6 @@ async def listed_pages(
     deadline_s: float | None = None,
 ) -> AsyncGenerator[tuple[ObjectInfo, ...], None]:
     """All objects below `prefix` (None: the store's own), in pages of `limit`, in key order.
-
     RetryLater: more than `pages_max` pages, or one took longer than `deadline_s` (None: unbounded).
     """
     cursor: str | None = None
