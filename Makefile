@@ -33,8 +33,8 @@ check: $(VENV)/.dev        ## format, lint, types, who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.dev
-	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 2 -q
+unit: $(VENV)/.dev         ## three processes for two cores: a quarter of the time each waits
+	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 3 -q
 
 spark: tools                 ## a file goes to one process: each has one Spark session
 	$(SOME) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
