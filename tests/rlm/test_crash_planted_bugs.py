@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from rlm.data_plane.data_plane import DataPlane
 from rlm.delete.clean_up import CleanUp
 from rlm.format.object_keys import segment_keys
 from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.apply.apply import _RULES
 from rlmm.apply.outcome import Draft, Outcome, find_live
 from rlmm.apply.segments import apply_add
 from rlmm.rows.partitions import PartitionRow
@@ -200,7 +202,7 @@ def ignore_the_fence(patch: pytest.MonkeyPatch) -> None:
             writer.pop()
 
     patch.setattr("rlmm.apply.segments.find_live", find_unfenced)
-    patch.setattr("rlmm.apply.apply.apply_add", add)
+    patch.setitem(cast(dict[type, object], _RULES), RemoteLogSegmentMetadata, add)
 
 
 def test_an_ignored_fence_is_found(many_worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
