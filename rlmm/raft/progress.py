@@ -13,6 +13,7 @@ from rlmm.raft.messages import (
     FetchRequest,
     ReplicaDescription,
     ReplicaKey,
+    SnapshotId,
 )
 from rlmm.raft.replica import Replica
 from rlmm.raft.states import Leader, Progress
@@ -47,8 +48,21 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
         progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
     progress.leader_end_at_last_fetch = leader_end
     progress.end_offset = end_offset
+    if _needs_no_snapshot(r, progress.snapshot, end_offset):
+        progress.snapshot = None
+
+
+def _needs_no_snapshot(r: Replica, wanted: SnapshotId | None, end_offset: int) -> bool:
+    """True if a cut takes nothing that a replica with all below `end_offset` lacks: it has what is
+    committed, or all below the end of a snapshot that was taken after the one it downloaded.
+    Behind that one itself it may still lack much, and the next snapshot could overtake it.
+    """
     if end_offset >= r.high_watermark:
-        progress.snapshot = None  # no snapshot yet ends above: what a cut takes it does not need
+        return True
+    newest = r.log.latest_snapshot
+    if wanted is None or newest is None:
+        return True
+    return newest > wanted and end_offset >= newest.end_offset
 
 
 def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> bool:

@@ -137,6 +137,22 @@ def test_a_snapshot_is_wanted_until_its_replica_has_caught_up() -> None:
     assert core.snapshots_wanted() == ()
 
 
+def test_a_snapshot_is_wanted_no_more_by_a_replica_that_is_past_a_newer_one() -> None:
+    """One that follows a busy log is always a record behind, and never at its end."""
+    story = leading_with_records()
+    core, s8 = story.cores[1], SnapshotId(8, 1)
+    story.feed(1, SnapshotTaken(S5, 100))
+    story.request(1, FetchSnapshotRequest(key(9), 1, S5, 0, 30))
+    story.request(1, FetchRequest(key(9), 1, core.high_watermark - 1, 1, 0, 1 << 20))
+    assert core.snapshots_wanted() == (S5,), "the next snapshot could overtake it"
+    story.feed(1, SnapshotTaken(s8, 100))
+    story.request(1, FetchRequest(key(9), 1, 7, 1, 0, 1 << 20))
+    assert core.snapshots_wanted() == (S5,), "the log behind it is cut up to the newer one"
+    story.request(1, FetchRequest(key(9), 1, 8, 1, 0, 1 << 20))
+    assert core.high_watermark > 8
+    assert core.snapshots_wanted() == ()
+
+
 def test_a_snapshot_is_wanted_no_more_once_its_replica_is_gone_or_takes_another() -> None:
     story = leading_with_records()
     core, s8 = story.cores[1], SnapshotId(8, 1)
