@@ -9,11 +9,14 @@ the earlier keys stay in use.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiobotocore.credentials import AioCredentials
 from aiobotocore.session import get_session as get_aio_session
@@ -27,6 +30,7 @@ from botocore.exceptions import (
 from botocore.session import Session, get_session
 
 from kafka_formats.errors import StrandlineError
+from rsm_backends.credential_helpers import end_helpers_at
 from rsm_backends.credentials_file import read_access_keys
 from rsm_backends.key_rounds import current_round
 from rsm_backends.store_config import StoreConfig
@@ -35,11 +39,15 @@ LOOK_PAUSE_BASE_S, LOOK_PAUSE_MAX_S = 1.0, 30.0
 """Pause between two looks that find nothing; it doubles."""
 RENEWAL_PAUSE_S = 1.0
 """Pause between two looks because of a refusal, and between two checks of the file's date."""
+RENEWED_FOR_SURE_S = 10 * 60
+"""Time before their end from which botocore uses keys no more without new ones."""
 
 _FAILURES = (
     BotoCoreError, ClientError, StrandlineError, OSError, RuntimeError, ValueError, LookupError,
 )  # fmt: skip
 _METHOD = "strandline"
+_Answer = TypeVar("_Answer")
+_log = logging.getLogger(__name__)
 
 
 class _Looks:
@@ -131,20 +139,28 @@ class RenewedCredentials(AioCredentials):
                 read_access_keys, config.credentials_file, config.profile
             )
             return AioCredentials(*keys)
-        return await get_aio_session().get_credentials()
+        session = get_aio_session()
+        end_helpers_at(session, config.read_timeout_s, blocking=False)
+        return await session.get_credentials()
 
     async def _frozen(self) -> ReadOnlyCredentials:
         if self._within is None:
             raise NoCredentialsError
         try:
-            found: ReadOnlyCredentials = await self._within.get_frozen_credentials()
-        except _FAILURES as error:
+            async with asyncio.timeout(self._config.read_timeout_s):  # they may have to be renewed
+                found: ReadOnlyCredentials = await self._within.get_frozen_credentials()
+        except (*_FAILURES, TimeoutError) as error:
             raise _unavailable(error) from error
         return found
 
 
 class BlockingCredentials(Credentials):
-    """Credentials of blocking clients, used from many threads."""
+    """Credentials of blocking clients, used from many threads.
+
+    Whatever may hang (a look, keys that have to be renewed) runs in a thread of its own, one at a
+    time, and is waited for until `read_timeout_s`. Nobody waits for one that was given up: until it
+    ends, the earlier keys are used, or requests fail at once.
+    """
 
     def __init__(self, config: StoreConfig, monotonic: Callable[[], float]) -> None:
         super().__init__("", "", method=_METHOD)
@@ -152,6 +168,8 @@ class BlockingCredentials(Credentials):
         self._within: Any = _given(config, Credentials)
         self._looks = _Looks(_files_of(config), monotonic)
         self._lock = threading.Lock()
+        self._under_way: Future[ReadOnlyCredentials] | None = None
+        self._given_up: Future[ReadOnlyCredentials] | None = None
 
     def load_credentials(self) -> BlockingCredentials:
         """As botocore's chain of providers, which this replaces."""
@@ -159,17 +177,40 @@ class BlockingCredentials(Credentials):
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
         """As in `RenewedCredentials`."""
-        with self._lock:
-            if self._looks.is_due(has_keys=self._within is not None):
-                self._look()
-            return self._frozen()
+        return self._keys(refused=False)
 
     def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
         """As in `RenewedCredentials`."""
+        return self._keys(refused=True) != refused
+
+    def _keys(self, *, refused: bool) -> ReadOnlyCredentials:
         with self._lock:
-            if self._looks.is_due(has_keys=True, refused=True):
-                self._look()
-            return self._frozen() != refused
+            if self._under_way is None or self._under_way.done():
+                due = self._looks.is_due(has_keys=self._within is not None, refused=refused)
+                if not due and not _needs_renewal(self._within):
+                    return self._frozen()
+                self._under_way = _in_a_thread(partial(self._found, due))
+            under_way = self._under_way
+        if under_way is not self._given_up:
+            try:
+                return under_way.result(self._config.read_timeout_s)
+            except TimeoutError:
+                self._given_up = under_way
+                _log.warning(
+                    "a look for the keys of bucket %s has not ended in %g s: see what "
+                    "credential_process, or the service or file with the keys, waits for",
+                    self._config.bucket, self._config.read_timeout_s,
+                )  # fmt: skip
+        if self._within is None or _needs_renewal(self._within, RENEWED_FOR_SURE_S):
+            raise _unavailable(
+                TimeoutError(f"no keys in {self._config.read_timeout_s:g} s, and none before")
+            )
+        return self._frozen()
+
+    def _found(self, due: bool) -> ReadOnlyCredentials:
+        if due:
+            self._look()
+        return self._frozen()
 
     def _look(self) -> None:
         self._looks.begin()
@@ -187,7 +228,9 @@ class BlockingCredentials(Credentials):
         config = self._config
         if config.credentials_file is not None:
             return Credentials(*read_access_keys(config.credentials_file, config.profile))
-        return get_session().get_credentials()
+        session = get_session()
+        end_helpers_at(session, config.read_timeout_s, blocking=True)
+        return session.get_credentials()
 
     def _frozen(self) -> ReadOnlyCredentials:
         if self._within is None:
@@ -197,6 +240,26 @@ class BlockingCredentials(Credentials):
         except _FAILURES as error:
             raise _unavailable(error) from error
         return found
+
+
+def _needs_renewal(keys: Any, within_s: int | None = None) -> bool:
+    """True if the keys end within a time; None: that from which botocore asks for new ones."""
+    needed = getattr(keys, "refresh_needed", None)
+    return needed is not None and bool(needed(within_s))
+
+
+def _in_a_thread(work: Callable[[], _Answer]) -> Future[_Answer]:
+    """Nothing waits for the thread when the process ends."""
+    future: Future[_Answer] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="look-for-keys", daemon=True).start()
+    return future
 
 
 def are_fixed(config: StoreConfig) -> bool:

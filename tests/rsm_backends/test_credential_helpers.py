@@ -1,0 +1,113 @@
+"""A `credential_process` that hangs is ended, and nobody waits for it longer than for a read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import CredentialRetrievalError
+
+from rsm_backends import s3_credentials
+from rsm_backends.s3_credentials import BlockingCredentials, RenewedCredentials
+from rsm_backends.store_config import StoreConfig
+
+READ_TIMEOUT_S = 0.5
+ENOUGH_S = 20.0
+"""The helper would hang for much longer."""
+
+
+@pytest.fixture
+def pids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A helper that hangs, and a child of it; the file has a line with the pids of each."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    pids = tmp_path / "pids"
+    helper = tmp_path / "helper.sh"
+    helper.write_text(f"sleep 600 &\necho $$ $! >> {pids}\nwait\n")
+    (tmp_path / "aws-config").write_text(f"[default]\ncredential_process = /bin/sh {helper}\n")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws-config"))
+    return pids
+
+
+def config() -> StoreConfig:
+    return StoreConfig(
+        name="main",
+        kind="s3",
+        bucket="b",
+        endpoint_url="http://127.0.0.1:9",
+        region="us-east-1",
+        read_timeout_s=READ_TIMEOUT_S,
+    )
+
+
+def runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def assert_ended(pids: Path) -> None:
+    started = pids.read_text().split()
+    assert started
+    end = time.monotonic() + ENOUGH_S
+    while any(map(runs, started)):
+        assert time.monotonic() < end, "a helper was left running"
+        time.sleep(0.01)
+
+
+def test_blocking_readers_are_told_in_time_and_one_look_serves_all(pids: Path) -> None:
+    keys = BlockingCredentials(config(), time.monotonic)
+    told: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            keys.get_frozen_credentials()
+        except CredentialRetrievalError as error:
+            told.append(error)
+
+    began = time.monotonic()
+    readers = [threading.Thread(target=ask) for _ in range(8)]
+    for each in readers:
+        each.start()
+    for each in readers:
+        each.join(ENOUGH_S)
+    assert time.monotonic() - began < ENOUGH_S
+    assert len(told) == 8
+    assert_ended(pids)
+    assert len(pids.read_text().splitlines()) == 1
+
+
+async def test_the_event_loops_look_ends_its_helper_too(pids: Path) -> None:
+    keys = RenewedCredentials(config())
+    with pytest.raises(CredentialRetrievalError):
+        await keys.get_frozen_credentials()
+    await asyncio.to_thread(assert_ended, pids)
+
+
+def test_nobody_waits_for_a_look_that_was_given_up(
+    pids: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the file with the keys is on a disk that hangs: nothing can end that."""
+    hangs, looks = threading.Event(), []
+
+    def find(self: BlockingCredentials) -> None:
+        looks.append(1)
+        hangs.wait(ENOUGH_S)
+
+    monkeypatch.setattr(BlockingCredentials, "_find", find)
+    monkeypatch.setattr(s3_credentials, "LOOK_PAUSE_BASE_S", 0.0)
+    keys = BlockingCredentials(config(), time.monotonic)
+    try:
+        for _ in range(3):
+            with pytest.raises(CredentialRetrievalError, match=r"no keys in 0\.5 s"):
+                keys.get_frozen_credentials()
+        assert len(looks) == 1
+    finally:
+        hangs.set()
