@@ -22,6 +22,7 @@ from kafka_formats.log_names import (
     segment_file_name,
 )
 from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.asked_by_name import log_start_of
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.scanner import BrokerPort
 from rlm.leadership.leadership import LocalLogStart, NotLeading
@@ -41,20 +42,18 @@ async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> boo
     """True if the broker says that its log starts higher than was known; a Wait if it does not
     answer.
     """
-    if broker is None:
+    if broker is None or work.local is None:
         return False
-    name = (work.partition.topic, work.partition.partition)
-    answer = (await broker.local_log_start([name])).get(name)
+    answer = await log_start_of(broker, work.local)
     if isinstance(answer, LocalLogStart):
         moved = answer.offset > work.log_start_said
         work.log_start_heard = max(work.log_start_heard, answer.offset)
         return moved
     if isinstance(answer, NotLeading):
         return Wait(WhyNot.NOT_LEADER, "this node's broker does not lead it")
-    reason = "the broker's answer leaves this partition out" if answer is None else answer.reason
     return Wait(
         WhyNot.BROKER_UNAVAILABLE,
-        f"files at the head of the log are gone, and where it starts is not known: {reason}",
+        f"files at the head of the log are gone, and where it starts is not known: {answer.reason}",
     )
 
 

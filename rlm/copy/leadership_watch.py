@@ -2,8 +2,9 @@
 
 The log directories are looked at every few seconds, but a move of the leadership must be noticed
 sooner: a copy that lost its leadership is cancelled, and a newly led partition is looked at,
-claimed and copied. The offset in the broker's word is not used here: only a look reads the
-directory first, so that an offset never belongs to another topic of the same name.
+claimed and copied. The offset in the broker's word is not used here: only a look reads whose
+directory it is before and after the answer, so that an offset never belongs to another topic of
+the same name.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from rlm.control.run_events import (
 from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
 from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.asked_by_name import word_of
 from rlm.copy.copier import AttemptFailed, Copied, Copier, CopyOrder
 from rlm.copy.copy_plan import (
     CopySegment,
@@ -57,7 +58,6 @@ from rlm.leadership.leadership import (
     Lead,
     LeadershipFacts,
     Leads,
-    NoAnswer,
     ProposeClaim,
     RefusedClaim,
     StandBy,
@@ -321,10 +321,8 @@ class PartitionDriver:
         What a record says of a log's lower end cannot be taken back by whoever said it, and a
         leader that was replaced since the last look says it of another log.
         """
-        if self.broker is not None:
-            name = (work.partition.topic, work.partition.partition)
-            words = await self.broker.leadership([name])
-            work.word = words.get(name, NoAnswer("the broker's answer leaves this partition out"))
+        if self.broker is not None and work.local is not None:
+            work.word = await word_of(self.broker, work.local)
         return isinstance(self.decision(work), Lead)
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -23,8 +24,10 @@ from rlm.leadership.leadership import (
 )
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
+from rlm.local_log.replica_directory import why_another
 from rlm.local_log.replica_memory import ReplicaMemory
 
+Read = TypeVar("Read")
 TopicPartition = tuple[str, int]
 CLEANUP_POLICY_DELETE = "delete"
 
@@ -66,13 +69,18 @@ class Look:
 PARTITIONS_PER_BREATH = 16
 """Look-ups in the view made in one go on the event loop: about a millisecond."""
 
+LEFT_OUT = NoAnswer("the broker's answer leaves this partition out")
+
 Breathe = Callable[[], Awaitable[None]]
 """Lets others run; comes back at once."""
 
 
 @dataclass(slots=True)
 class Scanner:
-    """Looks when asked, one look at a time."""
+    """Looks when asked, one look at a time.
+
+    `_leads` is what the last look heard of partitions whose directory was still theirs after that.
+    """
 
     log_dirs: tuple[Path, ...]
     kafka_cluster_id: str | None
@@ -80,14 +88,15 @@ class Scanner:
     topics: TopicFilter
     breathe: Breathe
     deadline_s: float
-    _finding: asyncio.Future[LogDirScan] | None = None
+    _reading: asyncio.Future[Any] | None = None
     _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
+    _leads: Mapping[TopicIdPartition, Leads] = field(default_factory=dict)
 
     async def look(self) -> Look:
         """InvalidRequest or Refused if no path is a log directory or one is another cluster's;
         RetryLater if a disk does not answer in time.
         """
-        scan = await self._find_in_time()
+        scan = await self._in_time(self._find)
         left_out = self._by_name(scan.partitions)
         candidates = [each for each in scan.partitions if each.partition.topic not in left_out]
         by_config, unknown = await self._by_config(candidates)
@@ -107,26 +116,26 @@ class Scanner:
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
         )
 
-    async def _find_in_time(self) -> LogDirScan:
-        """Wait for a hanging look, and never start a second one: each would hold a thread, and
+    async def _in_time(self, read: Callable[[], Read]) -> Read:
+        """Wait for a hanging read, and never start a second one: each would hold a thread, and
         threads are few. Its late result is old, and dropped.
         """
-        if self._finding is not None:
-            await self._wait_for(self._finding)
-        self._finding = asyncio.ensure_future(asyncio.to_thread(self._find))
-        await self._wait_for(self._finding)
-        found, self._finding = self._finding, None
-        return found.result()
+        if self._reading is not None:
+            await self._wait_for(self._reading)
+        self._reading = reading = asyncio.ensure_future(asyncio.to_thread(read))
+        await self._wait_for(reading)
+        self._reading = None
+        return reading.result()
 
-    async def _wait_for(self, finding: asyncio.Future[LogDirScan]) -> None:
-        done, _ = await asyncio.wait({finding}, timeout=self.deadline_s)
+    async def _wait_for(self, reading: asyncio.Future[Any]) -> None:
+        done, _ = await asyncio.wait({reading}, timeout=self.deadline_s)
         if not done:
             raise RetryLater(
                 f"looking at {', '.join(map(str, self.log_dirs))} takes longer than "
                 f"{self.deadline_s:g} s: look whether a disk hangs"
             )
-        if not finding.cancelled():
-            finding.exception()  # read, so that it is not reported a second time
+        if not reading.cancelled():
+            reading.exception()  # read, so that it is not reported a second time
 
     def _find(self) -> LogDirScan:
         if not self.log_dirs:  # a node without a broker's directory keeps metadata and answers
@@ -173,11 +182,31 @@ class Scanner:
             return {each.partition: standalone_word(each) for each in partitions}
         asked = [(each.partition.topic, each.partition.partition) for each in partitions]
         answers = await self.broker.leadership(asked)
-        missing = NoAnswer("the broker's answer leaves this partition out")
-        return {
-            each.partition: answers.get((each.partition.topic, each.partition.partition), missing)
+        words = {
+            each.partition: answers.get((each.partition.topic, each.partition.partition), LEFT_OUT)
             for each in partitions
         }
+        leads = {tip: word for tip, word in words.items() if isinstance(word, Leads)}
+        # What was said of the same topic before is so still: no need to look again at idle ones.
+        news = [
+            each
+            for each in partitions
+            if (word := leads.get(each.partition)) is not None
+            and word != self._leads.get(each.partition)
+        ]
+        others = await self._in_time(partial(_of_other_topics, news)) if news else {}
+        self._leads = {tip: word for tip, word in leads.items() if tip not in others}
+        return words | others
+
+
+def _of_other_topics(replicas: Sequence[LocalPartition]) -> dict[TopicIdPartition, NoAnswer]:
+    """Those whose directory may be another topic's by now, deleted and made again since it was
+    looked at: the broker, which is asked by name, may have answered for that one. Blocks.
+    """
+    why = {
+        each.partition: why_another(each.directory, each.partition.topic_id) for each in replicas
+    }
+    return {tip: NoAnswer(text) for tip, text in why.items() if text is not None}
 
 
 def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:

@@ -202,6 +202,23 @@ def _list(directory: Path) -> _Listing:
     return _Listing(tuple(logs), tuple(sorted(found[SNAPSHOT_SUFFIX])), between.difference(logs))
 
 
+def why_another(directory: Path, topic_id: Uuid) -> str | None:
+    """Why it cannot be said now that the directory is this topic's; None: it is. Blocks."""
+    try:
+        found = _read_topic_id(directory)
+    except ReplicaGoneError:
+        return f"{directory} was removed since it was looked at"
+    except (ReplicaError, CorruptData) as error:
+        return str(error)
+    except OSError as error:
+        return str(_unreadable(directory, error))
+    if found == topic_id:
+        return None
+    return (
+        f"{directory} is of another topic than when it was looked at: its topic id is {found} now"
+    )
+
+
 def _read_topic_id(directory: Path) -> Uuid:
     path = directory / PARTITION_METADATA_FILE
     try:

@@ -14,17 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_formats.errors import Conflict, CorruptData, Fenced, StrandlineError
-from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.log_names import LOG_SUFFIX, PARTITION_METADATA_FILE, parse_segment_file_name
-from kafka_formats.properties import parse_partition_metadata
+from kafka_formats.errors import Conflict, Fenced, StrandlineError
+from kafka_formats.log_names import LOG_SUFFIX, parse_segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Ambient
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.scanner import BrokerPort
 from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads, LocalLogStart, TopicConfig
-from rlm.local_log.replica_directory import read_small
+from rlm.local_log.replica_directory import why_another
 from rlm.retention.delete_records_watch import Look, Watched, watched
 from rlm.retention.expirer import Expirer
 from rlmm.partition_state import UNLIMITED, PartitionState
@@ -210,11 +208,11 @@ def _listed(
     found = {}
     for tip, directory in directories.items():
         try:
-            before, topic_id = _identity(directory), _topic_id(directory)
+            before, another = _identity(directory), why_another(directory, tip.topic_id)
             bases, after = _bases(directory), _identity(directory)
-        except (OSError, CorruptData):
+        except OSError:
             continue
-        if before == after and topic_id == tip.topic_id:
+        if before == after and another is None:
             found[tip] = before, bases
     return found
 
@@ -222,11 +220,6 @@ def _listed(
 def _identity(directory: Path) -> tuple[int, int]:
     status = directory.stat()
     return status.st_dev, status.st_ino
-
-
-def _topic_id(directory: Path) -> Uuid:
-    path = directory / PARTITION_METADATA_FILE
-    return parse_partition_metadata(read_small(path), source=str(path))
 
 
 def _bases(directory: Path) -> Sequence[int]:

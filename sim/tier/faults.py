@@ -173,6 +173,10 @@ class Faults:
         more = self._world.random.randrange(self._lag_ms_max + 1) if self._lag_ms_max else 0
         return 1 + self._world.random.randrange(self._latency_ms_max) + more
 
+    def answer_ms(self, machine: Machine, name: str) -> int:  # noqa: ARG002 (scripts name it)
+        """After so long a broker answers; what it says is so then."""
+        return self.latency_ms()
+
     def proposal(self, machine: Machine, name: str) -> ProposalFate:  # noqa: ARG002 (scripts do)
         delay_ms = self.latency_ms()
         now_ms = self._world.schedule.now_ms

@@ -329,24 +329,25 @@ class NodeBroker:
     async def leadership(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
-        await self._answer()
+        await self._answer("leadership")
         return {each: self._machine.world.brokers.word(self._machine, each) for each in partitions}
 
     async def local_log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
-        await self._answer()
+        await self._answer("local_log_start")
         self._machine.world.following.amid(partitions)
         return {
             each: self._machine.world.brokers.log_start(self._machine, each) for each in partitions
         }
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
-        await self._answer()
+        await self._answer("topic_configs")
         return dict.fromkeys(topics, self._machine.world.brokers.topic_config(self._machine))
 
-    async def _answer(self) -> None:
-        await asyncio.sleep(self._machine.world.faults.latency_ms() / 1000)
+    async def _answer(self, name: str) -> None:
+        delay_ms = self._machine.world.faults.answer_ms(self._machine, name)
+        await asyncio.sleep(delay_ms / 1000)
 
 
 def _keep(process: Process) -> KeepAudit:

@@ -16,6 +16,7 @@ import rlm.copy.copy_plan
 import rlm.copy.hold
 import rlm.copy.partition_driver
 import rlm.copy.partition_work
+import rlm.copy.scanner
 import rlm.delete.clean_up
 import rlm.local_log.hold_plan
 import rlm.reconcile.collector
@@ -469,6 +470,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "what moved in another directory is followed": (
         "delete_records_followed",
         ((rlm.retention.delete_records_watch, "_goes_on", _in_one_epoch),),
+    ),
+    "a topic made again is taken for the one before": (
+        "topic_made_again_before_the_brokers_answer",
+        ((rlm.copy.scanner, "why_another", _no_objection),),
     ),
     "the diverged tail is served": (
         "unclean_election",

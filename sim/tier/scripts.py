@@ -18,7 +18,8 @@
     at STEP, crash     a node's step, as `n1 before COPY_SEGMENT_FINISHED`: it ends there
     at STEP, pause S   ... or stands still for S seconds
     at STEP, lose      a proposal or request by its name, as `n1 COPY_SEGMENT_FINISHED`: the answer
-    at STEP, late S    ... or it arrives S seconds later, and its sender gives it up at once
+    at STEP, late S    ... or it arrives S seconds later, and its sender gives it up at once; or
+                       the broker answers a question (`n1 leadership`) as things are then
     at STEP, refuse    ... or the store refuses it, each time
     away               the store takes nothing until it is `back`
     hold BYTES         at first: nodes hold what is not copied, so much of it alone
@@ -101,6 +102,10 @@ class ScriptedFaults(Faults):
     def pauses_at_ms(self, step: str) -> int:
         trap = self._trap(step, "pause")
         return 0 if trap is None else 1000 * int(trap[1])
+
+    def answer_ms(self, machine: Machine, name: str) -> int:
+        trap = self._trap(f"{machine.name} {name}", "late")
+        return self.latency_ms() if trap is None else 1000 * int(trap[1])
 
     def proposal(self, machine: Machine, name: str) -> ProposalFate:
         trap = self._trap(f"{machine.name} {name}", "lose", "late")

@@ -1,0 +1,37 @@
+"""What the broker says of a topic's partition, though it is asked by name: a topic of that name may
+have been deleted and made again since the directory was looked at. A directory that is still the
+same topic's after the answer was so when the broker gave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rlm.copy.scanner import LEFT_OUT, BrokerPort
+from rlm.leadership.leadership import BrokerWord, Leads, LocalLogStart, NoAnswer, NotLeading
+from rlm.local_log.log_dir import LocalPartition
+from rlm.local_log.replica_directory import why_another
+
+
+async def word_of(broker: BrokerPort, local: LocalPartition) -> BrokerWord:
+    """Whether it leads this replica now."""
+    name = (local.partition.topic, local.partition.partition)
+    word = (await broker.leadership([name])).get(name, LEFT_OUT)
+    if isinstance(word, Leads) and (why := await _why_another(local)) is not None:
+        return NoAnswer(why)
+    return word
+
+
+async def log_start_of(
+    broker: BrokerPort, local: LocalPartition
+) -> LocalLogStart | NotLeading | NoAnswer:
+    """The first offset on its disk, if it leads this replica."""
+    name = (local.partition.topic, local.partition.partition)
+    start = (await broker.local_log_start([name])).get(name, LEFT_OUT)
+    if isinstance(start, LocalLogStart) and (why := await _why_another(local)) is not None:
+        return NoAnswer(why)
+    return start
+
+
+async def _why_another(local: LocalPartition) -> str | None:
+    return await asyncio.to_thread(why_another, local.directory, local.partition.topic_id)
