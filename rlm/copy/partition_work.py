@@ -185,6 +185,13 @@ class PartitionWork:
             self.found_epochs = None
         else:
             self.local = with_heads_found(local, self.found_epochs, self.log_start_said)
+        if self.fills_failed:
+            here = {(each.base_offset, each.next_base_offset) for each in self.segments}
+            self.fills_failed = {
+                (base, end): failed
+                for (base, end), failed in self.fills_failed.items()
+                if (base, end + 1) in here
+            }
 
     def learn(self, found: FoundEpochs) -> bool:
         """Take epochs that the batches told; True if they fit the replica as it is now."""

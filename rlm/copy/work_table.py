@@ -134,9 +134,6 @@ class WorkTable:
         work.word = found.word
         work.left_out = found.left_out
         work.unusable = None
-        bases = {segment.base_offset for segment in found.local.segments}
-        for offsets in [each for each in work.fills_failed if each[0] not in bases]:
-            del work.fills_failed[offsets]
         if isinstance(work.word, NoAnswer):
             return False
         before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
