@@ -7,9 +7,9 @@ the next offset (its base may be lower, because a new leader's segment borders d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, entries_in_range, epoch_for_offset
 from rlm.control.backoff import NO_BACK_OFF, BackOff, FailureKind
@@ -38,6 +38,9 @@ class Segment(Protocol):
     @property
     def first_known_offset(self) -> int:
         """Of a held one: below it DeleteRecords had taken the records before it was held."""
+
+
+AnySegment = TypeVar("AnySegment", bound=Segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +344,20 @@ def eligible_bytes(facts: PlanFacts) -> int:
     """The backlog: bytes of sealed, committed segments at or after the next offset."""
     return sum(
         segment.size_bytes
-        for segment in _sealed(facts.segments)
+        for segment in uncopied(facts.segments, facts.state.next_offset)
         if segment.next_base_offset is not None
-        and facts.state.next_offset < segment.next_base_offset <= facts.last_stable_offset
+        and segment.next_base_offset <= facts.last_stable_offset
     )
+
+
+def uncopied(segments: Iterable[AnySegment], next_offset: int) -> tuple[AnySegment, ...]:
+    """Sealed segments that are copied from the next offset on if nothing else happens, in that
+    order: none that ends within those before it, which may be held and reach over it.
+    """
+    found = []
+    for segment in segments:
+        end = segment.next_base_offset
+        if end is not None and end > next_offset:
+            found.append(segment)
+            next_offset = end
+    return tuple(found)

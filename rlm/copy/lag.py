@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlm.copy.copy_plan import Segment
+from rlm.copy.copy_plan import Segment, uncopied
 
 
 class TimedSegment(Segment, Protocol):
@@ -26,7 +26,7 @@ class TimedSegment(Segment, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Sealed segments with the next offset or later ones, whether or not they may be copied.
+    """Sealed segments with the next offset or later ones, whether or not they may be copied now.
 
     `age_ms`: the time since the oldest was sealed. `gone_offsets`: uncopied offsets that this
     machine no longer has, not yet recorded as lost.
@@ -39,15 +39,6 @@ class Lag:
 
 
 NO_LAG = Lag(0, 0, 0)
-
-
-def uncopied(segments: Sequence[TimedSegment], next_offset: int) -> tuple[TimedSegment, ...]:
-    """Sealed segments with the next offset or later ones, oldest first."""
-    return tuple(
-        segment
-        for segment in segments
-        if segment.next_base_offset is not None and segment.next_base_offset > next_offset
-    )
 
 
 def lag(segments: Sequence[TimedSegment], next_offset: int, now_ms: int) -> Lag:

@@ -251,3 +251,5 @@ def test_the_kill_switch_comes_before_everything() -> None:
 def test_the_backlog_counts_committed_sealed_segments_from_the_next_offset_on() -> None:
     planned = facts(log(0, 100, 200, 300, 400), 300, state(highest=(119, 0)))
     assert eligible_bytes(planned) == 2_000
+    held = LogSegment(0, 220, 2_200)  # the segments in it are not copied once it is
+    assert eligible_bytes(replace(planned, segments=(held, *planned.segments), held=1)) == 3_200

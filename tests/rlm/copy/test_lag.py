@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlm.copy.lag import NO_LAG, OTHER_TOPICS, Lag, lag, summed, uncopied, worst_topics
+from rlm.copy.copy_plan import uncopied
+from rlm.copy.lag import NO_LAG, OTHER_TOPICS, Lag, lag, summed, worst_topics
 from tests.rlm.planner_facts import NOW_MS, LogSegment, log
 
 
@@ -60,3 +61,14 @@ def test_what_left_the_local_log_uncopied_counts_whether_or_not_it_is_recorded()
     assert lag(sealed(200, 300), -1, NOW_MS).gone_offsets == 0
     assert summed([Lag(1, 1, 1, 7), Lag(0, 0, 0, 3)]).gone_offsets == 10
     assert worst_topics({"gone": Lag(0, 0, 0, 3)}, 5) == {"gone": Lag(0, 0, 0, 3)}
+
+
+def test_what_another_one_holds_as_well_is_counted_once_as_it_is_copied_once() -> None:
+    """Held segments may reach over others, where a replica that was fetched again has its borders
+    elsewhere.
+    """
+    held = LogSegment(0, 25, 2_500)
+    own = (LogSegment(5, 10), LogSegment(10, 20), LogSegment(20, 30), LogSegment(30, None))
+    assert uncopied((held, *own), 0) == (held, own[2])
+    assert lag((held, *own), 0, NOW_MS) == Lag(3_500, 2, 0)
+    assert uncopied((held, *own), 25) == (own[2],)
