@@ -40,7 +40,19 @@ class ClusterMarker:
     predecessors: tuple[str, ...] = ()
     store: str | None = None
 
+    @classmethod
+    def of(cls, identity: Identity, tier: TierStore) -> ClusterMarker:
+        """This cluster's in that store."""
+        return cls(identity.cluster_id, identity.kafka_cluster_id, store=tier.name)
+
     def encode(self) -> bytes:
+        return json.dumps(self._fields(), indent=2).encode() + b"\n"
+
+    def on_a_line(self) -> str:
+        """The marker as an operator may write it by hand."""
+        return json.dumps(self._fields())
+
+    def _fields(self) -> dict[str, object]:
         fields: dict[str, object] = {
             "version": VERSION,
             "clusterId": self.cluster_id,
@@ -50,7 +62,7 @@ class ClusterMarker:
             fields["store"] = self.store
         if self.predecessors:
             fields["predecessorClusterIds"] = list(self.predecessors)
-        return json.dumps(fields, indent=2).encode() + b"\n"
+        return fields
 
     @classmethod
     def decode(cls, data: bytes, *, source: str) -> ClusterMarker:
@@ -204,7 +216,7 @@ async def _claim(
     tier: TierStore, identity: Identity, check_may_be_new: Callable[[], Awaitable[None]]
 ) -> None:
     key = cluster_marker_key(tier.prefix)
-    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id, store=tier.name)
+    ours = ClusterMarker.of(identity, tier)
     found = await read_marker(tier)
     if found is None:
         await check_may_be_new()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
-from rlm.stores.cluster_marker import claim_prefix
+from rlm.stores.cluster_marker import ClusterMarker, claim_prefix
 from rlm.stores.store_history import check_may_be_new
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -104,9 +104,12 @@ class StoreClaims:
     async def _claim(self, tier: TierStore) -> None:
         async def check() -> None:
             if self.metadata is not None:
-                is_default = tier.name == self.stores.default_name
                 await check_may_be_new(
-                    self.metadata, tier, self.around.ambient, is_default=is_default
+                    self.metadata,
+                    tier,
+                    ClusterMarker.of(self.around.identity, tier),
+                    self.around.ambient,
+                    is_default=tier.name == self.stores.default_name,
                 )
 
         await claim_prefix(

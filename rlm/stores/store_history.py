@@ -10,6 +10,7 @@ from kafka_formats.errors import NotFound, RetryLater
 from rlm.control.surroundings import Ambient
 from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import cluster_marker_key, segment_keys
+from rlm.stores.cluster_marker import ClusterMarker
 from rlm.stores.tier_store import TierStore
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -18,13 +19,22 @@ CAUGHT_UP_WAIT_S = 5.0
 LOOK_AGAIN_S = 0.05
 ROWS_PER_BREATH = 64
 TRIED_MAX = 3
-"""Segments tried; one manifest found proves that the store is the right one."""
+"""Segments tried; one found, even in part, proves that the store is the right one."""
 
 
 async def check_may_be_new(
-    metadata: RemoteLogMetadataManager, tier: TierStore, ambient: Ambient, *, is_default: bool
+    metadata: RemoteLogMetadataManager,
+    tier: TierStore,
+    marker: ClusterMarker,
+    ambient: Ambient,
+    *,
+    is_default: bool,
 ) -> None:
-    """RetryLater if the metadata is unknown here for long, or names segments that are not there."""
+    """RetryLater if the metadata is unknown here for long, or names segments that are not there.
+
+    A right store that lost its marker and all segments looks like a wrong one: only an operator
+    knows, and puts `marker` there.
+    """
     give_up_s = ambient.monotonic() + CAUGHT_UP_WAIT_S
     while not metadata.is_caught_up():
         if ambient.monotonic() >= give_up_s:
@@ -59,7 +69,8 @@ async def check_may_be_new(
         f"the store {tier.name!r} has neither its cluster marker "
         f"{cluster_marker_key(tier.prefix)} nor the segments that the metadata names there: it is "
         "empty or another one, and nothing is written to it. Check that the disk is mounted and "
-        "that bucket, prefix and endpoint are right"
+        "that bucket, prefix and endpoint are right. Only if it is the right one, and lost what it "
+        f"had or all of it was deleted, put the marker there by hand: {marker.on_a_line()}"
     )
 
 
@@ -74,9 +85,11 @@ def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> 
 
 
 async def _is_there(tier: TierStore, row: RemoteLogSegmentMetadata) -> bool:
-    keys = segment_keys(tier.prefix, row.segment_id, row.start_offset)
-    try:
-        await tier.store.head(keys.manifest)
-    except NotFound:
-        return False
-    return True
+    """Any object of it: a deletion that was interrupted leaves some."""
+    for key in segment_keys(tier.prefix, row.segment_id, row.start_offset).all():
+        try:
+            await tier.store.head(key)
+        except NotFound:
+            continue
+        return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ def writes(steps: Steps) -> set[str]:
 
 def told(node: Node) -> str:
     return " ".join(each.text for each in node.remote_log.node_problems())
+
+
+async def begin_to_delete_all(node: Node, orders: KafkaLog) -> None:
+    await node.remote_log.run_once()
+    await node.remote_log.start()
+    policy = TopicPolicy(retention_ms=0)
+    await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
+    while node.finished(orders.partition):
+        await asyncio.sleep(0.5)
 
 
 def test_an_empty_store_that_rows_name_gets_nothing_and_the_node_says_so(
@@ -87,12 +97,7 @@ def test_a_store_of_which_all_is_to_be_deleted_is_not_taken_for_new(
         world = new_world(tmp_path, (orders.log_dir,))
         right = world.store
         async with world.boot() as node:
-            await node.remote_log.run_once()
-            await node.remote_log.start()
-            policy = TopicPolicy(retention_ms=0)
-            await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
-            while node.finished(orders.partition):
-                await asyncio.sleep(0.5)
+            await begin_to_delete_all(node, orders)
         world.store = Bucket(virtual_ambient().now_ms)
         orders.write(20, 30, end=35)
         async with world.boot() as node:
@@ -110,6 +115,53 @@ def test_a_store_of_which_all_is_to_be_deleted_is_not_taken_for_new(
             assert state is not None
             assert (state.next_offset, state.segment_count) == (30, 0)
             await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_store_that_lost_its_marker_after_all_was_deleted_is_used_again_on_a_persons_word(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Nothing in it tells it from another one, and its rows can't go without it."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot() as node:
+            await begin_to_delete_all(node, orders)
+        world.store = Bucket(virtual_ambient().now_ms)
+        orders.write(20, 30, end=35)
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(60)
+            assert await node.keys() == set()
+            (said,) = set(re.findall(r"\{.*?\}", told(node)))
+            await world.store.put(
+                cluster_marker_key(PREFIX), said.encode(), crc32c=crc32c(said.encode())
+            )
+            await asyncio.sleep(CLEANED_UP_AFTER_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.segment_count) == (30, 0)
+            assert "marker" not in told(node)
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_store_with_a_part_of_what_is_being_deleted_is_the_right_one(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot() as node:
+            await begin_to_delete_all(node, orders)
+        keys = {each.key for each in (await world.store.list_page("")).objects}
+        (left, *_) = sorted(key for key in keys if key.endswith(".log"))
+        await world.store.delete_many(sorted(keys - {left}))
+        async with world.boot() as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            assert cluster_marker_key(PREFIX) in await node.keys()
 
     run_virtually(main)
 
