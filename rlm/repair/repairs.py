@@ -90,6 +90,7 @@ class Repairs:
         )  # fmt: skip
         self._runs: dict[Uuid, RepairRun] = {}
         self._task: asyncio.Task[None] | None = None
+        self._sweeping = asyncio.Lock()
         self._standing: dict[Uuid, DamagedSegmentRepair] = {}
         self._looks = Looks()
         self._budget = Budget()
@@ -290,13 +291,28 @@ class Repairs:
 
     async def _sweep(self) -> None:
         """Remove files gathered by a run that was killed."""
-        with contextlib.suppress(FileNotFoundError):
-            await asyncio.to_thread(shutil.rmtree, self.limits.directory)
+        async with self._sweeping:
+            with contextlib.suppress(FileNotFoundError):
+                await asyncio.to_thread(shutil.rmtree, self.limits.directory)
+
+    async def _sweep_at_start(self) -> None:
+        """The next run may be months away. A run that began sweeps for itself."""
+        if self._runs:
+            return
+        try:
+            await self._sweep()
+        except OSError as error:
+            logger.warning(
+                "files gathered by an earlier repair in %s can't be removed (%s): remove them while "
+                "no repair runs, or let the node's user do so",
+                self.limits.directory, error.strerror or error,
+            )  # fmt: skip
 
     # ---- by itself
 
     async def run(self) -> None:
         """Look at reported damage now and then, for as long as the node runs."""
+        await self._sweep_at_start()
         while True:
             await self._parts.driver.around.ambient.sleep(self.limits.interval_s)
             try:

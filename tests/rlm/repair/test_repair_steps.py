@@ -99,3 +99,52 @@ def test_a_repair_killed_at_any_step_is_finished_by_the_next(
         except BaseException as error:
             error.add_note(f"killed {name}")
             raise
+
+
+def test_what_a_killed_repair_had_gathered_goes_when_the_node_starts(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A whole segment, on a disk that may have little room; the next repair may be months away."""
+    left = tmp_path / "repair" / "segment" / "copy" / "log"
+
+    async def main() -> None:
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"gathered")
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(1)
+            assert not left.exists()
+
+    run_virtually(main)
+
+
+def test_a_repair_that_is_asked_for_at_once_keeps_what_it_gathers(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The sweep of the start never takes what a run of this process has put there."""
+    gathered = tmp_path / "repair" / "segment"
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            node.repairs.start(APPLY, "an admin")
+            await asyncio.sleep(1)
+            gathered.mkdir(parents=True)
+            await node.remote_log.start()
+            await asyncio.sleep(1)
+            assert gathered.exists()
+
+    run_virtually(main)
+
+
+def test_a_start_says_what_of_a_killed_repair_it_cannot_remove(
+    tmp_path: Path, orders: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        (tmp_path / "repair").write_bytes(b"no directory")
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(1)
+            assert str(tmp_path / "repair") in caplog.text
+
+    run_virtually(main)
