@@ -75,6 +75,7 @@ class RecordsRead:
         self._next_offset = request.offset
         self._batches = 0
         self._stored_bytes = 0
+        self._dropped_bytes = 0
         self._given = False
         self._full = False
         self._unstable = False  # what comes next is not decided yet
@@ -127,7 +128,9 @@ class RecordsRead:
         scanner = BatchScanner(log.key, batch_bytes_max=ANY_BATCH_BYTES, position=position)
         self._jumped = position > 0
         stream = log.stream(
-            scanner.position, log.size_bytes, first_window_bytes=self._bytes_left + 2 * CHUNK_BYTES
+            scanner.position,
+            log.size_bytes,
+            first_window_bytes=max(0, self._bytes_left) + 2 * CHUNK_BYTES,
         )
         async with closing_stream(stream) as chunks:
             async for chunk in chunks:
@@ -151,7 +154,8 @@ class RecordsRead:
 
     @property
     def _bytes_left(self) -> int:
-        return self._request.max_bytes - self._stored_bytes
+        """Dropped batches count as well: they take as long to read."""
+        return self._request.max_bytes - self._stored_bytes - self._dropped_bytes
 
     def _proven(self, batches: Iterable[ScannedBatch], source: str) -> Iterator[ScannedBatch]:
         """Require that the first batch after a jump into the log begins at or below the next
@@ -181,17 +185,17 @@ class RecordsRead:
                 continue
             if header.last_offset > valid_until:
                 return taken, False
-            if committed is not None:
-                if header.last_offset >= committed.stable_end:
-                    self._unstable = True
-                    return taken, False
-                if committed.drops(header):
-                    self._next_offset = header.last_offset + 1
-                    continue
+            if committed is not None and header.last_offset >= committed.stable_end:
+                self._unstable = True
+                return taken, False
             size = header.size_bytes
-            if self._given and self._stored_bytes + size > self._request.max_bytes:
+            if self._given and size > self._bytes_left:
                 self._full = True
                 return taken, False
+            if committed is not None and committed.drops(header):
+                self._dropped_bytes += size
+                self._next_offset = header.last_offset + 1
+                continue
             self._batches += 1
             self._given = self._given or self._surely_gives(header)
             self._stored_bytes += size

@@ -147,7 +147,9 @@ async def test_a_read_from_the_middle_of_a_transaction_still_leaves_it_out(
     assert offsets(data) == [6]
 
 
-async def test_dropped_batches_do_not_count_against_max_bytes(replica: ReplicaWriter) -> None:
+async def test_dropped_batches_are_read_up_to_the_first_that_is_given(
+    replica: ReplicaWriter,
+) -> None:
     for _ in range(5):
         replica.append(2, producer_id=1, transactional=True)
     replica.end_transaction(1, commit=False)
@@ -158,6 +160,23 @@ async def test_dropped_batches_do_not_count_against_max_bytes(replica: ReplicaWr
     data, end = await tier.records(committed(0, max_bytes=1))
     assert offsets(data) == [11]
     assert (end.next_offset, end.at_end) == (12, False)
+
+
+async def test_dropped_batches_are_read_and_count_against_max_bytes(replica: ReplicaWriter) -> None:
+    """Once something is given: a page of little that goes through all of a log takes as long."""
+    size = len(replica.append(1))  # 0
+    dropped = [len(replica.append(1, producer_id=1, transactional=True)) for _ in range(5)]
+    replica.end_transaction(1, commit=False)  # 6
+    replica.append(1)  # 7
+    replica.roll()
+    tier = await tier_of(replica)
+    page = size + sum(dropped[:2])
+    data, end = await tier.records(committed(0, max_bytes=page))
+    assert offsets(data) == [0]
+    assert end == RecordsEnd(3, 1, size, at_end=False)
+    data, end = await tier.records(committed(3, max_bytes=page))
+    assert offsets(data) == [7]
+    assert end == RecordsEnd(8, 1, len(data), at_end=True)
 
 
 async def test_a_diverged_tails_markers_decide_nothing(replica: ReplicaWriter) -> None:
