@@ -303,7 +303,7 @@ class Repairs:
             await self._sweep()
         except OSError as error:
             logger.warning(
-                "files gathered by an earlier repair in %s can't be removed (%s): remove them while "
+                "files of an earlier repair in %s can't be removed (%s): remove them while "
                 "no repair runs, or let the node's user do so",
                 self.limits.directory, error.strerror or error,
             )  # fmt: skip
