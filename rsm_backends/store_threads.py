@@ -50,6 +50,7 @@ class StoreThreads:
         self._under_way: set[Future[Any]] = set()
         self._hanging: set[Future[Any]] = set()
         self._lock = threading.Lock()
+        self._closed = False
         _pools.add(self)
 
     @property
@@ -59,8 +60,11 @@ class StoreThreads:
 
     async def run(self, what: str, work: Callable[[], _Answer]) -> _Answer:
         """Runs `work` in a thread and returns its result. RetryLater at once while all threads
-        hang; a call that is cancelled before it began never begins.
+        hang, and for calls that `close` finds before they began or that come after it; a call that
+        is cancelled before it began never begins.
         """
+        if self._closed:
+            raise self._is_closed()
         if self.hanging >= self._threads_max:
             raise RetryLater(
                 f"all {self._threads_max} threads of {self.name} hang in calls that were given "
@@ -73,10 +77,20 @@ class StoreThreads:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if future.cancelled() and task is not None and not task.cancelling():
+                raise self._is_closed() from None  # nobody cancelled the caller
             if future.running():
                 loop = asyncio.get_running_loop()
                 loop.call_later(HANGS_AFTER_S, self._look, future, what)
             raise
+
+    def _is_closed(self) -> RetryLater:
+        return RetryLater(
+            f"{self.name} is closed, and the call did not begin: its process stops; ask again when "
+            "it is back",
+            retry_after_ms=REFUSED_RETRY_MS,
+        )
 
     def _look(self, future: Future[Any], what: str) -> None:
         with self._lock:
@@ -101,6 +115,7 @@ class StoreThreads:
         True when all have ended; those that have not go on in their threads, and calls that have
         not begun by then never begin.
         """
+        self._closed = True
         self._threads.shutdown(wait=False)
         left = {each: asyncio.wrap_future(each) for each in self._under_way - self._hanging}
         if left:
