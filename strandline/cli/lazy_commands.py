@@ -50,6 +50,9 @@ def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
         def _invoke(self, ctx: Any) -> Any:
             try:
                 return super().invoke(ctx)
+            except typer.BadParameter as error:  # Pydantic's opening is no word for a user
+                error.message = error.message.removeprefix("Value error, ")
+                raise
             except StrandlineError as error:
                 _print_error(str(error))
                 return exit_code_for(error)

@@ -79,7 +79,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "mode": (
             "mode_commands:mode_app",
-            "Whether a partition is copied and expired, or only read: set.",
+            "The mode of a partition, copied and expired or only read: set.",
         ),
         "policy": (
             "policy_commands:policy_app",

@@ -27,7 +27,7 @@ class ModeChoice(StrEnum):
     PAUSED = "paused"
 
 
-mode_app = command_group("Whether a partition is copied and expired, or only read: set.")
+mode_app = command_group("The mode of a partition, copied and expired or only read: set.")
 
 
 @mode_app.callback()

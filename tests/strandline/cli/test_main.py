@@ -79,6 +79,12 @@ def test_an_unknown_command_is_wrong_usage_and_names_the_nearest() -> None:
     assert "status" in shown.stderr
 
 
+def test_a_wrong_choice_is_told_with_the_right_ones_and_no_word_of_a_librarys() -> None:
+    done = invoke("policy", "set", "orders", "--copying", "maybe")
+    assert done.exit_code == ExitCode.USAGE
+    assert "'--copying': 'maybe' is not one of 'running', 'paused'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("module", "allowed"),
     [

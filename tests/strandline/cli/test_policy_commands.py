@@ -27,7 +27,7 @@ def text(node: NodeProcess, *arguments: object) -> str:
 def test_a_change_names_a_part_and_leaves_the_rest(changed_node: NodeProcess) -> None:
     shown = text(changed_node, "policy", "show", "payments")
     assert "retention time unlimited retention size unlimited" in shown
-    assert "set never: the defaults stand" in shown
+    assert "set never: the defaults apply" in shown
     answer(changed_node, "policy", "set", "payments", "--retention-time", "3650d")
     done = answer(changed_node, "policy", "set", "payments", "--deleting", "paused")
     policy = done["policy"]

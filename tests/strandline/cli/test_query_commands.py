@@ -159,8 +159,8 @@ def test_what_a_page_of_records_passed_over_is_said() -> None:
     end = {"next_offset": 9, "at_end": False, "lost": [{"start": 3, "end": 4}]}
     assert list(records_end_texts(end | {"undecided_records": 2})) == [
         "offsets 3 to 4 are lost: no segment has them",
-        "2 records were left out: the markers of their transactions are lost, so nothing tells "
-        "whether they are committed",
+        "2 records were left out: the markers of their transactions are lost, so it is unknown "
+        "whether they were committed",
         "the next offset is 9: go on with --offset 9",
     ]
 

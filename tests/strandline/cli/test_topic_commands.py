@@ -34,7 +34,7 @@ def text(node: NodeProcess, *arguments: object) -> str:
 def test_a_deletion_is_tried_made_shown_and_taken_back(changed_node: NodeProcess) -> None:
     tried = text(changed_node, "topics", "delete", "events")
     assert "nothing was marked: --yes marks" in tried
-    assert "events still exists in Kafka: this node's broker has 2 partitions of it." in tried
+    assert "events still exists in Kafka: this node's broker has 2 of its partitions." in tried
     assert "this topic is never tiered again" in tried
     assert answer(changed_node, "topics", "delete", "events")["dry_run"] is True
     states = [each["delete_state"] for each in answer(changed_node, "topics", "deletion", "events")]
