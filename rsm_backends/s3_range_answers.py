@@ -113,6 +113,8 @@ def _of_part(told: str | None, length: int | None, start: int, end: int | None) 
     fits = first == start and last >= first and (end is None or last < end)
     if total is not None:
         fits = fits and last == (total if end is None else min(end, total)) - 1
+    else:  # nothing shows that a shorter part is all that the object has
+        fits = fits and end is not None and last == end - 1
     if not fits:
         wanted = f"{start} to {'the end' if end is None else end - 1}"
         raise UnfitAnswerError(f"Content-Range is {told!a:.60}, bytes {wanted} were asked for")
