@@ -101,7 +101,7 @@ async def _verify(tier: TierStore, segment: StoredSegment, *, deep: bool) -> Seg
         elif found is None:
             unproven += 1
         elif found != crc:
-            wrong.append(f".{suffix} has the CRC32C {found:08x}, not {crc:08x}")
+            wrong.append(f".{suffix} has CRC32C {found:08x}, not {crc:08x}")
     return SegmentVerdict(segment, ", ".join(wrong), unproven)
 
 

@@ -166,7 +166,7 @@ def test_a_mode_change_says_what_it_does_and_names_the_mode_it_replaces(tmp_path
             put = world.client.put
             tried = (await put(MODE, json={"mode": "read_only", "dry_run": True})).json()
             assert (tried["mode"], tried["changed"]) == ("sidecar", False)
-            assert "lost to the tier; the claim that stands is voided" in tried["text"]
+            assert "lost to the tier; the present claim is voided" in tried["text"]
             late = {"mode": "read_only", "replaces_offset": tried["mode_offset"] + 1}
             assert (await put(MODE, json=late)).status_code == 409
             for changed in (True, False):  # repeating it is safe
@@ -216,7 +216,7 @@ async def test_a_mode_change_has_a_line_in_the_audit_with_who_asked(tmp_path: Pa
     told = [(line.action, line.by, line.why) for line in node.context.audit.lines[4:]]
     assert told == [
         ("mode_set", "boss", "sidecar to paused"),
-        ("mode_set", "boss", "sidecar to paused; whether it was recorded is not known"),
+        ("mode_set", "boss", "sidecar to paused; the outcome is unknown"),
     ]
 
 

@@ -65,7 +65,7 @@ async def test_marks_and_undos_have_a_line_with_who_asked(tmp_path: Path) -> Non
     told = [(line.action, line.by, line.why) for line in node.context.audit.lines[4:]]
     assert told == [
         ("partition_marked", "boss", "grace 60000 ms"),
-        ("partition_marked", "boss", "grace 60000 ms; whether it was recorded is not known"),
+        ("partition_marked", "boss", "grace 60000 ms; the outcome is unknown"),
     ]
 
 
