@@ -9,7 +9,7 @@ Invariant `fenced_has_no_effect`: a record that is not ACCEPTED moves record tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafka_formats.errors import CorruptData
@@ -115,7 +115,7 @@ _OF_NO_PARTITION = (
 )
 
 
-_RULES: Mapping[type, Callable[[Draft, Any], Outcome]] = {
+_RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     RemoteLogSegmentMetadata: apply_add,
     RemoteLogSegmentMetadataUpdate: apply_update,
     RemotePartitionDeleteMetadata: apply_partition_delete,

@@ -164,7 +164,7 @@ class QuorumAdmin:
         for key in self._driver.core.voters.keys:
             if key.node_id == node_id and directory_id in (None, key.directory_id):
                 return key
-        raise NotFound(f"node {node_id} is no voter, or not with that directory id")
+        raise NotFound(f"node {node_id} is not a voter, or not with that directory id")
 
     async def _change(
         self, request: AddVoterRequest | RemoveVoterRequest, deadline_s: float
@@ -214,7 +214,7 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
     """Pure: judged by what the leader knows of each voter."""
     voters = {replica.key.node_id: replica for replica in known.voters}
     if node_id not in voters:
-        return CanStop(True, f"node {node_id} is no voter")
+        return CanStop(True, f"node {node_id} is not a voter")
     others = [replica for replica in known.voters if replica.key.node_id != node_id]
     if not others:
         return CanStop(

@@ -1,4 +1,4 @@
-"""What a replica has to do: the output of `RaftCore.step`, a tuple in order.
+"""Actions of a replica: the output of `RaftCore.step`, a tuple in order.
 
 Contract of the driver. Actions form one queue, first in, first out, across steps:
 
@@ -41,11 +41,11 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class LogCut:
     """A log that reaches (`epoch`, `old_end_offset`), compared in this order, lacks nothing that
-    this replica may have acknowledged before recovery cut its tail (design 5.1 (6)).
+    this replica may have acknowledged before recovery cut its tail (`damaged_tail.py`).
 
-    `epoch`: an upper bound of the cut records' epoch (the epoch checkpoint's last entry before the
-    cut, else the stored leader epoch). `old_end_offset`: an upper bound of the old log end. What a
-    voter had that remembers nothing is beyond both (`damaged_tail.NO_MEMORY`).
+    `epoch` is an upper bound of the cut records' epoch (the epoch checkpoint's last entry before
+    the cut, else the stored leader epoch), `old_end_offset` one of the old log end. A voter that
+    remembers nothing has `damaged_tail.NO_MEMORY`.
     """
 
     epoch: int
@@ -54,7 +54,7 @@ class LogCut:
 
 @dataclass(frozen=True, slots=True)
 class PersistedState:
-    """The quorum-state file's content. `voted` None for none, `leader_id` -1 for none."""
+    """The content of the quorum-state file. `voted` None: no vote; `leader_id` -1: no leader."""
 
     epoch: int
     leader_id: int = -1
@@ -69,9 +69,9 @@ class PersistQuorumState:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """To the node `destination`, at the address the driver knows for it.
+    """A request to the node `destination`, at the address the driver knows.
 
-    The driver gives up on it, at the latest, when the core does: `deadline_ms` from now.
+    The driver gives up when the core does, at the latest: `deadline_ms` from now.
     """
 
     request_id: int
@@ -88,7 +88,7 @@ class SendResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendBatches:
-    """At the end of the log, at the offsets they carry."""
+    """Append at the end of the log, at the offsets they carry."""
 
     batches: tuple[Batch, ...]
 
@@ -112,7 +112,7 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHighWatermark:
-    """`high_watermark` as this replica knows it; apply only below `apply_to`, which is committed
+    """The high watermark as this replica knows it. Apply only below `apply_to`, which is committed
     *and* durable here. Both only ever grow in one incarnation.
     """
 
@@ -122,8 +122,8 @@ class AdvanceHighWatermark:
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshotChunk:
-    """Write at `position` of the partial snapshot (0: begin anew, older partial ones are doomed);
-    then report `SnapshotChunkWritten`.
+    """Write at `position` of the partial snapshot (0: begin anew and drop older partial ones), then
+    report `SnapshotChunkWritten`.
     """
 
     snapshot: SnapshotId
@@ -134,11 +134,11 @@ class WriteSnapshotChunk:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """The partial snapshot is complete: check it, sync it, give it its name, and only then replace
-    the whole log by it (log start = log end = its end offset); load the view from it. Report
+    """The partial snapshot is complete: check it, sync it, name it, and only then replace the whole
+    log by it (log start = log end = its end offset); load the view from it. Report
     `SnapshotInstalled` or `SnapshotDamaged`. A flush under way reports its old generation.
 
-    `known_voters` are those of the log; a snapshot that has none of them is another quorum's, and
+    `known_voters` are those of the log; a snapshot with none of them is another quorum's, and
     refused like a damaged one.
     """
 
@@ -150,9 +150,7 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ProposalsCommitted:
-    """(handle, offset of its first record), in log order: committed in `epoch`, the one they were
-    appended in.
-    """
+    """(handle, offset of its first record), in log order, committed in `epoch`, their own."""
 
     proposals: tuple[tuple[Hashable, int], ...]
     epoch: int
@@ -160,7 +158,7 @@ class ProposalsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class ProposalFailed:
-    """`appended`: it is in the log and may still be committed (outcome unknown); else it never
+    """`appended`: it is in the log and may still be committed (outcome unknown). Otherwise it never
     will be.
     """
 
@@ -172,8 +170,8 @@ class ProposalFailed:
 
 @dataclass(frozen=True, slots=True)
 class WaitersDone:
-    """Barriers: every write completed before the request lies below `offset`, which is applicable
-    here already. Reads at least at an offset: so is theirs.
+    """For barriers: every write completed before the request lies below `offset`, which is
+    applicable here. For reads at least at an offset: that offset is.
     """
 
     handles: tuple[Hashable, ...]
@@ -199,7 +197,7 @@ class CommandDone:
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
     """For metrics, describe and the application. `established`: it leads, has committed in its
-    epoch and may apply up to there; until then do not act as leader (KAFKA-17333).
+    epoch and may apply up to there; do not act as leader before (KAFKA-17333).
     """
 
     role: Role
@@ -210,7 +208,7 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class VotersChanged:
-    """The latest voter set in the own log, committed or not; teaches the driver addresses."""
+    """The latest voter set in this log, committed or not; the driver learns addresses from it."""
 
     voters: VoterSet
     offset: int
@@ -219,13 +217,13 @@ class VotersChanged:
 ANOTHER_QUORUM = "another_quorum"
 """Trouble: a leader has other voters than this log, and is not followed."""
 LEADERS_LOG = "leaders_log"
-"""Trouble: what the leader sends can't be taken, and it will send the same again."""
+"""Trouble: the leader's answers can't be used, and it will send the same again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """A log line for the operator: what is wrong and what to do. With the name of a trouble it
-    stands as such while it is repeated.
+    """A log line for the operator: the problem and what to do. With the name of a trouble it stands
+    as such while it is repeated.
     """
 
     message: str

@@ -1,9 +1,9 @@
-"""Linearizable reads: a batched no-op barrier; and reads of at least an offset.
+"""Linearizable reads by a batched no-op barrier, and reads of at least an offset.
 
 KRaft has no linearizable read. Ours: a record appended in this epoch *after* the read arrived, once
-committed, proves that no later leader had committed anything before the read arrived. Reads
-arriving while one no-op is under way share the next one; a proposal appended meanwhile does as
-well. The answer waits until everything below the proof is applicable here.
+committed, proves that no later leader had committed anything before the read arrived. Reads that
+arrive while one no-op is under way share the next one, or a proposal appended meanwhile. The answer
+waits until everything below the proof is applicable here.
 
 Leases are not used: a restarted follower may help to elect at once, and clocks would matter.
 """
@@ -42,7 +42,7 @@ def barrier_requested(r: Replica, event: BarrierRequested) -> None:
 
 
 def acknowledge_barriers(r: Replica, leader: Leader) -> None:
-    """The high watermark or the durable end moved."""
+    """Answer the barriers below the high watermark and the durable end, which moved."""
     barriers = leader.barriers
     end = min(leader.high_watermark, r.apply_to)
     while barriers.groups and barriers.groups[0][0] <= end:
@@ -77,7 +77,7 @@ def acknowledge_at_least(r: Replica) -> None:
 
 
 def cancel(r: Replica, handle: Hashable) -> None:
-    """Nobody waits any more. Proposals and barriers end with their commit or the leadership."""
+    """Forget a waiter. Proposals and barriers end with their commit or the leadership."""
     waiting = r.at_least
     if waiting.live.pop(handle, None) is None:
         return

@@ -39,10 +39,10 @@ from rlmm.raft.timers import NEVER_MS, RaftSettings
 
 
 class RaftCore:
-    """See the module's text. `jitter` returns a fraction in [0, 1); `peers` are node ids to ask
-    for the leader while no voter is known. `incarnation` grows with each start of the directory,
-    -1 if nobody counts (`identity.py`). `endpoints`: where this replica is reached, if it is to
-    say so when the voter set has others of it.
+    """See the module's text. `jitter` returns a fraction in [0, 1); `peers` are node ids to ask for
+    the leader while no voter is known. `incarnation` grows with each start of the directory, -1 if
+    not counted (`identity.py`). `endpoints`: the addresses of this replica, told to the leader if
+    the voter set has others.
     """
 
     def __init__(
@@ -88,19 +88,21 @@ class RaftCore:
 
     @property
     def established(self) -> bool:
-        """Leads, has committed in its epoch and applied up to there."""
+        """True if it leads, has committed in its epoch and applied up to there."""
         state = self.replica.state
         return isinstance(state, Leader) and state.established
 
     @property
     def leader_heard_ms(self) -> int:
-        """When a leader last answered this replica, or it led last; -1: never yet."""
+        """The time of a leader's last answer to this replica, or of its own leadership; -1: never
+        yet.
+        """
         return self.replica.leader_heard_ms
 
     @property
     def leader_high_watermark(self) -> int:
-        """What leaders said was committed, known even where the log does not reach so far; -1:
-        none said it yet.
+        """The high watermark that leaders told, even where this log does not reach so far; -1: none
+        yet.
         """
         r = self.replica
         own = r.state.high_watermark if isinstance(r.state, Leader) else -1
@@ -121,13 +123,13 @@ class RaftCore:
 
     @property
     def voters(self) -> VoterSet:
-        """The latest set in the own log, committed or not."""
+        """The latest set in this log, committed or not."""
         return self.replica.voters.latest
 
     @property
     def cut(self) -> LogCut | None:
-        """Set while this replica's tail was cut and it has not caught up with what it had, or while
-        it does not know what it had.
+        """Set while this replica's tail was cut and not caught up, or while it does not know what
+        it had.
         """
         return self.replica.cut
 
@@ -136,7 +138,7 @@ class RaftCore:
         return self.replica.voters.has_uncommitted(self.replica.high_watermark)
 
     def voter_sets(self) -> tuple[VoterSet, ...]:
-        """All in the own log and the one it was formatted with, the latest last."""
+        """All sets in this log and the one of its format, the latest last."""
         return self.replica.voters.oldest_first()
 
     def voters_at(self, end_offset: int) -> VoterSet:
@@ -148,19 +150,19 @@ class RaftCore:
         return self.replica.log.epochs.epoch_of(offset)
 
     def snapshot_refusal(self, snapshot: SnapshotId) -> str | None:
-        """Why no snapshot with this id may be taken; None if it may."""
+        """The reason why no snapshot with this id may be taken; None if it may."""
         return snapshots.refusal(self.replica, snapshot)
 
     def snapshots_wanted(self) -> tuple[SnapshotId, ...]:
-        """Those that a replica needs, and the log behind them, oldest first."""
+        """The snapshots that a replica needs with the log behind them, oldest first."""
         return snapshots.wanted(self.replica)
 
     def describe(self) -> DescribeQuorumResponse:
-        """What DescribeQuorum is answered; only the leader knows the other replicas."""
+        """The answer to DescribeQuorum; only the leader knows the other replicas."""
         return progress.describe(self.replica)
 
     def next_deadline_ms(self) -> int:
-        """When the next `Tick` is due; may lie in the past."""
+        """The time of the next `Tick`; may lie in the past."""
         r = self.replica
         state = r.state
         due = [pending.deadline_ms for pending in r.requests.values()]
@@ -208,7 +210,7 @@ class RaftCore:
     # ---- what the driver feeds
 
     def start(self, now_ms: int) -> tuple[Action, ...]:
-        """Once, before the first step."""
+        """Call once, before the first step."""
         r, initial = self.replica, self._initial
         assert initial is not None, "started twice"
         self._initial = None
@@ -220,7 +222,7 @@ class RaftCore:
         return self._actions()
 
     def step(self, event: Event, now_ms: int) -> tuple[Action, ...]:
-        """One event in, actions out, in the order in which they are to be carried out."""
+        """One event in, actions out, to be carried out in this order."""
         r = self.replica
         if r.failed:
             return ()

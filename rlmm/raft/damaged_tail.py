@@ -1,7 +1,7 @@
-"""Voters whose tail was cut by recovery (design 5.1 (6)), and voters that remember nothing.
+"""Voters whose tail was cut by recovery (`rlmm/log/recovery.py`), and voters that remember nothing.
 
 Such a replica may have acknowledged records that it no longer has. Until its log again *reaches*
-what it had, it does not help to elect anybody who may lack them:
+what it had, it does not help to elect a leader that may lack them:
 
 - it gives votes (and pre-votes) only to logs that reach the old end, or, when the candidate says
   that every voter answered the round, to the longest one;
@@ -11,11 +11,11 @@ To *reach* (epoch, end offset) is to be greater or equal in this order, as every
 later epoch's log contains whatever was committed before. The memory of the cut is durable.
 
 A voter that was formatted and has followed no leader since is either new, with its whole quorum, or
-has lost its disk and was formatted by the same line again: it cannot tell. So its cut is one that
-no log reaches, and the first election of a quorum needs an answer from every voter. It has lost its
-epoch as well, so that a deposed leader that has not noticed yet might count it. Therefore its
-fetches *count* only for a leader that it voted for; any other commits something behind the first of
-them without it before it tells a high watermark: a majority that remembers follows that leader.
+has lost its disk and was formatted again with the same command: it cannot tell which. So no log
+reaches its cut, and the first election of a quorum needs an answer from every voter. It has lost
+its epoch as well, so a deposed leader that has not noticed might count it. Therefore its fetches
+*count* only for a leader that it voted for. Any other leader tells it a high watermark only after a
+commit behind its first fetch, without it: then a majority that remembers follows that leader.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from rlmm.raft.replica import Replica
 from rlmm.raft.states import Ballot, Candidate, Follower, Leader, Prospective
 
 NO_MEMORY = LogCut(quorum_state.EPOCH_MAX, 2**63 - 1)
-"""Of a voter that does not know what it had: beyond every log."""
+"""The cut of a voter that does not know what it had: beyond every log."""
 
 
 def remembered(r: Replica, initial: InitialState) -> LogCut | None:
-    """The cut to remember from this start on; a sole voter has nobody else's log to wait for."""
+    """The cut to remember from this start on; a sole voter has no other log to wait for."""
     before = initial.quorum.cut if initial.quorum else NO_MEMORY if r.is_voter else None
     cuts = [cut for cut in (before, initial.cut) if cut is not None]
     if not cuts or r.is_sole_voter:
@@ -47,21 +47,21 @@ def reaches(cut: LogCut, last_epoch: int, end_offset: int) -> bool:
 
 
 def forbids_vote(r: Replica, last_epoch: int, end_offset: int, *, all_answered: bool) -> bool:
-    """Whether the cut stands against a vote that the log comparison would allow."""
+    """True if the cut forbids a vote that the log comparison would allow."""
     return r.cut is not None and not all_answered and not reaches(r.cut, last_epoch, end_offset)
 
 
 def told_end(r: Replica, candidate: ReplicaKey, *, pre_vote: bool) -> int:
-    """The log end in the answer to a candidate. Who voted for another one in the epoch, itself
-    included, tells none, so that not all have answered: that one may have won, or yet win, by the
-    vote of a replica that has forgotten giving it. (A pre-vote elects nobody.)
+    """The log end in the answer to a candidate. A voter for another candidate in the epoch, itself
+    included, tells none, so that not all have answered: that candidate may have won, or yet win, by
+    the vote of a replica that has forgotten giving it. (A pre-vote elects nobody.)
     """
     elsewhere = not pre_vote and r.state.voted not in (None, candidate)
     return NO_OFFSET if elsewhere else r.log.end_offset
 
 
 def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
-    """Every other voter has said in this round how long its log is, and none is longer."""
+    """True if every other voter has told its log end in this round, and none is longer."""
     mine = (r.log.last_epoch, r.log.end_offset)
     return all(
         ballot.answer is not None
@@ -72,9 +72,9 @@ def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
 
 
 def heard_of_cut(r: Replica, voter: ReplicaKey) -> None:
-    """A voter says that its tail was cut. The first time in a round all others are to be asked
-    again: what they answered may be from before it lost what it had, and from before another
-    leader got it from them.
+    """A voter tells that its tail was cut. The first time in a round all others are asked again:
+    their answers may be from before the loss, and from before another leader fetched the records
+    from it.
     """
     state = r.state
     if not isinstance(state, Prospective | Candidate) or voter not in state.ballots:
@@ -89,12 +89,14 @@ def heard_of_cut(r: Replica, voter: ReplicaKey) -> None:
 
 
 def may_win(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
-    """Whether a majority is enough for this replica."""
+    """True if a majority is enough for this replica."""
     return r.cut is None or longest_of_all(r, ballots)
 
 
 def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
-    """A round ended; if it could have been won only by everybody's answer, say whose is missing."""
+    """Name the voters that did not answer the ended round, if only everybody's answer could have
+    won it.
+    """
     silent = [str(key.node_id) for key, ballot in ballots.items() if ballot.answer is None]
     if r.cut is not None and silent:
         lost = (
@@ -111,17 +113,17 @@ def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
 
 
 def counts(r: Replica) -> bool:
-    """Whether this replica's fetches acknowledge what they ask behind."""
+    """True if this replica's fetches acknowledge what lies below them."""
     voted = r.state.voted
     return r.cut != NO_MEMORY or (voted is not None and voted.node_id == r.state.leader_id)
 
 
 def forget_if_healed(r: Replica) -> None:
-    """Called when more of the log is durable, or a leader of this epoch told its high watermark,
-    or this replica leads and has committed.
+    """Forget the cut once nothing is missing. Called when more of the log is durable, when a leader
+    of this epoch told its high watermark, and when this replica leads and has committed.
 
-    That leader has committed in its epoch, so everything ever acknowledged to anybody lies below
-    its high watermark: what is durable here up to there lacks nothing.
+    That leader has committed in its epoch, so everything ever acknowledged lies below its high
+    watermark: a log that is durable up to there lacks nothing.
     """
     cut = r.cut
     if cut is None:
@@ -142,12 +144,12 @@ def forget(r: Replica) -> None:
 
 
 def accept(r: Replica, event: AcceptCut) -> None:
-    """The operator's way out when the log that reaches the old end is gone for good."""
+    """The operator's way out if the log that reaches the old end is gone for good."""
     if r.cut is None:
-        message = "nothing is missing here: there is nothing to accept"
+        message = "nothing is missing on this node: there is nothing to accept"
         r.emit(CommandDone(event.handle, Error.INVALID_REQUEST, message))
         return
     had = "had" if r.cut == NO_MEMORY else f"had up to offset {r.cut.old_end_offset}"
-    r.warn(f"the operator accepts the cut: what this node {had} and no other voter has is lost")
+    r.warn(f"the operator accepts the cut: records that only this node {had} are lost")
     forget(r)
     r.emit(CommandDone(event.handle, Error.NONE, "this node votes and stands again"))

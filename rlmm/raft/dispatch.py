@@ -1,4 +1,4 @@
-"""Which rule an event goes to: the only thing here is the order of things."""
+"""Hands each event to its rule, and keeps the order of things."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _request_received(r: Replica, event: RequestReceived) -> None:
 
 
 def _response_received(r: Replica, event: ResponseReceived) -> None:
-    """First what it says about epoch and leader; the answer itself only if nothing changed."""
+    """Observe epoch and leader first; the answer itself counts only if neither changed."""
     pending = r.requests.pop(event.request_id, None)
     if pending is None:
         return

@@ -1,8 +1,8 @@
 """Standing for election: a round of pre-votes in the present epoch, then one of votes in the next.
 
-A replica asks every other voter of its latest set, counts itself, and needs a majority. While it is
-prospective it asks those who refused again every `pre_vote_retry_ms`: a pre-vote commits nobody to
-anything, and the others may lose their leader a moment later.
+A replica asks every other voter of its latest set, counts itself, and needs a majority. A
+prospective one asks those who refused again every `pre_vote_retry_ms`: a pre-vote commits nobody,
+and the others may lose their leader a moment later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlmm.raft.timers import NEVER_MS
 
 
 def may_stand(r: Replica) -> bool:
-    """Voters only (KAFKA-17067), not while a snapshot replaces the log, not when leaving."""
+    """Voters only (KAFKA-17067), not while a snapshot replaces the log, not during shutdown."""
     installing = r.download is not None and r.download.installing
     return r.is_electable and not installing and not r.shutting_down
 
@@ -46,7 +46,7 @@ def stand(r: Replica) -> None:
 
 
 def give_up(r: Replica) -> None:
-    """Back to where it was before the pre-vote: same epoch, same vote."""
+    """Return to the state before the pre-vote: same epoch, same vote."""
     state = r.state
     assert isinstance(state, Prospective)
     if state.leader_id not in (NONE_ID, r.key.node_id):
@@ -56,7 +56,7 @@ def give_up(r: Replica) -> None:
 
 
 def ask(r: Replica) -> None:
-    """Send what is due; a sole voter needs nobody's answer."""
+    """Send the requests that are due; a sole voter needs no answers."""
     state = r.state
     if not isinstance(state, Prospective | Candidate):
         return
@@ -109,7 +109,7 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
 def failed(
     r: Replica, request_id: int, pending: PendingRequest, *, unsupported_version: bool
 ) -> None:
-    """No answer: ask again. A peer that knows no pre-vote is no reason to wait (etcd #8501)."""
+    """Ask again later. A peer that knows no pre-vote does not hold back the vote (etcd #8501)."""
     ballot = _ballot(r, request_id, pending)
     if ballot is None:
         return
@@ -131,7 +131,7 @@ def _ballot(r: Replica, request_id: int, pending: PendingRequest) -> Ballot | No
 
 
 def granting(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> tuple[int, ...]:
-    """Node ids of those who voted for this replica, itself included if it is a voter."""
+    """Node ids of the votes for this replica, its own included if it is a voter."""
     return tuple(
         key.node_id
         for key in r.voters.keys
@@ -140,7 +140,7 @@ def granting(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> tuple[int, ...]:
 
 
 def count(r: Replica) -> None:
-    """Won, lost or open."""
+    """Decide whether the round is won, lost or open."""
     state = r.state
     assert isinstance(state, Prospective | Candidate)
     majority = len(r.voters.keys) // 2 + 1

@@ -1,4 +1,4 @@
-"""Which epoch each offset of the log belongs to (Kafka's LeaderEpochFileCache).
+"""The epoch of each offset of the log (Kafka's LeaderEpochFileCache).
 
 An entry exists only for an epoch that has a record in the log: an election without data leaves
 nothing behind that truncation would have to find (KAFKA-10706).
@@ -28,7 +28,7 @@ class EpochCache:
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last record; of the record before the log start if there is none."""
+        """The epoch of the last record, else of the record before the log start."""
         return self._epochs[-1] if self._epochs else self.base_epoch
 
     @property
@@ -44,12 +44,12 @@ class EpochCache:
         self._starts.append(start_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """Epoch of the record at `offset`, which must exist, or be the one before the log start."""
+        """The epoch of the record at `offset`, which exists or is the one before the log start."""
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else self.base_epoch
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest epoch <= `epoch` in the log and where it ends (exclusive)."""
+        """The largest epoch <= `epoch` in the log, and its end (exclusive)."""
         if epoch >= self.last_epoch:
             return EpochEnd(self.last_epoch, log_end_offset)
         above = bisect_right(self._epochs, epoch)

@@ -21,7 +21,7 @@ from rlmm.raft.states import Follower, Prospective
 
 
 def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -> None:
-    """Follow the new leader. A Prospective that hears from its old leader itself returns to it."""
+    """Follow the new leader. A Prospective that hears from its old leader returns to it."""
     error = _check(r, request.leader_epoch, request.leader_id)
     if error is Error.NONE:
         error = identity.refused_voter_key(r, request.voter, f"node {request.leader_id}")
@@ -37,8 +37,7 @@ def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -
 
 def end(r: Replica, correlation: Hashable, request: EndQuorumEpochRequest) -> None:
     """The leader resigned: the first successor stands at once, the others wait their turn.
-
-    Followers also stop holding pre-votes back for this leader: it said itself that it is gone.
+    Followers stop holding pre-votes back for this leader.
     """
     error = _check(r, request.leader_epoch, request.leader_id)
     if error is Error.NONE:

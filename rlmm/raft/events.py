@@ -1,13 +1,12 @@
-"""What happens to a replica: the input of `RaftCore.step(event, now_ms)`.
+"""Events of a replica: the input of `RaftCore.step(event, now_ms)`.
 
 Contract of the driver:
 
 - One event at a time; `step` never blocks and never calls back. `now_ms` is any monotonic clock in
   whole milliseconds (a backward step is taken as standing still).
 - `Tick` is due at `core.next_deadline_ms()`; an early or late one does no harm.
-- Every `SendRequest` ends in at most one of `ResponseReceived` and `RequestFailed` with its
-  `request_id`. None at all is fine: the core has its own deadline for each; late or unknown ids are
-  ignored.
+- Every `SendRequest` ends in at most one `ResponseReceived` or `RequestFailed` with its
+  `request_id`, or in none: the core has its own deadline for each. Late ids are ignored.
 - Every `RequestReceived` gets exactly one `SendResponse` with its `correlation`, now or later, in
   this incarnation. A correlation is any hashable handle.
 - Completions (`FlushCompleted`, `SnapshotInstalled`, ...) come after the work is done, in any order
@@ -56,7 +55,7 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProposedBatch:
-    """A batch framed by the driver but for its offset and epoch."""
+    """A batch framed by the driver, without its offset and epoch."""
 
     record_count: int
     size_bytes: int
@@ -67,8 +66,8 @@ class ProposedBatch:
 class Propose:
     """Append these batches as neighbours, if this replica leads.
 
-    `epoch` is the one the caller believes in, None for any. Answered by exactly one of
-    `ProposalsCommitted` and `ProposalFailed`.
+    `epoch` None: in any epoch. Answered by exactly one of `ProposalsCommitted` and
+    `ProposalFailed`.
     """
 
     handle: Hashable
@@ -78,8 +77,8 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class CommitLearned:
-    """The leader of `epoch` answered a proposal that this node handed on: everything below
-    `end_offset` is committed.
+    """The leader of `epoch` committed a proposal of this node, and with it everything below
+    `end_offset`.
     """
 
     epoch: int
@@ -88,9 +87,8 @@ class CommitLearned:
 
 @dataclass(frozen=True, slots=True)
 class FlushCompleted:
-    """Everything below `offset` is durable: the values of the `Flush` action, unchanged.
-
-    Of several merged flushes only the last need be reported.
+    """Everything below `offset` is durable: the values of the `Flush` action, unchanged. Of several
+    merged flushes only the last need be reported.
     """
 
     epoch: int
@@ -100,7 +98,7 @@ class FlushCompleted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot of our own is complete and durable. Ask `core.snapshot_refusal` beforehand."""
+    """An own snapshot is complete and durable. Ask `core.snapshot_refusal` beforehand."""
 
     snapshot: SnapshotId
     size_bytes: int
@@ -115,7 +113,7 @@ class SnapshotsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """The head of the log was cut: `log_start_offset` is now the first offset that can be read.
+    """The head of the log was cut; `log_start_offset` is now the first readable offset.
 
     Only below a complete snapshot's end, the view's flushed offset and the high watermark.
     """
@@ -145,7 +143,7 @@ class SnapshotInstalled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDamaged:
-    """What was downloaded fails its checks and was removed. The core starts again from Fetch."""
+    """The download failed its checks and was removed. The core starts again from Fetch."""
 
     snapshot: SnapshotId
 
@@ -189,7 +187,7 @@ class AcceptCut:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Resign if leading, take no part any more; `ShutdownDone` follows within a bound."""
+    """Resign if leading, then take no part; `ShutdownDone` follows within a bound."""
 
 
 Event = (

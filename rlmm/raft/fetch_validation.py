@@ -1,6 +1,6 @@
-"""Does a follower's log agree with the leader's up to its fetch offset? (KIP-595, KIP-630)
+"""Compares a follower's log with the leader's up to its fetch offset (KIP-595, KIP-630). Pure.
 
-Kafka's `validateOffsetAndEpoch`. Pure: the same question always has the same answer.
+Kafka's `validateOffsetAndEpoch`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Diverging:
 
 @dataclass(frozen=True, slots=True)
 class NeedsSnapshot:
-    """What the follower lacks is no longer in the log."""
+    """The records that the follower lacks are no longer in the log."""
 
     snapshot: SnapshotId
 

@@ -1,7 +1,7 @@
 """Fetch, on the follower's side: one request at a time, the next only when all is durable.
 
-So a fetch offset acknowledges what a crash cannot take back, for observers too: they may become
-voters (KAFKA-17332). An Unattached replica uses the same request to find the leader.
+So a fetch offset acknowledges only what a crash cannot take back, for observers too: they may
+become voters (KAFKA-17332). An Unattached replica uses the same request to find the leader.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def answered(
     pending: PendingRequest,
     response: FetchResponse | FetchSnapshotResponse,
 ) -> None:
-    """Only from the leader followed now, in the epoch of the request (KAFKA-18723)."""
+    """Counts only from the leader followed now, in the epoch of the request (KAFKA-18723)."""
     if r.fetch.in_flight != request_id:
         return
     r.fetch.in_flight = None
@@ -131,8 +131,8 @@ def _leader_lives(r: Replica, state: Follower, leader_high_watermark: int) -> No
 
 
 def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchResponse) -> bool:
-    """Whether it is of use. What is not does not count as a sign of life: a leader that answers
-    nonsense is given up like one that is silent.
+    """True if the answer is of use. A useless one is no sign of life: a leader that answers
+    nonsense is given up like a silent one.
     """
     if response.diverging is not None:
         return diverged(r, state, response.diverging)
@@ -150,8 +150,8 @@ def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchR
 
 
 def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """The leading batches that continue this log, in epochs that do not fall nor pass the leader's
-    own. A leader that reads while its log is truncated could send others (KAFKA-18723).
+    """The leading batches that continue this log, in epochs that neither fall nor pass the
+    leader's. A leader that reads while its log is truncated could send others (KAFKA-18723).
     """
     end, epoch, keys = r.log.end_offset, r.log.last_epoch, r.voters.keys
     for count, batch in enumerate(batches):
@@ -182,7 +182,7 @@ def _another_quorum(r: Replica, state: Follower, batch: Batch) -> None:
 
 
 def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
-    """Whether there was nothing, or at least one batch that continues the log."""
+    """True if the answer was empty, or had at least one batch that continues the log."""
     good = acceptable(r, state, batches)
     if len(good) < len(batches):
         bad = batches[len(good)]
@@ -208,7 +208,7 @@ def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
 
 
 def _can_be(r: Replica, diverging: EpochEnd) -> bool:
-    """A leader names an epoch that this log has passed, or an earlier end of its last one."""
+    """True for an epoch that this log has passed, or an earlier end of its last one."""
     log = r.log
     if diverging.epoch == log.last_epoch:
         return 0 <= diverging.end_offset < log.end_offset

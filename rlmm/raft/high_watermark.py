@@ -1,9 +1,9 @@
-"""How far the log is committed.
+"""The high watermark: how far the log is committed.
 
-A leader's rule: sort what the voters have *durably*, its own log up to the flushed offset included;
-what the middle one has is on a majority. It counts only past the epoch's first record, so that a
-record of this very epoch is on a majority (Raft, figure 8), and it never moves back. A leader that
-is no voter (any more) does not count itself (KAFKA-16530).
+A leader sorts the voters' *durable* ends, its own flushed offset included; below the middle one
+everything is on a majority. It counts only past the epoch's first record, so that a record of this
+very epoch is on a majority (Raft, figure 8), and it never moves back. A leader outside the voter
+set does not count itself (KAFKA-16530).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def majority_end(r: Replica, leader: Leader) -> int:
 
 
 def may_commit(leader: Leader, end: int) -> bool:
-    """Only past the epoch's first record: counting replicas of older epochs' records is unsafe."""
+    """Past the epoch's first record only: counting replicas of older epochs' records is unsafe."""
     return end > leader.start_offset
 
 
@@ -62,11 +62,12 @@ def update_as_leader(r: Replica) -> None:
 
 
 def learned(r: Replica, event: CommitLearned) -> None:
-    """The leader committed what this node handed on, which it says before its next fetch does.
+    """The leader committed a proposal of this node, which its answer tells before the next fetch
+    does.
 
-    Only in the epoch that the own last record is of: then this log is a part of that leader's
-    (Raft's log matching), and what is committed there below its end is committed here. Who counts
-    for nothing (`damaged_tail.py`) is told by its fetches alone.
+    It counts only in the epoch of this log's last record: then this log is a part of that leader's
+    (Raft's log matching), and what is committed there below its end is committed here. A replica
+    that does not count (`damaged_tail.py`) learns from its fetches alone.
     """
     state = r.state
     if (

@@ -1,10 +1,10 @@
-"""Who a replica is beyond its key: nodes with one id, directories that were copied.
+"""Identity beyond the key: nodes with one id, copied directories.
 
 A key (node id, directory id) votes once in an epoch and acknowledges one log, so two processes with
-one key can undo a commit. What tells them apart is the *incarnation*: a number that is higher at
-each start of a directory, with a random part, which Fetch and Vote carry (-1: not told, as by
-Kafka's own replicas). The older of two is refused and stops; the newer goes on, whichever of the
-two is the copy: that only the operator knows.
+one key can undo a commit. The *incarnation* tells them apart: a number that is higher at each start
+of a directory, with a random part, carried by Fetch and Vote (-1: not told, as by Kafka's
+replicas). The older of two is refused and stops; the newer goes on, whichever is the copy: only the
+operator knows that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlmm.raft.states import Leader
 
 NOT_TOLD = -1
 INCARNATIONS_MAX = 4096
-"""Keys whose newest incarnation is remembered: voters, candidates and observers seen lately."""
+"""Keys whose newest incarnation is remembered: recent voters, candidates and observers."""
 WHAT_TO_DO = (
     "a data directory was copied, or restored while its node ran, or a voter was formatted again "
     "by the line of its first time. Keep one, stop the other for good, and format it anew to join"
@@ -23,7 +23,7 @@ WHAT_TO_DO = (
 
 
 def is_older(r: Replica, key: ReplicaKey, incarnation: int) -> bool:
-    """Whether a process with this key that started later has been heard of."""
+    """True if a process with this key that started later has been heard of."""
     if incarnation == NOT_TOLD:
         return False
     newest = r.incarnations.get(key, NOT_TOLD)
@@ -57,7 +57,7 @@ def check_fetch(r: Replica, leader: Leader, request: FetchRequest) -> Error:
 
 
 def _new_directory(r: Replica, key: ReplicaKey) -> None:
-    """On first sight: a replica that is no voter although its node id is one's."""
+    """Warn of a replica that is not a voter although its node id is a voter's."""
     voters = r.voters.keys
     if key in voters:
         return
@@ -73,7 +73,7 @@ def _new_directory(r: Replica, key: ReplicaKey) -> None:
 
 
 def stop_as_the_older(r: Replica, peer: ReplicaKey) -> None:
-    """A peer refused this process for a newer one with its key."""
+    """Stop: a peer refused this process for a newer one with its key."""
     r.fail(
         f"node {peer.node_id} knows another process with this node's identity (node "
         f"{r.key.node_id}, directory id {r.key.directory_id}) that started later: this one stops; "
@@ -82,7 +82,7 @@ def stop_as_the_older(r: Replica, peer: ReplicaKey) -> None:
 
 
 def refuses_second_process(r: Replica, request: VoteRequest) -> bool:
-    """Whether this epoch's vote went to another process with the candidate's key. A candidate that
+    """True if this epoch's vote went to another process with the candidate's key. A candidate that
     restarts never stands in the same epoch again, so nothing honest is refused.
     """
     given = r.vote_given
@@ -101,7 +101,7 @@ def refuses_second_process(r: Replica, request: VoteRequest) -> bool:
 
 
 def refused_voter_key(r: Replica, asked: ReplicaKey, asker: str) -> Error:
-    """A request for another voter than this: NONE if it is for this one."""
+    """NONE if the request is for this voter."""
     if asked.node_id != r.key.node_id:
         r.warn(
             f"{asker} asks node {asked.node_id} at the address of node {r.key.node_id}: refused; "

@@ -1,4 +1,4 @@
-"""What a replica knows when it starts: everything here was read from a *recovered, synced* disk.
+"""The state of a replica at its start, read from a *recovered, synced* disk.
 
 An unreadable quorum-state file, a log whose start no snapshot covers and damage below the durable
 end are the driver's hard errors: no core is made from them.

@@ -1,9 +1,9 @@
 """Becoming leader, staying it, and giving it up in order.
 
 The first batch of an epoch is LeaderChange; in a log without a voter set, KRaftVersion and Voters
-are in the same batch. The leader tells the voters with BeginQuorumEpoch until they fetch, and
-resigns when no majority has fetched for `check_quorum_ms`: cut off, it would hear nothing. It does
-too when its own disk has synced nothing for so long.
+are in the same batch. The leader tells the voters with BeginQuorumEpoch until they fetch. It
+resigns when no majority has fetched for `check_quorum_ms` (cut off, it would hear nothing), and
+when its own disk has synced nothing for so long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlmm.raft.voters import with_endpoints
 
 
 def begin(r: Replica, granting: tuple[int, ...]) -> None:
-    """A majority voted for this replica."""
+    """Lead: a majority voted for this replica."""
     leader = quorum_state.to_leader(r)
     voters = r.voters.latest
     moved = voters
@@ -75,8 +75,8 @@ def begin_answered(r: Replica, request_id: int, pending: PendingRequest, *, ok: 
 
 
 def lost_majority(r: Replica, leader: Leader) -> bool:
-    """No majority, this replica included if it votes, has fetched lately. A sole voter is exempt
-    (KAFKA-16144); a leader outside the set counts the others only (KAFKA-16531).
+    """True if no majority, this replica included if it votes, has fetched lately. A sole voter is
+    exempt (KAFKA-16144); a leader outside the set counts the others only (KAFKA-16531).
     """
     if r.now < leader.check_quorum_deadline_ms:
         return False
@@ -97,8 +97,8 @@ def synced(r: Replica, leader: Leader) -> None:
 
 
 def disk_hangs(r: Replica, leader: Leader) -> bool:
-    """Nothing that was written has become durable lately. A sole voter has nobody to lead instead,
-    and commits nothing meanwhile.
+    """True if nothing written has become durable lately. A sole voter goes on: nobody else could
+    lead, and it commits nothing meanwhile.
     """
     if r.now < leader.sync_deadline_ms:
         return False
@@ -107,7 +107,7 @@ def disk_hangs(r: Replica, leader: Leader) -> bool:
 
 
 def resign(r: Replica, leader: Leader, *, first: ReplicaKey | None = None) -> None:
-    """Stop leading at once and say who should stand: `first`, then by end offset."""
+    """Stop leading at once and name successors: `first`, then by end offset."""
     preferred = progress.by_end_offset(r, leader)
     if first is not None:
         preferred = (first, *(key for key in preferred if key != first))
@@ -116,7 +116,7 @@ def resign(r: Replica, leader: Leader, *, first: ReplicaKey | None = None) -> No
 
 
 def tell_of_resignation(r: Replica) -> None:
-    """EndQuorumEpoch, until each voter has answered or the state is another."""
+    """Send EndQuorumEpoch until each voter has answered or the state changes."""
     state = r.state
     if not isinstance(state, Resigned):
         return
@@ -191,15 +191,12 @@ def transfer_requested(r: Replica, event: TransferLeadership) -> None:
         return
     candidates = progress.by_end_offset(r, leader)
     if not candidates:
-        why = (
-            f"node {r.key.node_id} is the only voter: there is nobody to hand leadership to; add "
-            "a voter first"
-        )
+        why = f"node {r.key.node_id} is the only voter and has no successor: add a voter first"
         r.emit(CommandDone(event.handle, Error.VOTER_NOT_FOUND, why))
         return
     target = event.target if event.target is not None else candidates[0]
     if target not in candidates:
-        is_what = "leads already" if target == r.key else "is no voter with that directory id"
+        is_what = "leads already" if target == r.key else "is not a voter with that directory id"
         why = f"node {target.node_id} {is_what}: name one of the other voters"
         r.emit(CommandDone(event.handle, Error.VOTER_NOT_FOUND, why))
         return
@@ -234,7 +231,7 @@ def continue_transfer(r: Replica) -> None:
 
 
 def shut_down(r: Replica) -> None:
-    """Resign, tell the voters, and let the driver close when they know or time is up."""
+    """Resign, tell the voters, and let the driver close once they know or time is up."""
     if r.shutting_down:
         return
     r.shutting_down = True

@@ -1,8 +1,8 @@
-"""How a leader appends: write, wake the parked fetches, then flush.
+"""Appending as leader: write, wake the parked fetches, then flush.
 
-The order lets followers fetch and sync while the leader's own sync runs. Nothing counts until it is
-durable (`high_watermark.py`), the leader's own copy included. But followers commit without it, so
-that a leader whose disk hangs would take records for ever: `leader.disk_hangs` ends that.
+This order lets followers fetch and sync while the leader's own sync runs. Only durable records
+count (`high_watermark.py`), in the leader's own copy too. But followers commit without it, so a
+leader whose disk hangs would take records for ever: `leader.disk_hangs` ends that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def append(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
 
 
 def append_control(r: Replica, leader: Leader, records: tuple[ControlRecord, ...]) -> int:
-    """One batch of control records; its base offset."""
+    """Append one batch of control records; its base offset."""
     offset = r.log.end_offset
     batch = Batch(offset, leader.epoch, len(records), 0, control=records)
     append(r, leader, (batch,))

@@ -1,4 +1,4 @@
-"""What a leader still owes when it is none any more: an answer to everybody who waits.
+"""Answers that a leader owes when it stops leading.
 
 Records that were appended stay in the log and may yet be committed by the next leader, so their
 proposers learn "unknown"; nothing else of the leadership survives (KAFKA-13114).
@@ -13,7 +13,7 @@ from rlmm.raft.states import Leader, Resigned
 
 
 def public_leader_id(r: Replica) -> int:
-    """The leader to name to others: a resigned one is nobody to follow."""
+    """The leader to name to others; -1 once it has resigned."""
     return -1 if isinstance(r.state, Resigned) else r.state.leader_id
 
 

@@ -1,10 +1,10 @@
-"""What replicas say to each other, decoded: KRaft's RPCs, one dataclass a request or response.
+"""Messages between replicas, decoded: KRaft's RPCs, one dataclass a request or response.
 
 Names and meaning are Kafka's (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, DescribeQuorum 55,
-Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81, UpdateRaftVoter 82). What the driver
-does alone and the core never sees: bytes, cluster id, topic and partition of a request,
-authorisation, addresses: `leader_at`, the (host, port) of the leader that a message names, is put
-there and taken out by the driver (KIP-853), None where it is not told.
+Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81, UpdateRaftVoter 82). The core never
+sees bytes, cluster id, topic and partition of a request, authorisation, or addresses: the driver
+fills in and takes out `leader_at`, the (host, port) of the leader that a message names (KIP-853),
+None if not told.
 
 Offsets count records. An *end offset* is exclusive. `NONE_ID` (-1) stands for "no replica",
 `NO_OFFSET` (-1) for "not known". Private tagged fields on the wire are marked *private*.
@@ -21,9 +21,8 @@ NO_OFFSET = -1
 
 
 class ReplicaKey(NamedTuple):
-    """Who a replica is: node id and the directory it was formatted with (Kafka's text form).
-
-    An empty `directory_id` means "not told". A wiped disk is another replica (KIP-853).
+    """The identity of a replica: node id and the directory it was formatted with (Kafka's text
+    form; empty: not told). A wiped disk is another replica (KIP-853).
     """
 
     node_id: int
@@ -38,7 +37,7 @@ class SnapshotId(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ends in somebody's log (exclusive)."""
+    """The end of an epoch in a log (exclusive)."""
 
     epoch: int
     end_offset: int
@@ -76,7 +75,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """Voters in ascending order of node id; node ids are unique whatever the directory."""
+    """Voters by ascending node id; node ids are unique whatever the directory."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -90,7 +89,7 @@ NO_VOTERS = VoterSet()
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """First record of every epoch (KIP-595)."""
+    """The first record of every epoch (KIP-595)."""
 
     leader_id: int
     voters: tuple[int, ...]
@@ -123,9 +122,9 @@ ControlRecord = LeaderChange | KRaftVersion | VotersRecord | NoOp
 class Batch:
     """One record batch, as the core sees it.
 
-    `payload` is the driver's (encoded bytes); the core never looks into it. Control batches made by
-    the core have `control` set and no payload: the driver encodes one record for each element.
-    A driver that decodes a fetched batch must set `control` for every VotersRecord in it.
+    `payload` is the driver's (encoded bytes). Control batches made by the core have `control` set
+    and no payload: the driver encodes one record for each element. A driver that decodes a fetched
+    batch must set `control` for every VotersRecord in it.
     """
 
     base_offset: int
@@ -142,10 +141,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """Bytes the driver puts into a Fetch response: whole batches of [from_offset, end_offset).
+    """Bytes for a Fetch response: whole batches of [from_offset, end_offset), at most `bytes_max`,
+    at least one batch.
 
-    At most `bytes_max`, at least one batch. `generation` is the log's truncation generation: if the
-    log was truncated since, the driver answers NOT_LEADER_OR_FOLLOWER instead of reading.
+    `generation` is the log's truncation generation: if the log was truncated since, the driver
+    answers NOT_LEADER_OR_FOLLOWER instead.
     """
 
     from_offset: int
@@ -156,7 +156,7 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """Bytes the driver puts into a FetchSnapshot response."""
+    """Bytes for a FetchSnapshot response."""
 
     snapshot: SnapshotId
     position: int
@@ -168,7 +168,7 @@ class VoteRequest:
     """`last_offset` is the candidate's log end offset, `voter` the replica it is meant for.
 
     `all_answered` (*private*): every voter has answered this round and no log is longer than the
-    candidate's (design 5.1 (6), `damaged_tail.py`). `incarnation` (*private*): see `identity.py`.
+    candidate's (`damaged_tail.py`). `incarnation` (*private*): see `identity.py`.
     """
 
     epoch: int
@@ -183,9 +183,9 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """`last_epoch` and `last_offset` are the voter's own log end (*private*, -1 if not told).
+    """`last_epoch` and `last_offset` are the voter's own log end (*private*, -1 if not told; a
+    voter for another candidate in the epoch tells no `last_offset`, `damaged_tail.py`).
 
-    Who voted for another one in the epoch tells no `last_offset` (`damaged_tail.py`).
     `tail_was_cut` (*private*): it refused, or would, because its own tail was cut, or because it
     was formatted and remembers nothing.
     """
@@ -202,7 +202,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """From a new leader to every other voter, again until that voter fetches."""
+    """From a new leader to every other voter, until that voter fetches."""
 
     leader_id: int
     leader_epoch: int
@@ -220,7 +220,7 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """From a leader that resigns. `preferred`: who should stand, the best first."""
+    """From a leader that resigns. `preferred`: its successors, the best first."""
 
     leader_id: int
     leader_epoch: int
@@ -238,12 +238,12 @@ class EndQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A replica's fetch; consumers (replica id -1) are served by the driver, not by the core.
+    """A replica's fetch; the driver serves consumers (replica id -1), not the core.
 
     `fetch_offset` acknowledges: everything below it is durable at the replica. `high_watermark` is
-    what the replica knows (KIP-1166), -1 if nothing. `incarnation` is Kafka's replica epoch: see
-    `identity.py`. A voter whose fetch does not `count` (*private*) may have forgotten an epoch: it
-    acknowledges nothing (`damaged_tail.py`).
+    the replica's (KIP-1166), -1 if unknown. `incarnation` is Kafka's replica epoch (`identity.py`).
+    A voter whose fetch does not `count` (*private*) may have forgotten an epoch: it acknowledges
+    nothing (`damaged_tail.py`).
     """
 
     replica: ReplicaKey
@@ -262,8 +262,8 @@ class FetchResponse:
     """At most one of records, `diverging` and `snapshot`.
 
     Outgoing, the core sets `read` and the driver puts the bytes there; incoming, the driver sets
-    `batches`: whole ones, CRC checked, up to the first that fails its check. `high_watermark` is -1
-    while the leader has not committed in its own epoch.
+    `batches`: whole ones, CRC checked, up to the first bad one. `high_watermark` is -1 while the
+    leader has not committed in its own epoch.
     """
 
     error: Error
@@ -328,7 +328,7 @@ class UpdateVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoterResponse:
-    """NONE: it is in the leader's log, committed or not. REQUEST_TIMED_OUT: not now, ask again."""
+    """NONE: it is in the leader's log, committed or not. REQUEST_TIMED_OUT: ask again."""
 
     error: Error
     leader_id: int
@@ -380,7 +380,7 @@ Request = (
     | UpdateVoterRequest
     | DescribeQuorumRequest
 )
-"""What a `RequestReceived` may carry."""
+"""The requests in a `RequestReceived`."""
 
 PeerRequest = (
     VoteRequest
@@ -390,7 +390,7 @@ PeerRequest = (
     | FetchSnapshotRequest
     | UpdateVoterRequest
 )
-"""What a `SendRequest` may carry."""
+"""The requests in a `SendRequest`."""
 
 PeerResponse = (
     VoteResponse

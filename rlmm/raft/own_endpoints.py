@@ -1,8 +1,8 @@
 """A voter that listens elsewhere than the voter set says tells the leader (KIP-853, UpdateVoter).
 
 It asks once it follows, and again every fetch time-out (half of it after an error) until its own
-log says what it is to say. A leader whose own address changed writes that with the first batch of
-its epoch. Who votes is not changed by it, so neither is any majority.
+log has the new endpoints. A leader whose own address changed writes that with the first batch of
+its epoch. Votes and majorities do not change.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rlmm.raft.voters import with_endpoints
 
 
 def outdated(r: Replica) -> bool:
-    """Whether the voter set has other endpoints of this voter than it has itself."""
+    """True if the voter set has other endpoints of this voter than it has itself."""
     voter = r.voters.find(r.key) if r.endpoints else None
     return voter is not None and voter.endpoints != r.endpoints
 
 
 def next_due_ms(r: Replica) -> int | None:
-    """When `poll` has something to do; None: it has not."""
+    """The time of the next `poll`; None: nothing to tell."""
     state = r.state
     if not isinstance(state, Follower) or not state.has_fetched or r.shutting_down:
         return None
@@ -53,7 +53,7 @@ def poll(r: Replica) -> None:
 
 
 def ended(r: Replica, request_id: int, error: Error | None) -> None:
-    """Answered, or not (None). Done is it when the record has come with the log."""
+    """Answered, or failed (None). It is done once the record has come with the log."""
     if r.update.in_flight != request_id:
         return
     r.update.in_flight = None
@@ -68,7 +68,7 @@ def ended(r: Replica, request_id: int, error: Error | None) -> None:
 
 def requested(r: Replica, correlation: Hashable, request: UpdateVoterRequest) -> None:
     """On the leader: append the voter set with the new endpoints, and answer at once, as Kafka
-    does: who asked sees it in its log.
+    does. The asker sees the change in its log.
     """
     error = _check(r, request)
     state = r.state

@@ -1,10 +1,10 @@
-"""Answers to fetches, at once or when there is something to say.
+"""Answers to fetches, at once or when there is news.
 
 A valid fetch with nothing to read is parked, one for each replica, until the log grows, its wait
-ends, or leadership does. A high watermark past what the replica knows ends it as well (KIP-1166),
-but not at once: the next records mostly follow soon and take the news along, which halves the
-fetches of a busy quorum. A node that waits for a commit of its own is not slower by it, for the
-answer to its Produce says as much (`high_watermark.learned`).
+ends, or leadership does. A high watermark past the replica's ends it as well (KIP-1166), but not at
+once: the next records mostly follow soon and take the news along, which halves the fetches of a
+busy quorum. A node that waits for its own commit is not slower by it: the answer to its Produce
+says as much (`high_watermark.learned`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def must_answer_now(r: Replica, request: FetchRequest) -> bool:
 
 
 def park(r: Replica, leader: Leader, correlation: Hashable, request: FetchRequest) -> None:
-    """A replica's newer fetch replaces its older one, which is answered with nothing."""
+    """A replica's newer fetch replaces its older one, which is answered empty."""
     older = leader.parked.pop(request.replica, None)
     if older is not None:
         r.emit(SendResponse(older.correlation, success(r, leader, older.request)))
@@ -63,7 +63,7 @@ def answer_all(r: Replica, leader: Leader) -> None:
 
 
 def answer_soon(r: Replica, leader: Leader) -> None:
-    """The high watermark moved: those whom nobody told do not wait their whole time any more."""
+    """The high watermark moved: fetches that were not told do not wait their whole time."""
     latest_ms = r.now + r.settings.commit_news_wait_max_ms
     for each in leader.parked.values():
         if each.deadline_ms > latest_ms and _lacks_news(leader, each.request):

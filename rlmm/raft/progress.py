@@ -1,4 +1,4 @@
-"""What a leader knows of each replica that fetches from it (Kafka's LeaderState.ReplicaState).
+"""The leader's knowledge of each replica that fetches (Kafka's LeaderState.ReplicaState).
 
 A replica is its key: the same node id with another directory is another replica, and counts as an
 observer until it is made a voter.
@@ -39,7 +39,7 @@ def fetched(r: Replica, progress: Progress) -> None:
 def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
     """A valid fetch: everything below `end_offset` is durable there, and nothing above is claimed.
 
-    It may be less than before, after that replica's tail was cut; what is committed stays so.
+    It may be less than before, after that replica's tail was cut; commits stand.
     """
     leader_end = r.log.end_offset
     if end_offset >= leader_end:
@@ -66,8 +66,8 @@ def _needs_no_snapshot(r: Replica, wanted: SnapshotId | None, end_offset: int) -
 
 
 def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> bool:
-    """Take note of whether the replica's fetches count (`damaged_tail.py`). True: this is the first
-    of its life that does not.
+    """Note whether the replica's fetches count (`damaged_tail.py`). True: this is the first of its
+    life that does not.
     """
     same_life = progress.incarnation == request.incarnation
     first = not request.counts and (progress.counts or not same_life)
@@ -80,8 +80,9 @@ def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> b
 
 
 def told_high_watermark(leader: Leader, request: FetchRequest) -> int:
-    """What the answer says. Whose fetches do not count is told none before what was appended behind
-    its first one is committed: that proves a majority that follows this leader without it.
+    """The high watermark for the answer. An uncounted replica is told none before something
+    appended behind its first fetch is committed: that proves a majority that follows this leader
+    without it.
     """
     known = None if request.counts else leader.progress.get(request.replica)
     if known is None or leader.high_watermark > known.first_seen_end:
@@ -101,7 +102,7 @@ def forget_idle_observers(r: Replica, leader: Leader) -> None:
 
 
 def by_end_offset(r: Replica, leader: Leader) -> tuple[ReplicaKey, ...]:
-    """Other voters, the most caught-up first: who should stand when this leader resigns."""
+    """Other voters, the most caught-up first: the order of succession."""
     others = [key for key in r.voters.keys if key != r.key]
     ends = {key: leader.progress[key].end_offset for key in others if key in leader.progress}
     return tuple(sorted(others, key=lambda key: (-ends.get(key, NO_OFFSET), key)))

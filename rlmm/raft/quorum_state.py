@@ -55,7 +55,7 @@ def election_deadline(r: Replica) -> int:
 
 
 def persist(r: Replica) -> None:
-    """Write epoch, leader, vote and cut tail, if they differ from what is written."""
+    """Write epoch, leader, vote and cut tail, if they differ from the stored ones."""
     state = r.state
     wanted = PersistedState(state.epoch, state.leader_id, state.voted, r.cut)
     if wanted != r.stored:
@@ -80,7 +80,7 @@ def _enter(r: Replica, state: State) -> None:
 
 
 def to_unattached(r: Replica, epoch: int, leader_id: int = NONE_ID) -> None:
-    """A higher epoch, or the same one after a lost pre-vote or without the leader's answers."""
+    """A higher epoch, or the same one after a lost pre-vote or a silent leader."""
     old = r.state
     voted = None
     if epoch == old.epoch:
@@ -118,8 +118,8 @@ def to_candidate(r: Replica) -> None:
 
 
 def _ballots(r: Replica) -> dict[ReplicaKey, Ballot]:
-    """Those of the set before an uncommitted one as well: their votes do not count, but without
-    them not all have answered (`damaged_tail.py`).
+    """The voters to ask, also those of the set before an uncommitted one: their votes do not count,
+    but without them not all have answered (`damaged_tail.py`).
     """
     keys = r.voters.in_force(r.high_watermark)
     return {key: Ballot(due_ms=r.now) for key in keys if key != r.key}
@@ -155,7 +155,7 @@ def to_follower(r: Replica, epoch: int, leader_id: int) -> None:
 
 
 def to_resigned(r: Replica, preferred: tuple[ReplicaKey, ...]) -> None:
-    """A leader gives up and tells the voters, in the order in which they should stand."""
+    """Give up leadership and tell the voters, in the order of succession."""
     old = r.state
     assert isinstance(old, Leader), old
     notices = {key: EndNotice(due_ms=r.now) for key in r.voters.keys if key != r.key}
@@ -164,18 +164,18 @@ def to_resigned(r: Replica, preferred: tuple[ReplicaKey, ...]) -> None:
 
 
 def observe(r: Replica, epoch: int, leader_id: int) -> bool:
-    """Take note of somebody's epoch and leader; whether the state changed by it."""
+    """Take note of a peer's epoch and leader; True if the state changed."""
     state = r.state
     if epoch > EPOCH_MAX:
-        r.warn(f"a peer named epoch {epoch}, which cannot be: ignored; check who sends that")
+        r.warn(f"a peer named the impossible epoch {epoch}: ignored; find the peer that sends it")
         return False
     if epoch > state.epoch:
         if leader_id in (NONE_ID, r.key.node_id):
             if leader_id == r.key.node_id:
                 r.warn(
                     f"a peer says that this node, {leader_id}, leads epoch {epoch}, which it does "
-                    "not: it lost its data directory since, or another node runs with its node id; "
-                    "then stop one of the two"
+                    "not: its data directory was lost since, or another node runs with its node "
+                    "id; then stop one of the two"
                 )
             to_unattached(r, epoch, leader_id)
         else:

@@ -1,9 +1,9 @@
-"""One replica's memory: what all rules of the core read and change. No rules here.
+"""One replica's memory, which all rules of the core read and change. No rules here.
 
 `out` collects the actions of the step in progress, in order. `high_watermark` never falls in one
-incarnation; what a *leader* tells others is `Leader.high_watermark`, unknown until it has committed
-in its own epoch. `leader_heard_ms` and `leader_high_watermark` are what the leaders followed so far
-last said, and when: no rule depends on them, they tell how far behind this replica may be.
+incarnation; a *leader* tells others `Leader.high_watermark`, unknown until it has committed in its
+own epoch. `leader_heard_ms` and `leader_high_watermark` are the last answer of the followed
+leaders, and its time: no rule depends on them, they tell how far behind this replica may be.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlmm.raft.voters import VoterHistory
 
 @dataclass(slots=True)
 class LogView:
-    """What the core knows of the log. [start, end); below `flushed_offset` it is durable."""
+    """The log as the core knows it: [start, end); below `flushed_offset` it is durable."""
 
     start_offset: int
     end_offset: int
@@ -63,7 +63,7 @@ class FetchLoop:
 
 @dataclass(slots=True)
 class UpdateLoop:
-    """What tells the leader where this voter listens (`own_endpoints.py`)."""
+    """The request that tells the leader this voter's endpoints (`own_endpoints.py`)."""
 
     in_flight: int | None = None
     due_ms: int = 0
@@ -71,7 +71,7 @@ class UpdateLoop:
 
 @dataclass(slots=True)
 class PendingRequest:
-    """A request of ours without an answer yet, sent in `epoch`."""
+    """An unanswered request, sent in `epoch`."""
 
     peer: ReplicaKey
     epoch: int
@@ -157,9 +157,9 @@ class Replica:
 
     @property
     def is_electable(self) -> bool:
-        """A voter; or one whose removal is in its log and not known to be committed. Such a replica
-        may be the only one with the longest log: without it nobody could be elected (Ongaro's
-        thesis, 4.2.2). It needs a majority of the new set and does not count itself.
+        """A voter, or one whose removal is in its log and not known to be committed: it may be the
+        only one with the longest log, without which nobody could be elected (Ongaro's thesis,
+        4.2.2). It needs a majority of the new set and does not count itself.
         """
         return self.key in self.voters.in_force(self.high_watermark)
 
@@ -186,7 +186,7 @@ class Replica:
 
 
 def _base_epoch(initial: InitialState) -> int:
-    """Epoch of the record before the log start: that of the snapshot ending there, if one does."""
+    """The epoch of the record before the log start: that of a snapshot ending there, if any."""
     start = initial.log_start_offset
     if start == 0:
         return 0

@@ -14,7 +14,7 @@ from rlmm.raft.replica import Replica
 
 
 def append(r: Replica, batches: tuple[Batch, ...]) -> None:
-    """At the log end. A VotersRecord takes effect at once, committed or not (KIP-853)."""
+    """Append at the log end. A VotersRecord takes effect at once, committed or not (KIP-853)."""
     log = r.log
     for batch in batches:
         assert batch.base_offset == log.end_offset, f"{batch} at {log.end_offset}"
@@ -37,10 +37,10 @@ def request_flush(r: Replica) -> None:
 
 
 def flushed(r: Replica, event: FlushCompleted) -> bool:
-    """Whether more of the log is durable now.
+    """True if more of the log is durable now.
 
-    The completion names what it stored: the generation, and the epoch of the last record, both as
-    they were asked for. Anything else is about a log that is no more (etcd's stale-append race).
+    The completion names the generation and the last record's epoch, both as in the request. Any
+    other is about a log that is gone (etcd's stale-append race).
     """
     log = r.log
     if event.generation != log.generation or not log.flushed_offset < event.offset:

@@ -1,4 +1,4 @@
-"""Checks that requests of several kinds share, in Kafka's order, and what is said of refusals."""
+"""Checks that requests of several kinds share, in Kafka's order, and the warnings of refusals."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def leader_only(r: Replica, node_id: int, epoch: int) -> Error:
 
 
 def stale(r: Replica, node_id: int, epoch: int) -> Error:
-    """What is answered to who has not heard of the present epoch yet: the answer names it."""
+    """Refuse a replica that has not heard of the present epoch; the answer names it."""
     r.warn(
         f"node {node_id} asks in epoch {epoch}, and this one knows of epoch {r.epoch}: refused. "
-        "Who is new, was stopped or cut off goes on by itself then; if this line comes again and "
-        "again, look whether that node reaches the others"
+        "A node that is new, was stopped or cut off recovers by itself; if this line keeps coming, "
+        "check that the node reaches the others"
     )
     return Error.FENCED_LEADER_EPOCH
 
 
 def impossible(r: Replica, node_id: int, said: str) -> Error:
-    """What is answered to a request that no replica would send."""
+    """Refuse a request that no replica would send."""
     r.warn(
         f"node {node_id} {said}, which cannot be: refused. Its data directory is damaged, or it is "
         "another program: look at its log, and at what runs at its address"

@@ -1,4 +1,4 @@
-"""Requests of ours under way: each has a deadline of the core's own, whatever the driver does."""
+"""Own requests under way: each has a deadline of the core's own, whatever the driver does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlmm.raft.replica import PendingRequest, Replica
 
 
 def send(r: Replica, peer: ReplicaKey, request: PeerRequest, deadline_ms: int) -> int:
-    """Its id. Changing the state forgets all requests, so an old answer finds nobody."""
+    """Returns its id. Changing the state forgets all requests, so an old answer finds none."""
     request_id = r.next_request_id
     r.next_request_id += 1
     fetch_offset = request.fetch_offset if isinstance(request, FetchRequest) else -1

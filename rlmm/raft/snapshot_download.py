@@ -1,8 +1,8 @@
-"""Getting a snapshot from the leader, piece by piece, and putting it in the place of the log.
+"""Downloading a snapshot from the leader, piece by piece, and replacing the log by it.
 
-Each piece must be of the snapshot asked for, at the position asked for. A download survives lost
-answers and a change of leader: equal ids mean equal bytes on every replica. When it is complete the
-*whole* log is replaced by it, and only then is anything fetched again.
+Each piece must be of the snapshot and at the position asked for. A download survives lost answers
+and a change of leader: equal ids mean equal bytes on every replica. When it is complete it replaces
+the *whole* log, and only then is anything fetched again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def acceptable(r: Replica, snapshot: SnapshotId) -> bool:
 
 
 def begin(r: Replica, snapshot: SnapshotId) -> bool:
-    """The leader says that what this replica needs is only in `snapshot`. False: it can't be."""
+    """The leader says that only `snapshot` has what this replica needs. False: it can't be."""
     if not acceptable(r, snapshot):
         r.warn(
             f"node {r.state.leader_id} offers snapshot {snapshot}, and this node has committed up "
@@ -49,7 +49,7 @@ def request_piece(r: Replica, peer: ReplicaKey, download: Download) -> int:
 
 
 def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
-    """The piece asked for, of the snapshot asked for, and not past its end."""
+    """True for the piece asked for, of the snapshot asked for, and not past its end."""
     return (
         response.snapshot == download.snapshot
         and response.position == download.position
@@ -59,8 +59,8 @@ def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
 
 
 def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> bool:
-    """From the leader that is followed, in this epoch: the caller has checked. Whether it was a
-    piece that was asked for.
+    """Take a piece from the followed leader, in this epoch, as the caller has checked. True if it
+    was asked for.
     """
     download = r.download
     if download is None or download.writing or download.installing:
@@ -139,7 +139,7 @@ def damaged(r: Replica, event: SnapshotDamaged) -> None:
 
 
 def _resume(r: Replica) -> None:
-    """Installing took as long as it took; that says nothing about the leader."""
+    """Installing may have taken long, which says nothing about the leader."""
     r.fetch.due_ms = r.now
     if isinstance(r.state, Follower):
         r.state.deadline_ms = r.now + r.settings.fetch_timeout_ms

@@ -1,4 +1,4 @@
-"""Snapshots a replica has: which may be taken, which are served, where the log may start (KIP-630).
+"""A replica's snapshots: which may be taken, which are served, where the log may start (KIP-630).
 
 Every replica takes its own. The snapshot (0, 0) of a formatted node is never sent.
 """
@@ -24,7 +24,7 @@ from rlmm.raft.states import Leader
 
 
 def refusal(r: Replica, snapshot: SnapshotId) -> str | None:
-    """Why no snapshot with this id may be taken here; None if it may."""
+    """The reason why no snapshot with this id may be taken here; None if it may."""
     log = r.log
     if snapshot.end_offset > r.high_watermark:
         return f"it ends above the high watermark {r.high_watermark}"
@@ -71,8 +71,8 @@ def log_start_advanced(r: Replica, event: LogStartAdvanced) -> None:
 
 
 def wanted(r: Replica) -> tuple[SnapshotId, ...]:
-    """Those that a replica downloads from this leader, or whose following log it still fetches,
-    oldest first. One that has not fetched for `download_forgotten_ms` wants nothing any more.
+    """Snapshots that a replica downloads from this leader, or whose following log it still fetches,
+    oldest first. A replica that has not fetched for `download_forgotten_ms` wants none.
     """
     if not isinstance(r.state, Leader):
         return ()

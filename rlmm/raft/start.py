@@ -1,4 +1,4 @@
-"""How a replica begins its life, from what recovery found (Kafka's QuorumState.initialize)."""
+"""The start of a replica from what recovery found (Kafka's QuorumState.initialize)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlmm.raft.states import Follower, Resigned, State, Unattached
 
 
 def start(r: Replica, initial: InitialState) -> None:
-    """A restart never resumes as leader: what it wrote and lost must stay a unique identity."""
+    """A restart never resumes as leader: what it wrote and lost must keep a unique identity."""
     log = r.log
     if log.start_offset > 0 and all(
         snapshot.end_offset < log.start_offset for snapshot in log.snapshots

@@ -29,7 +29,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Ballot:
-    """What one voter was asked and said in a round. `said_cut`: that its tail was cut."""
+    """One voter's request and answer in a round. `said_cut`: it told that its tail was cut."""
 
     in_flight: int | None = None
     due_ms: int = 0
@@ -63,9 +63,9 @@ class Candidate:
 
 @dataclass(slots=True)
 class Progress:
-    """A replica as its leader sees it. `end_offset` is what it acknowledged in this epoch. While it
-    does not `count`, `first_seen_end` is where the leader's log ended at the first such fetch of
-    this `incarnation`. `snapshot`: the one it last asked a piece of, until it has caught up.
+    """A replica as its leader sees it. `end_offset` is acknowledged in this epoch. While it does
+    not `count`, `first_seen_end` is where the leader's log ended at the first such fetch of this
+    `incarnation`. `snapshot`: the one it last asked a piece of, until it has caught up.
     """
 
     end_offset: int = NO_OFFSET
@@ -117,7 +117,7 @@ class Transfer:
 @dataclass(slots=True)
 class Barriers:
     """`groups`: (end offset of the record that proves them, handles), ascending; `uncovered` wait
-    for the next record appended.
+    for the next appended record.
     """
 
     groups: deque[tuple[int, tuple[Hashable, ...]]] = field(default_factory=deque)
@@ -148,9 +148,9 @@ class Leader:
 
 @dataclass(slots=True)
 class Follower:
-    """`has_fetched`: successfully, since it became follower. `leader_resigned`: it said so.
-    `first_high_watermark`: the first one that the leader told; what comes later it may never reach
-    under load, and what was acknowledged before this node followed lies below the first.
+    """`has_fetched`: successfully, since it became follower. `leader_resigned`: the leader told so.
+    `first_high_watermark`: the first that the leader told. Later ones it may never reach under
+    load, and everything acknowledged before this node followed lies below the first.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
@@ -165,7 +165,7 @@ class Follower:
 
 @dataclass(slots=True)
 class EndNotice:
-    """Whether a voter was told that its leader resigned."""
+    """The notice of resignation to one voter."""
 
     in_flight: int | None = None
     due_ms: int = 0

@@ -16,10 +16,9 @@ NEVER_MS = 1 << 62
 class RaftSettings:
     """Times in milliseconds. An election time-out is drawn from [T, 2T).
 
-    `commit_news_wait_max_ms`: how long a follower's fetch that could be told of a commit, and of
-    nothing else, waits for records that go with it (`parked_fetches.py`).
-    `download_forgotten_ms`: how long a snapshot stays wanted after the last fetch of the replica
-    that downloads it (`snapshots.py`).
+    `commit_news_wait_max_ms`: how long a follower's fetch that has news of a commit only waits for
+    records to go with it (`parked_fetches.py`). `download_forgotten_ms`: how long a snapshot stays
+    wanted after the last fetch of the replica that downloads it (`snapshots.py`).
     """
 
     election_timeout_ms: int = 1000
@@ -54,7 +53,7 @@ class RaftSettings:
 
     @property
     def check_quorum_ms(self) -> int:
-        """A leader resigns when for so long no majority has fetched, or its disk synced nothing."""
+        """A leader resigns if for so long no majority has fetched, or its disk synced nothing."""
         return self.fetch_timeout_ms * 3 // 2
 
     @property
@@ -72,8 +71,8 @@ class RaftSettings:
         return self.election_timeout_ms + int(self.election_timeout_ms * fraction)
 
     def successor_backoff(self, position: int) -> int:
-        """How long the preferred successor at `position` waits before it stands: the first not at
-        all, the next ones exponentially longer.
+        """The wait of the preferred successor at `position` before it stands: none for the first,
+        exponentially longer for the next ones.
         """
         if position == 0:
             return 0

@@ -74,7 +74,7 @@ def refuse(r: Replica, request: AddVoterRequest | RemoveVoterRequest) -> VoterCh
         return None
     if request.voter not in keys:
         return VoterChangeResponse(
-            Error.VOTER_NOT_FOUND, f"{request.voter} is no voter: check node and directory id"
+            Error.VOTER_NOT_FOUND, f"{request.voter} is not a voter: check node and directory id"
         )
     if len(keys) == 1:
         return VoterChangeResponse(Error.INVALID_REQUEST, "the last voter cannot be removed")
@@ -82,15 +82,17 @@ def refuse(r: Replica, request: AddVoterRequest | RemoveVoterRequest) -> VoterCh
 
 
 def committed_in_own_epoch(state: Leader) -> bool:
-    """Whether a record of this leader's own epoch is committed. What it knew to be committed as a
-    follower does not do: the change of an earlier leader may lie behind that, on a minority with
+    """True if a record of this leader's own epoch is committed. A high watermark known as a
+    follower is not enough: the change of an earlier leader may lie behind it, on a minority with
     another majority than this one's, and both sets would commit.
     """
     return state.high_watermark != NO_OFFSET
 
 
 def change_under_way(r: Replica, state: Leader) -> bool:
-    """A change asked for and not committed, or one left uncommitted by an earlier leader."""
+    """True if a change was asked for and is not committed, or an earlier leader left one
+    uncommitted.
+    """
     return state.change is not None or r.voters.has_uncommitted(max(state.high_watermark, 0))
 
 
@@ -112,7 +114,7 @@ def proceed(r: Replica, state: Leader) -> None:
 
 
 def caught_up(r: Replica, state: Leader, voter: Voter) -> bool:
-    """It has been at the log end lately; a voter that lags would stall every commit."""
+    """True if it was at the log end lately; a voter that lags would stall every commit."""
     known = state.progress.get(voter.key)
     return (
         known is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlmm.raft.messages import Batch, LeaderChange, ReplicaKey, Voter, VoterSet, VotersRecord
 
 FORMAT_OFFSET = -1
-"""Where the set stands that the node was formatted with: before the log."""
+"""The offset of the set that the node was formatted with: before the log."""
 
 
 class VoterHistory:
@@ -29,11 +29,11 @@ class VoterHistory:
 
     @property
     def in_log(self) -> bool:
-        """Whether the log, or a snapshot before it, has a voter set at all."""
+        """True if the log, or a snapshot before it, has a voter set."""
         return self.latest_offset != FORMAT_OFFSET
 
     def oldest_first(self) -> tuple[VoterSet, ...]:
-        """All that are known, the latest one last."""
+        """All known sets, the latest last."""
         return tuple(voters for _, voters in self._sets)
 
     def append(self, offset: int, voters: VoterSet) -> None:
@@ -42,7 +42,7 @@ class VoterHistory:
         self._refresh()
 
     def truncate_to(self, end_offset: int) -> bool:
-        """Whether the latest set changed by it."""
+        """True if the latest set changed."""
         before = self.latest_offset
         while len(self._sets) > 1 and self._sets[-1][0] >= end_offset:
             self._sets.pop()
@@ -65,7 +65,7 @@ class VoterHistory:
 
     def in_force(self, high_watermark: int) -> tuple[ReplicaKey, ...]:
         """The voters of the latest set and, unless it is known to be committed, those of the last
-        one with other voters: of changes of voters one at most is uncommitted.
+        one with other voters: at most one change of voters is uncommitted.
         """
         for offset, voters in reversed(self._sets):
             if offset < high_watermark or voters.keys != self.keys:
@@ -84,7 +84,7 @@ def with_voter(voters: VoterSet, voter: Voter) -> VoterSet:
 
 
 def with_endpoints(voters: VoterSet, changed: Voter) -> VoterSet:
-    """The same voters, one of them reached elsewhere."""
+    """The same voters, one of them at other endpoints."""
     return VoterSet(tuple(changed if each.key == changed.key else each for each in voters.voters))
 
 
@@ -94,7 +94,7 @@ def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet:
 
 def behind(known: tuple[ReplicaKey, ...], batch: Batch) -> tuple[ReplicaKey, ...] | None:
     """The voters behind a batch that is to continue a log in which they are `known`; None if it
-    can't: a leader begins with the voters that its log has, which is this one up to there, and a
+    can't. A leader begins with the voters of its log, which equals this one up to there, and a
     change adds or removes one. Another quorum under the same cluster id fails here.
     """
     for record in batch.control:

@@ -1,4 +1,4 @@
-"""Who gets a vote: the rules for a replica that is asked (KIP-595, KIP-996).
+"""Granting votes: the rules for a replica that is asked (KIP-595, KIP-996).
 
 Anybody is answered and anybody may grant, voter or not by its own log: the VotersRecord that says
 otherwise may not have arrived yet (KAFKA-16526).

@@ -211,7 +211,7 @@ def the_next_mark_will_do(patch: pytest.MonkeyPatch) -> None:
             step = replace(step, replaces_offset=row.delete_offset)
         return judge(draft, step)
 
-    patch.setattr(rlmm_apply, "apply_partition_delete", careless)
+    patch.setitem(rlmm_apply._RULES, RemotePartitionDeleteMetadata, careless)
 
 
 PLANTED: dict[str, tuple[Plant, str]] = {

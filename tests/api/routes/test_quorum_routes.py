@@ -110,7 +110,7 @@ async def test_only_an_admin_changes_the_quorum_and_a_reader_may_look(tmp_path: 
             409, "conflict", "NOT_LEADER",
         ),
         (AlreadyExists("node 4 is a voter"), 409, "already_exists", "ALREADY_EXISTS"),
-        (NotFound("node 4 is no voter"), 404, "not_found", None),
+        (NotFound("node 4 is not a voter"), 404, "not_found", None),
         (OutcomeUnknown("look at the voters"), 504, "outcome_unknown", None),
         (RetryLater("leadership is moving"), 503, "retry_later", None),
     ],

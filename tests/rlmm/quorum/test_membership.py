@@ -275,7 +275,7 @@ def test_a_lone_voter_is_told_that_nobody_can_take_over() -> None:
         await alone.start()
         asked = admin(alone)
         for target in (None, 1):
-            with pytest.raises(NotFound, match="node 1 is the only voter: there is nobody to hand"):
+            with pytest.raises(NotFound, match="node 1 is the only voter and has no successor"):
                 await asked.transfer(target, deadline_s=DEADLINE_S)
         refusal = asked.can_stop(1)
         assert not refusal.allowed

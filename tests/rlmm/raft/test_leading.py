@@ -381,8 +381,8 @@ def test_a_transfer_refuses_records_and_ends_when_the_target_does_not_catch_up()
     [
         (2, None, Error.NOT_LEADER_OR_FOLLOWER, "node 1 does"),
         (1, key(1), Error.VOTER_NOT_FOUND, "node 1 leads already: name one of the other voters"),
-        (1, key(9), Error.VOTER_NOT_FOUND, "node 9 is no voter"),
-        (1, key(2, "old"), Error.VOTER_NOT_FOUND, "node 2 is no voter with that directory id"),
+        (1, key(9), Error.VOTER_NOT_FOUND, "node 9 is not a voter"),
+        (1, key(2, "old"), Error.VOTER_NOT_FOUND, "node 2 is not a voter with that directory id"),
     ],
 )
 def test_a_transfer_that_cannot_be_is_refused(
