@@ -1,13 +1,14 @@
-"""What this node asks its own broker, in Kafka's protocol, as plain data.
+"""Requests of this node to its own broker, in Kafka's protocol, as plain data.
 
-Every question goes over the connection it is given and nowhere else: a client library would route
-ListOffsets to whoever leads, and a follower's node would see success (design 5.3).
+Every request goes over the given connection and nowhere else: a client library would send
+ListOffsets to the partition's leader, and a follower's node would take success for leadership.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kio.schema.describe_configs.v3 import DescribeConfigsRequest, DescribeConfigsResponse
 from kio.schema.describe_configs.v3.request import DescribeConfigsResource
@@ -43,7 +44,7 @@ class FoundOffset:
 
 @dataclass(frozen=True, slots=True)
 class BrokerError:
-    """An error code of the broker for one item. `not_leader`: it does not lead the partition."""
+    """A broker's error code for one item. `not_leader`: it does not lead the partition."""
 
     name: str
     not_leader: bool = False
@@ -51,14 +52,14 @@ class BrokerError:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster a broker belongs to: its id, and (host, port) of each live broker by node id."""
+    """A broker's cluster: its id, and (host, port) of each live broker by node id."""
 
     cluster_id: str | None
     brokers: Mapping[int, tuple[str, int]]
 
 
 def can_ask_earliest_local(connection: Connection) -> bool:
-    """Whether the broker knows EARLIEST_LOCAL. One that does not has no tiered storage."""
+    """True if the broker knows EARLIEST_LOCAL; one without has no tiered storage."""
     return connection.supports(v8.ListOffsetsRequest)
 
 
@@ -69,20 +70,17 @@ async def list_offsets(
     timestamp: int,
     isolation_level: int,
 ) -> dict[TopicPartition, FoundOffset | BrokerError]:
-    """One ListOffsets for all `partitions`; those the answer leaves out are left out here.
+    """One ListOffsets for all `partitions`; partitions missing from the answer are left out.
 
     With LATEST and READ_COMMITTED the offset is the last stable offset.
     """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
-    answered: v5.ListOffsetsResponse | v8.ListOffsetsResponse
-    if timestamp == EARLIEST_LOCAL:
-        newer = _list_offsets_v8(by_topic, timestamp, isolation_level)
-        answered = await connection.ask(newer, v8.ListOffsetsResponse)
-    else:
-        request = _list_offsets_v5(by_topic, timestamp, isolation_level)
-        answered = await connection.ask(request, v5.ListOffsetsResponse)
+    # The last version without tagged fields, unless it does not know the timestamp.
+    schema: Any = v8 if timestamp == EARLIEST_LOCAL else v5
+    request = _list_offsets_request(schema, by_topic, timestamp, isolation_level)
+    answered = await connection.ask(request, schema.ListOffsetsResponse)
     return {
         (str(topic.name), int(partition.partition_index)): _offset_or_error(
             partition.error_code, int(partition.offset), int(partition.leader_epoch)
@@ -93,7 +91,7 @@ async def list_offsets(
 
 
 async def describe_cluster(connection: Connection) -> ClusterDescription:
-    """Which cluster the broker at the other end belongs to."""
+    """The cluster of the broker at the other end."""
     request = MetadataRequest(
         topics=(),
         allow_auto_topic_creation=False,
@@ -110,8 +108,8 @@ async def describe_cluster(connection: Connection) -> ClusterDescription:
 async def ask_if_node(connection: Connection, node_id: int) -> BrokerError | None:
     """None if the broker at the other end is node `node_id`.
 
-    No API names the broker that answers, but only the broker itself describes its own configs:
-    another one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster where ACLs are on.
+    No API names the answering broker, but only the broker itself describes its own configs: another
+    one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster where ACLs are on.
     """
     resource = DescribeConfigsResource(
         resource_type=_RESOURCE_BROKER, resource_name=str(node_id), configuration_keys=("node.id",)
@@ -128,7 +126,7 @@ async def ask_if_node(connection: Connection, node_id: int) -> BrokerError | Non
 async def topic_configs(
     connection: Connection, topics: Iterable[str], keys: Sequence[str]
 ) -> dict[str, dict[str, str] | BrokerError]:
-    """The effective values of `keys` for each topic; keys the broker does not have are left out."""
+    """The effective values of `keys` for each topic, without keys unknown to the broker."""
     resources = tuple(
         DescribeConfigsResource(
             resource_type=_RESOURCE_TOPIC, resource_name=topic, configuration_keys=tuple(keys)
@@ -152,39 +150,17 @@ def _offset_or_error(code: ErrorCode, offset: int, leader_epoch: int) -> FoundOf
     return FoundOffset(offset, leader_epoch)
 
 
-def _list_offsets_v8(
-    by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
-) -> v8.ListOffsetsRequest:
-    return v8.ListOffsetsRequest(
+def _list_offsets_request(
+    schema: Any, by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
+) -> Any:
+    return schema.ListOffsetsRequest(
         replica_id=BrokerId(CONSUMER_REPLICA_ID),
         isolation_level=i8(isolation_level),
         topics=tuple(
-            v8.request.ListOffsetsTopic(
+            schema.request.ListOffsetsTopic(
                 name=TopicName(topic),
                 partitions=tuple(
-                    v8.request.ListOffsetsPartition(
-                        partition_index=i32(partition), timestamp=i64(timestamp)
-                    )
-                    for partition in partitions
-                ),
-            )
-            for topic, partitions in by_topic.items()
-        ),
-    )
-
-
-def _list_offsets_v5(
-    by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
-) -> v5.ListOffsetsRequest:
-    """The last version without tagged fields; it does not know EARLIEST_LOCAL."""
-    return v5.ListOffsetsRequest(
-        replica_id=BrokerId(CONSUMER_REPLICA_ID),
-        isolation_level=i8(isolation_level),
-        topics=tuple(
-            v5.request.ListOffsetsTopic(
-                name=TopicName(topic),
-                partitions=tuple(
-                    v5.request.ListOffsetsPartition(
+                    schema.request.ListOffsetsPartition(
                         partition_index=i32(partition), timestamp=i64(timestamp)
                     )
                     for partition in partitions

@@ -1,11 +1,11 @@
 """One client connection that speaks the Kafka protocol: kio's schemas over asyncio streams.
 
-Own requests use the last version without tagged fields where there is one: kio refuses a tag that
-it does not know, and Kafka may add tags to versions that exist.
+Own requests use the last version without tagged fields where there is one: kio refuses unknown
+tags, and Kafka may add tags to existing versions.
 
-One request at a time; the answer to a request is the next frame. A request that fails half-way (a
-lost connection, a deadline, a malformed answer) leaves the stream at an unknown place, so the
-connection closes itself and every later request fails at once.
+One request at a time; the answer is the next frame. A request that fails half-way (lost connection,
+deadline, malformed answer) leaves the stream at an unknown place, so the connection closes and
+every later request fails at once.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ Response = TypeVar("Response", bound=ResponsePayload)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to connect and how. `tls` None speaks plain text, `sasl` None does not log in.
+    """An address and how to connect. `tls` None: plain text; `sasl` None: no login.
 
-    `connect_deadline_s` covers everything up to a connection that can be used: TCP, TLS,
-    ApiVersions and SASL.
+    `connect_deadline_s` covers TCP, TLS, ApiVersions and SASL.
     """
 
     host: str
@@ -62,7 +61,7 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """For messages: `host:port`."""
+        """`host:port`, for messages."""
         return f"{self.host}:{self.port}"
 
 
@@ -84,9 +83,9 @@ class Connection:
     async def open(cls, endpoint: Endpoint, *, new_nonce: Callable[[], str]) -> Self:
         """Connect, negotiate and log in.
 
-        RetryLater when the server is not there or too slow, Refused for a certificate or
-        credentials that are not accepted, CorruptData when it does not speak Kafka's protocol,
-        InvalidRequest for a server without an API that is needed.
+        RetryLater: the server is not there or too slow. Refused: certificate or credentials are not
+        accepted. CorruptData: it does not speak Kafka's protocol. InvalidRequest: it lacks an API
+        that is needed.
         """
         try:
             async with asyncio.timeout(endpoint.connect_deadline_s):
@@ -107,7 +106,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether no further request can succeed."""
+        """True if no further request can succeed."""
         return self._closed
 
     @property
@@ -116,16 +115,16 @@ class Connection:
         return self._endpoint.name
 
     def supports(self, request: type[RequestPayload]) -> bool:
-        """Whether the server announced this version of this API."""
+        """True if the server announced this version of this API."""
         low, high = self._api_versions.get(int(request.__api_key__), (0, -1))
         return low <= int(request.__version__) <= high
 
     async def ask(self, request: RequestPayload, response_type: type[Response]) -> Response:
-        """Send a request and wait for its answer, whose own error codes are the caller's business.
+        """Send a request and wait for its answer; the caller handles error codes in it.
 
         RetryLater on a lost connection or after `request_deadline_s`, CorruptData for a malformed
         answer; the connection is closed then. InvalidRequest, and nothing sent, for an API version
-        that the server does not have.
+        that the server lacks.
         """
         if not self.supports(type(request)):
             raise InvalidRequest(
@@ -136,7 +135,7 @@ class Connection:
             return await self._exchange(request, response_type)
 
     async def close(self) -> None:
-        """Close in an orderly way, within `CLOSE_DEADLINE_S`. Idempotent."""
+        """Close in order, within `CLOSE_DEADLINE_S`. Idempotent."""
         self._closed = True
         self._writer.close()
         with suppress(OSError, TimeoutError):
@@ -234,7 +233,7 @@ class Connection:
         raise Refused(f"{self.name} did not end the {credentials.mechanism} exchange")
 
     def _corrupt(self, message: str) -> CorruptData:
-        return CorruptData(message, source=self.name, position=0)
+        return CorruptData(message, source=self.name)
 
 
 async def _connect(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -266,7 +265,7 @@ def _encoded(request: RequestPayload, correlation_id: int) -> bytes:
 
 
 def _decoded(frame: bytes, response_type: type[Response]) -> Response:
-    """Header and payload of an answer. Every length is checked before kio believes it."""
+    """Header and payload of an answer. Every length is checked before kio uses it."""
     header_type = response_type.__header_schema__
     payload_at = frame_end(header_type, frame, 0)
     end = frame_end(response_type, frame, payload_at)

@@ -1,7 +1,7 @@
 """Checks every length in a frame against the bytes that are there, before kio decodes it.
 
-kio takes room for an array before it reads the first element, as many as the length says: a
-malformed length asks for more than the machine has, and the process is aborted. Here the frame is
+kio allocates an array before it reads the first element, as many as the length says: a malformed
+length asks for more memory than the machine has, and the process is aborted. Here the frame is
 walked along the same schema without building anything, and an element takes at least one byte.
 """
 
@@ -27,15 +27,15 @@ _UVARINT_BYTES_MAX = 5
 _ELEMENT_BYTES_MIN = 1
 
 Skip = Callable[[bytes, int], int]
-"""Takes a frame and where a value starts, gives where it ends."""
+"""Takes a frame and the start of a value; returns its end."""
 
 
 class FrameError(ValueError):
-    """A length that the frame cannot hold, or something that kio would not know."""
+    """A length that the frame cannot hold, or something unknown to kio."""
 
 
 def frame_end(entity: type[Entity], frame: bytes, at: int) -> int:
-    """Where the `entity` that starts at `at` ends. FrameError if it does not fit."""
+    """The end of the `entity` that starts at `at`. FrameError: it does not fit."""
     return _bounded(frame, _skip_entity(entity)(frame, at))
 
 

@@ -1,6 +1,4 @@
-"""What brokers answer about a partition's replicas, without the protocol's schemas, which take long
-to import.
-"""
+"""Answers of brokers about replicas, without kio's schemas, which are slow to import."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Node ids of all assigned replicas, and (host, port) of those brokers that live."""
+    """Node ids of all assigned replicas, and (host, port) of their live brokers."""
 
     nodes: tuple[int, ...]
     addresses: dict[int, tuple[str, int]]
@@ -17,7 +15,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Whole and, at the end, perhaps half batches; the first one may begin below what was asked."""
+    """Whole batches and perhaps half a last one; the first may begin below the asked offset."""
 
     data: bytes
     high_watermark: int

@@ -1,7 +1,7 @@
-"""Who has a replica of a partition, and batches of it from any of them, in Kafka's protocol.
+"""A partition's replicas, and batches from any of them, in Kafka's protocol.
 
 Followers answer consumers too, up to the high watermark (KIP-392). Topics are asked for by id
-(KIP-516): what has their name may be made anew meanwhile, and its bytes are another topic's.
+(KIP-516): a topic may be deleted and made anew under its name meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_SESSION = -1
 async def assigned_replicas(
     connection: Connection, partition: TopicIdPartition
 ) -> Replicas | BrokerError:
-    """All of them, as the broker at the other end knows it."""
+    """All replicas, as the broker at the other end knows them."""
     request = MetadataRequest(
         topics=(MetadataRequestTopic(topic_id=UUID(bytes=partition.topic_id), name=None),),
         allow_auto_topic_creation=False,
@@ -47,7 +47,7 @@ async def assigned_replicas(
 async def fetch_batches(
     connection: Connection, partition: TopicIdPartition, offset: int, *, bytes_max: int
 ) -> Batches | OutOfRange | BrokerError:
-    """What the broker at the other end has at `offset`; at least one batch, however large."""
+    """The broker's batches from `offset` on; at least one, however large."""
     wanted = FetchPartition(
         partition=i32(partition.partition),
         fetch_offset=i64(offset),

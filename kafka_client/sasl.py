@@ -26,7 +26,7 @@ _GS2_HEADER = "n,,"
 
 @dataclass(frozen=True, slots=True)
 class SaslCredentials:
-    """How to authenticate: one of `MECHANISMS`, a user name, a password."""
+    """One of `MECHANISMS`, a user name, a password."""
 
     mechanism: str
     username: str
@@ -43,20 +43,20 @@ class SaslCredentials:
 
 
 class SaslClient(Protocol):
-    """One authentication, start to end. Refused when the server is wrong or says no."""
+    """One authentication, start to end. Refused: the server is wrong or refuses."""
 
     def first_message(self) -> bytes:
-        """What the client sends first."""
+        """The client's first message."""
 
     def answer(self, challenge: bytes, /) -> bytes | None:
-        """The client's answer to a message of the server; None when all is said.
+        """The client's answer to a message of the server; None at the end.
 
         May compute for milliseconds (SCRAM's salted password): not for an event loop.
         """
 
 
 def sasl_client(credentials: SaslCredentials, new_nonce: Callable[[], str]) -> SaslClient:
-    """A fresh client of the mechanism the credentials name.
+    """A fresh client of the credentials' mechanism.
 
     `new_nonce` gives printable characters without a comma that nobody can guess.
     """
@@ -114,7 +114,7 @@ class _Scram:
         nonce = fields.get("r", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._refused("the server's nonce does not continue ours")
-        salt = _decoded(fields.get("s", ""))
+        salt = decode_base64(fields.get("s", ""))
         if not salt:
             raise self._refused("the server's salt is not base64")
         count = fields.get("i", "")
@@ -131,7 +131,7 @@ class _Scram:
         if "e" in fields:
             raise self._refused(f"the server says {fields['e'][:200]!r}")
         assert self._server_signature is not None
-        if not hmac.compare_digest(_decoded(fields.get("v", "")), self._server_signature):
+        if not hmac.compare_digest(decode_base64(fields.get("v", "")), self._server_signature):
             raise self._refused(
                 "the server does not prove that it knows the password: it may not be the broker"
             )
@@ -151,7 +151,8 @@ class _Scram:
         return Refused(f"{self._credentials.mechanism} as {name!r} failed: {why}")
 
 
-def _decoded(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
+    """The bytes; none if the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -14,14 +14,12 @@ from kafka_formats.kafka_uuid import Uuid
 
 
 def can_ask_topic_ids(connection: Connection) -> bool:
-    """Whether the broker can be asked for topics by id (Kafka 3.1 and newer)."""
+    """True if the broker can be asked for topics by id (Kafka 3.1 and newer)."""
     return connection.supports(MetadataRequest)
 
 
 async def unknown_topic_ids(connection: Connection, ids: Sequence[Uuid]) -> frozenset[Uuid]:
-    """Those of `ids` to which the broker answers UNKNOWN_TOPIC_ID, and nothing else: a topic that
-    this user may not describe is not unknown.
-    """
+    """The `ids` answered with UNKNOWN_TOPIC_ID; topics without Describe permission are not."""
     request = MetadataRequest(
         topics=tuple(MetadataRequestTopic(topic_id=UUID(bytes=id_), name=None) for id_ in ids),
         allow_auto_topic_creation=False,

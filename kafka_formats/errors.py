@@ -92,7 +92,7 @@ class CorruptData(StrandlineError):
 
     kind = "corrupt_data"
 
-    def __init__(self, message: str, *, source: str, position: int) -> None:
+    def __init__(self, message: str, *, source: str, position: int = 0) -> None:
         super().__init__(f"{source} at byte {position}: {message}")
         self.source = source
         self.position = position

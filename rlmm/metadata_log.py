@@ -47,8 +47,7 @@ class CommittedGroup:
     end_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotId:
+class SnapshotId(NamedTuple):
     """Kafka's snapshot id: `end_offset` exclusive, `epoch` of the last record in it (KIP-630)."""
 
     end_offset: int

@@ -18,29 +18,18 @@ from rlmm.segment import PartitionDeleteState
 
 
 class Verdict(Enum):
-    """ACCEPTED changed the state; every other verdict changed nothing of it.
-
-    NO_EFFECT   it was so already: as good as accepted
-    FENCED      somebody newer is in charge, or the token is not the current one
-    INVALID     no state could make this record right
-    SUSPECT     too much would be uncovered; an admin's ClaimReset has to allow it
-    CONFLICT    the state is not what the record expects
-    GONE        the segment or partition was deleted
-    DIVERGED    outside the merged lineage
-    GAP         it begins above the next offset
-    IN_USE      an offset at or above log start is served by this segment alone
-    """
+    """The judgement on a record. ACCEPTED changed the state; every other verdict did not."""
 
     ACCEPTED = "ACCEPTED"
-    NO_EFFECT = "NO_EFFECT"
-    FENCED = "FENCED"
-    INVALID = "INVALID"
-    SUSPECT = "SUSPECT"
-    CONFLICT = "CONFLICT"
-    GONE = "GONE"
-    DIVERGED = "DIVERGED"
-    GAP = "GAP"
-    IN_USE = "IN_USE"
+    NO_EFFECT = "NO_EFFECT"  # the state was so already: as good as accepted
+    FENCED = "FENCED"  # a newer writer is in charge, or the token is not the current one
+    INVALID = "INVALID"  # no state could make this record right
+    SUSPECT = "SUSPECT"  # too much would be uncovered; an admin's ClaimReset has to allow it
+    CONFLICT = "CONFLICT"  # the state is not the one that the record expects
+    GONE = "GONE"  # the segment or partition was deleted
+    DIVERGED = "DIVERGED"  # outside the merged lineage
+    GAP = "GAP"  # it begins above the next offset
+    IN_USE = "IN_USE"  # this segment alone serves an offset at or above log start
 
 
 @dataclass(frozen=True, slots=True)

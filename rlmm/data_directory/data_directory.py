@@ -46,13 +46,13 @@ from kafka_formats.properties import (
     parse_meta_properties,
 )
 from rlmm.data_directory.restart_snapshot import write_restart_snapshot
-from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, OsDisk, replace_file
+from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, OsDisk, remove_files, replace_file
 from rlmm.log.quorum_records import Voter
 from rlmm.log.quorum_state_file import QUORUM_STATE
 from rlmm.log.recovery import LOG_SUFFIX, PARTITION_DIRECTORY, TOPIC
 from rlmm.log.snapshot_files import (
+    PART_SUFFIX,
     list_snapshots,
-    remove_partial_snapshots,
     snapshot_file_name,
     snapshot_voters,
     write_bootstrap_snapshot,
@@ -247,11 +247,11 @@ def _load_meta(disk: Disk, path: Path) -> tuple[MetaProperties, Uuid, Uuid]:
     source = str(path / META_PROPERTIES)
     meta = parse_meta_properties(disk.read(path / META_PROPERTIES), source=source)
     if meta.directory_id is None:
-        raise CorruptData("directory.id is missing", source=source, position=0)
+        raise CorruptData("directory.id is missing", source=source)
     try:
         return meta, meta.directory_id, Uuid.parse(meta.cluster_id)
     except InvalidRequest as error:
-        raise CorruptData(f"cluster.id: {error}", source=source, position=0) from error
+        raise CorruptData(f"cluster.id: {error}", source=source) from error
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def _remove_interrupted_format(disk: Disk, partition: Path) -> None:
             "file from a backup, or give a new directory",
             reason="NOT_EMPTY",
         )
-    remove_partial_snapshots(disk, partition)
+    remove_files(disk, partition, suffix=PART_SUFFIX)
     for each in list_snapshots(disk, partition):
         disk.remove(partition / snapshot_file_name(each))
     disk.remove(partition / QUORUM_STATE)
@@ -359,13 +359,9 @@ def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
         AttributeError,
         RecursionError,
     ) as error:
-        raise CorruptData(
-            f"missing or unreadable: {error!r:.200}",
-            source=str(source),
-            position=0,
-        ) from error
+        raise CorruptData(f"missing or unreadable: {error!r:.200}", source=str(source)) from error
     if version != FORMAT_VERSION or not isinstance(kafka, str):
-        raise CorruptData(f"format version {version!r:.20}", source=str(source), position=0)
+        raise CorruptData(f"format version {version!r:.20}", source=str(source))
     if own != (found := (meta.cluster_id, meta.node_id, str(meta.directory_id))):
         raise Refused(
             f"{path} mixes two owners: {META_PROPERTIES} says {found}, {CLUSTER_FILE} says {own}. "
@@ -407,7 +403,6 @@ def _load_boot_counter(disk: Disk, path: Path) -> int:
             "of this node: format it anew as a new replica, or restore the file with a count above "
             "any used so far",
             source=str(source),
-            position=0,
         ) from error
 
 

@@ -72,4 +72,4 @@ def _timestamp_ms(disk: Disk, path: Path) -> int:
             if kind == ControlType.SNAPSHOT_HEADER:
                 return decode_snapshot_header(record.value or b"", source=source)
         break
-    raise CorruptData("no snapshot header", source=source, position=0)
+    raise CorruptData("no snapshot header", source=source)

@@ -1,4 +1,4 @@
-"""From proposals to record batches, and from batches back to committed records. Pure."""
+"""Proposals as record batches, and batches as committed records. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encode_proposals(
 
 
 def committed_group(batches: Sequence[StoredBatch], from_offset: int) -> CommittedGroup:
-    """What a reader at `from_offset` gets of whole batches; there is at least one."""
+    """The records of whole batches, at least one, from `from_offset` on."""
     records = [
         record
         for batch in batches

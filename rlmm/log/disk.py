@@ -24,19 +24,19 @@ from rlmm.log.synced_path import sync_path
 TEMPORARY_SUFFIX = ".tmp"
 
 _KEEP_SIZE = 1
-"""FALLOC_FL_KEEP_SIZE of fallocate(2), which `os.posix_fallocate` can't ask for."""
+"""FALLOC_FL_KEEP_SIZE of fallocate(2), which `os.posix_fallocate` lacks."""
 
 
 class AppendFile(Protocol):
     """A file open for appending, by one writer."""
 
     def reserve(self, size_bytes: int) -> None:
-        """Hold disk space until the file is `size_bytes` long; its length and bytes stay as they
-        are. A wish: a file system that can't, or has no room, leaves all as it was.
+        """Reserve disk space up to a length of `size_bytes`; length and bytes do not change. A
+        hint: a file system that can't, or is full, ignores it.
         """
 
     def append(self, data: bytes) -> None:
-        """Add all of `data` at the end. Not durable before `sync` returned."""
+        """Add all of `data` at the end. Not durable before `sync` returns."""
 
     def sync(self) -> None:
         """Make all appended bytes and the file's length durable.
@@ -46,7 +46,7 @@ class AppendFile(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the handle, syncing nothing. Idempotent."""
+        """Close without a sync. Idempotent."""
 
 
 class Disk(Protocol):
@@ -59,13 +59,13 @@ class Disk(Protocol):
         """Create `path` and missing parents; fine if it is there. Durable on return."""
 
     def size(self, path: Path) -> int:
-        """Length in bytes. FileNotFoundError if there is no such file."""
+        """Length in bytes. FileNotFoundError: the file does not exist."""
 
     def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
         """At most `length` bytes from `position` (None: to the end); short only at the end."""
 
     def open_append(self, path: Path) -> AppendFile:
-        """Open for appending, creating an empty file if there is none."""
+        """Open for appending; creates a missing file."""
 
     def truncate(self, path: Path, size: int) -> None:
         """Cut the file to `size` bytes. Durable on return."""
@@ -78,6 +78,13 @@ class Disk(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Make creations, renames and removals in `path` durable."""
+
+
+def remove_files(disk: Disk, directory: Path, *, suffix: str) -> None:
+    """Remove left-overs by the end of their names. Their absence need not be durable."""
+    for name in disk.list_names(directory):
+        if name.endswith(suffix):
+            disk.remove(directory / name)
 
 
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:

@@ -4,8 +4,8 @@ One thread (the writer) appends and cuts; any other may read. Nothing here is as
 
 Invariant: `synced_end` never exceeds what a crash of the machine leaves readable.
 
-The active segment's space is reserved up to its greatest size, behind its end: a sync need not look
-for blocks (docs/notes/quorum.md), and other files can't take them.
+The active segment's space is reserved up to its greatest size: a sync need not look for blocks
+(docs/notes/quorum.md), and other files can't take them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rlmm.metadata_log import SnapshotId
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A record batch ready to be written, with what its header says."""
+    """A record batch ready to be written, with the fields of its header."""
 
     base_offset: int
     last_offset: int
@@ -51,7 +51,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A whole batch read back, its CRC checked; `source` and `position` say where it was."""
+    """A whole batch read back, its CRC checked; `source` and `position` say from where."""
 
     header: BatchHeader
     data: bytes
@@ -130,23 +130,18 @@ class LogDirectory:
         """Complete snapshots on disk, oldest first."""
         return list_snapshots(self._disk, self.directory)
 
-    def append_and_sync(self, batches: Sequence[EncodedBatch]) -> None:
-        """Write the batches and make them durable: one sync for all, whatever their number.
+    def append(self, batches: Sequence[EncodedBatch]) -> None:
+        """Write the batches; a crash may lose them until `sync` returned.
 
         RetryLater: the disk failed, now or before. Then nothing is known about these batches, and
         this object refuses everything from then on; a sync is never repeated, because the kernel
         may have dropped the bytes and would report success.
         """
-        self.append(batches)
-        self.sync()
-
-    def append(self, batches: Sequence[EncodedBatch]) -> None:
-        """Write the batches; a crash may lose them. Errors as `append_and_sync`."""
         with self._fatal_errors():
             self._append(batches)
 
     def sync(self) -> None:
-        """Make everything written durable. Errors as `append_and_sync`."""
+        """Make everything written durable, with one sync. Errors: `append`."""
         with self._fatal_errors():
             end = self.log_end_offset
             self._sync_active()
@@ -181,7 +176,7 @@ class LogDirectory:
             self._store_epochs()
 
     def _position_of(self, segment: SegmentFile, offset: int) -> int:
-        """Where the batch at `offset`, a batch border in `segment`, starts in its file."""
+        """The position in the file of the batch at `offset`, a batch border in `segment`."""
         next_offset, position = segment.border_before(offset)
         source = str(segment.path)
         data = self._disk.read(segment.path, position, segment.size_bytes - position)
@@ -199,11 +194,11 @@ class LogDirectory:
     def install_snapshot(self, snapshot: SnapshotId, part: Path) -> None:
         """Make the complete, checked file `part` the snapshot, and the whole log begin behind it.
 
-        Order: old log and new bytes durable, name durable, then the log goes. A crash in between
-        leaves an intact log that ends below its newest snapshot, or that has the snapshot's last
+        Order: old log and new bytes durable, name durable, then the log is removed. A crash in
+        between leaves an intact log that ends below its newest snapshot, or has the snapshot's last
         offset in another epoch; recovery goes on from there. The recovery point is below the
-        snapshot's end before that has its name: that is how recovery knows an installed snapshot,
-        whose log may be gone in part.
+        snapshot's end before that has its name: so recovery knows an installed snapshot, whose log
+        may be partly removed.
         """
         with self._fatal_errors():
             self._sync_active()
@@ -283,8 +278,8 @@ class LogDirectory:
         replace_file(self._disk, self.directory / LEADER_EPOCH_CHECKPOINT, data)
 
     def store_recovery_point(self) -> int:
-        """Make `synced_end` the durable end a later start goes by; any thread but one at a time.
-        Behind it `committed_end`, below which a later life never takes the log back.
+        """Make `synced_end` the durable end for a later start, then store `committed_end`, below
+        which a later life never truncates. Any thread, but one at a time.
         """
         with self._fatal_errors(), self._recovery_point_lock:
             committed = self.committed_end
@@ -299,8 +294,7 @@ class LogDirectory:
         """Whole batches, from the one that holds `from_offset` to below `end_offset`.
 
         About `bytes_max` bytes, at least one batch unless that ends above. NotFound: below the log
-        start. CorruptData: the stored bytes fail their check, or are not the batches that belong
-        there.
+        start. CorruptData: the stored bytes fail their check, or are other batches.
         """
         if from_offset >= end_offset:
             return ()
@@ -337,8 +331,8 @@ class LogDirectory:
     def _batches(
         self, segment: SegmentFile, length: int, from_offset: int, end_offset: int
     ) -> tuple[StoredBatch, ...]:
-        """Offset and length lie outside the CRC, and the last offset is believed before it is
-        checked: so each batch has to begin where the one before it ended.
+        """Offset and length lie outside the CRC, and the last offset is used before it is checked:
+        so each batch has to begin where the one before it ended.
         """
         path, source = segment.path, str(segment.path)
         next_offset, start = segment.border_before(from_offset)
@@ -379,8 +373,8 @@ class LogDirectory:
     def cut_start(self, up_to_offset: int, *, keep_bytes: int) -> None:
         """Delete oldest segments wholly below `up_to_offset`, as long as `keep_bytes` stay.
 
-        The active segment always stays. Only what a snapshot covers and the view has flushed may be
-        given. One at a time, each durable: a crash never leaves a hole.
+        The active segment stays. A snapshot must cover the rest, and the view have flushed it. One
+        at a time, each durable: a crash never leaves a hole.
         """
         with self._fatal_errors():
             start = self.log_start_offset
@@ -400,8 +394,8 @@ class LogDirectory:
                 self._store_epochs()
 
     def remove_old_snapshots(self, *, keep: int, held: Collection[SnapshotId] = ()) -> None:
-        """Delete all but the newest `keep` snapshots (at least one always stays), those `held`, and
-        the bootstrap one, which names the first voters: a data directory does not open without it.
+        """Delete all but the newest `keep` snapshots (at least one stays), those `held`, and the
+        bootstrap one, which names the first voters: a data directory does not open without it.
 
         Not synced: one that comes back after a crash is removed with the next snapshot.
         """
@@ -414,14 +408,14 @@ class LogDirectory:
         return self.directory / snapshot_file_name(snapshot)
 
     def close(self) -> None:
-        """Let go of the file. Everything that was acknowledged is durable already. Idempotent."""
+        """Close the file. Acknowledged batches are durable already. Idempotent."""
         handle, self._active = self._active, None
         if handle is not None:
             handle.close()
 
     @contextmanager
     def _fatal_errors(self) -> Iterator[None]:
-        """Refuse after a failure, and make any failure of the disk the last thing that happens."""
+        """Refuse after a failure; any failure of the disk is final."""
         if self._failure is not None:
             raise RetryLater(self._failure)
         try:
@@ -435,7 +429,7 @@ class LogDirectory:
 
 
 def _check_epoch(batch: StoredBatch, epochs: Epochs) -> None:
-    """The epoch lies outside the CRC. Where the log's start was cut meanwhile, nothing is known."""
+    """The epoch lies outside the CRC. None is known where the log's start was cut meanwhile."""
     header = batch.header
     wanted = epoch_for_offset(epochs, header.base_offset)
     if wanted not in (None, header.partition_leader_epoch):

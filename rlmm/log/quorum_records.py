@@ -17,7 +17,7 @@ _VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a voter listens."""
+    """The address of a voter's listener."""
 
     name: str
     host: str
@@ -52,7 +52,7 @@ def encode_leader_change(
 def decode_leader_change(
     data: bytes, *, source: str
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Leader, voters and who granted their vote. CorruptData on garbage."""
+    """Leader, voters and granting voters. CorruptData: malformed."""
     reader = Reader(data, source)
     reader.int16()
     leader_id = reader.int32()
@@ -69,7 +69,7 @@ def decode_leader_change(
 
 
 def encode_snapshot_header(last_contained_timestamp_ms: int) -> bytes:
-    """First record of a snapshot; the time is that of the last record it contains (KIP-630)."""
+    """The first record of a snapshot; the time is that of the last record in it (KIP-630)."""
     writer = Writer()
     writer.int16(_VERSION)
     writer.int64(last_contained_timestamp_ms)
@@ -78,7 +78,7 @@ def encode_snapshot_header(last_contained_timestamp_ms: int) -> bytes:
 
 
 def decode_snapshot_header(data: bytes, *, source: str) -> int:
-    """The timestamp in a snapshot header, milliseconds. CorruptData on garbage."""
+    """The timestamp in a snapshot header, milliseconds. CorruptData: malformed."""
     reader = Reader(data, source)
     reader.int16()
     timestamp_ms = reader.int64()
@@ -88,7 +88,7 @@ def decode_snapshot_header(data: bytes, *, source: str) -> int:
 
 
 def encode_snapshot_footer() -> bytes:
-    """Last record of a snapshot: without it, it is incomplete."""
+    """The last record of a snapshot; without it, the snapshot is incomplete."""
     writer = Writer()
     writer.int16(_VERSION)
     writer.tagged_fields(())
@@ -128,7 +128,7 @@ def encode_voters(voters: tuple[Voter, ...]) -> bytes:
 
 
 def decode_voters(data: bytes, *, source: str) -> tuple[Voter, ...]:
-    """The voter set of a VotersRecord. CorruptData on garbage."""
+    """The voter set of a VotersRecord. CorruptData: malformed."""
     reader = Reader(data, source)
     reader.int16()
     voters = []

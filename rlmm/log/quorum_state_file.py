@@ -1,9 +1,9 @@
-"""Kafka's `quorum-state` file: what a voter must never forget, namely its epoch and its vote.
+"""Kafka's `quorum-state` file: a voter's epoch and vote, which it must never forget.
 
 One line of JSON, version 1 (KIP-595, KIP-853; Kafka's FileQuorumStateStore). It is on disk *before*
-anything done in that epoch takes effect. An unreadable file is a hard error: carrying on with an
-empty one could vote twice in an epoch. So could one with a turned bit, and Kafka's file has no
-checksum: ours has one behind its last field, which Kafka passes over. A file without is read.
+anything done in that epoch takes effect. An unreadable file is a hard error: going on with an empty
+one, or one with a flipped bit, could vote twice in an epoch. Kafka's file has no checksum: ours has
+one behind its last field, which Kafka skips. A file without is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KAFKAS_FIELDS = (
     }),
     frozenset({"leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version"}),
 )  # fmt: skip
-"""By version. A name that is not among them may be one of ours in which a bit turned over."""
+"""By version. Any other name may be one of ours with a flipped bit."""
 _OUR_FIELDS = frozenset({"cutEpoch", "cutEndOffset", "crc32c"})
 _CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"(?=}$)')
 
@@ -38,8 +38,8 @@ _CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"(?=}$)')
 class QuorumState:
     """`leader_id` and `voted_id` are -1 for none; the directory id belongs to the vote.
 
-    `cut_epoch` and `cut_end_offset` (ours, -1 for none) are what a log must reach that lacks
-    nothing this replica may have acknowledged before recovery cut its tail (design 5.1 (6)).
+    `cut_epoch` and `cut_end_offset` (ours, -1 for none): a log that reaches them lacks nothing that
+    this replica may have acknowledged before recovery cut its tail (`rlmm/raft/damaged_tail.py`).
     """
 
     leader_epoch: int
@@ -51,7 +51,7 @@ class QuorumState:
 
 
 def encode(state: QuorumState) -> bytes:
-    """Kafka's field names and order; then ours, the CRC-32C of all the text without it last."""
+    """Kafka's field names and order, then ours; last the CRC-32C of the text without it."""
     fields: dict[str, object] = {
         "leaderId": state.leader_id,
         "leaderEpoch": state.leader_epoch,
@@ -89,7 +89,6 @@ def parse(data: bytes, *, source: str) -> QuorumState:
             f"unreadable quorum state ({str(error)[:200]!r}). This node will not guess its epoch "
             "and vote: restore the file from a backup, or format the node anew as a new replica",
             source=source,
-            position=0,
         ) from error
     return state
 
@@ -122,7 +121,7 @@ def _offset(fields: dict[str, object], name: str) -> int:
 
 
 def load(disk: Disk, directory: Path) -> QuorumState | None:
-    """The stored state; None if none was ever stored. CorruptData if it is unreadable."""
+    """The stored state, None if none was ever stored. CorruptData: unreadable."""
     path = directory / QUORUM_STATE
     try:
         data = disk.read(path)

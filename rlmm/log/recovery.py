@@ -1,14 +1,14 @@
-"""Bring a log directory back to a state that can be trusted, after any crash.
+"""Recovers a log directory after any crash.
 
-The rule (design 5.1 (6)): some of the log is known to have been durable, up to the *durable end*:
-the highest of the view's flushed offset, the newest snapshot's end, the recovery-point checkpoint
-and the committed end. Damage below it is a broken disk and stops the node; nothing is repaired.
-Above it nobody was told anything that rests on this disk alone, and unsynced writes reach a disk in
-any order: everything from the first damaged batch on is cut, intact batches behind it included.
+A part of the log is known to have been durable, up to the *durable end*: the highest of the view's
+flushed offset, the newest snapshot's end, the recovery-point checkpoint and the committed end.
+Damage below it is a broken disk and stops the node; nothing is repaired. Above it nobody was told
+anything that rests on this disk alone, and unsynced writes reach a disk in any order: everything
+from the first damaged batch on is cut, intact batches behind it included.
 
-What survives the cut may sit in the page cache only (the process died, the machine did not). It is
-written anew before anybody may count it: a sync would not do, because a sync that failed in the
-last life left its pages marked as clean, and the next one reports success without writing them.
+The rest may sit in the page cache only (the process died, the machine did not). It is written anew
+before anybody may count it. A sync would not do: a sync that failed in the last life left its pages
+marked as clean, and the next one reports success without writing them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,9 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
 from rlmm.log import quorum_state_file as quorum_state
-from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, replace_file
+from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, remove_files, replace_file
 from rlmm.log.segment_file import SegmentFile, SegmentScan, scan_segment
-from rlmm.log.snapshot_files import (
-    check_snapshot,
-    list_snapshots,
-    remove_partial_snapshots,
-    snapshot_file_name,
-)
+from rlmm.log.snapshot_files import PART_SUFFIX, check_snapshot, list_snapshots, snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 
 TOPIC = "__remote_log_metadata"
@@ -45,9 +40,9 @@ SMALLEST_RECORD_BYTES = 7
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """What recovery took away: everything from `offset` on, because of `reason`.
+    """A tail that recovery removed: everything from `offset` on, because of `reason`.
 
-    `epoch` is an upper bound of what was there, -1 if no epoch was known.
+    `epoch` is an upper bound of its epochs, -1 if none was known.
     """
 
     offset: int
@@ -57,7 +52,7 @@ class LogCut:
 
     @property
     def old_end_offset(self) -> int:
-        """An upper bound of the log end before: no record takes less than its smallest."""
+        """An upper bound of the log end before: no record is smaller than the smallest."""
         return self.offset + self.bytes_removed // SMALLEST_RECORD_BYTES + 1
 
 
@@ -73,7 +68,7 @@ class RecoveredLog:
 
 
 def load_recovery_point(disk: Disk, metadata_directory: Path) -> int:
-    """Offset below which the log was durable when this was last written; 0 if it never was."""
+    """Offset below which the log was durable when this was last written; 0: never written."""
     path = metadata_directory / RECOVERY_POINT_CHECKPOINT
     try:
         data = disk.read(path)
@@ -100,7 +95,7 @@ def store_recovery_point(disk: Disk, metadata_directory: Path, offset: int) -> N
 
 
 def load_committed_end(disk: Disk, metadata_directory: Path) -> int:
-    """Offset below which the log was known to be committed and durable here; 0 if it never was."""
+    """Offset below which the log was committed and durable here; 0: never written."""
     path = metadata_directory / COMMITTED_END_FILE
     try:
         data = disk.read(path)
@@ -114,7 +109,6 @@ def load_committed_end(disk: Disk, metadata_directory: Path) -> int:
             "unreadable. It says below which offset this node never takes the log back: restore "
             "the data directory, or remove this file and start when the other voters are sound",
             source=str(path),
-            position=0,
         )
     return int(number)
 
@@ -130,16 +124,16 @@ def _encode_committed_end(offset: int) -> bytes:
 
 
 def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> RecoveredLog:
-    """Check the whole retained log, cut a damaged tail, make what is left durable. Blocks.
+    """Check the whole retained log, cut a damaged tail, make the rest durable. Blocks.
 
     `view_flushed_end` is the offset below which the view holds everything durably. CorruptData:
     damage below the durable end, or a log whose start no snapshot covers.
     """
     directory = metadata_directory / PARTITION_DIRECTORY
     disk.make_directory(directory)
-    remove_partial_snapshots(disk, directory)
-    _remove_temporaries(disk, directory)
-    _remove_temporaries(disk, metadata_directory)
+    remove_files(disk, directory, suffix=PART_SUFFIX)
+    remove_files(disk, directory, suffix=TEMPORARY_SUFFIX)
+    remove_files(disk, metadata_directory, suffix=TEMPORARY_SUFFIX)
     snapshots = list_snapshots(disk, directory)
     snapshot_end = snapshots[-1].end_offset if snapshots else 0
     # What is committed was durable before. Stored behind the recovery point it ends no higher,
@@ -158,7 +152,6 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
             f"(newest snapshot: {snapshot_end}). Restore the directory from a backup, or format "
             "this node anew",
             source=str(directory),
-            position=0,
         )
     # Below an installed snapshot, which alone ends above the recovery point, the log is on its way
     # out, and a crash may have left any older part of it.
@@ -174,7 +167,6 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
                 f"{contradiction}, and both were durable here. Restore the data directory from a "
                 "backup, or format this node anew",
                 source=str(directory),
-                position=0,
             )
         # Died between naming an installed snapshot and replacing the log by it.
         _check_readable(disk, directory, snapshots[-1])
@@ -200,7 +192,6 @@ def _start_empty(
             f"snapshot ends at {start}. Restore the directory from a backup, or format this node "
             "anew",
             source=str(directory),
-            position=0,
         )
     segment = SegmentFile(start, directory / segment_file_name(start, LOG_SUFFIX))
     disk.open_append(segment.path).close()
@@ -213,7 +204,7 @@ def restart_log(
 ) -> SegmentFile:
     """Replace all `segments` by an empty log that starts at `start`, where a snapshot ends.
 
-    Newest first, each durable: what a crash leaves is an older log that is too short, never a hole.
+    Newest first, each durable: a crash leaves an older log that is too short, never a hole.
     """
     for segment in reversed(segments):
         disk.remove(segment.path)
@@ -233,7 +224,7 @@ def _segment_bases(disk: Disk, directory: Path) -> tuple[int, ...]:
 def _scan(
     disk: Disk, directory: Path, bases: tuple[int, ...], durable_end: int, must_reach: int
 ) -> tuple[list[SegmentScan], LogCut | None]:
-    """Scans up to and including the first damaged segment, and the cut it makes necessary."""
+    """Scans up to and including the first damaged segment, and the necessary cut."""
     expected = _load_epochs(disk, directory)
     scans: list[SegmentScan] = []
     epochs: Epochs = ()
@@ -268,8 +259,8 @@ def _scan(
 
 
 def _contradicts(scans: list[SegmentScan], newest: SnapshotId) -> str | None:
-    """Why this is not the log that the snapshot was taken of; None: it holds the last record that
-    the snapshot contains, and with it all of them (Raft's log matching), or begins behind it.
+    """The reason why the snapshot was not taken of this log. None: the log holds the snapshot's
+    last record, and with it all of them (Raft's log matching), or begins behind it.
     """
     if scans[0].segment.base_offset >= newest.end_offset:
         return None
@@ -286,7 +277,7 @@ def _contradicts(scans: list[SegmentScan], newest: SnapshotId) -> str | None:
 
 
 def _check_readable(disk: Disk, directory: Path, snapshot: SnapshotId) -> None:
-    """A name alone is no reason to remove a log: the file may be damaged, or put there by hand."""
+    """Only a readable snapshot may replace a log: the file may be damaged, or put there by hand."""
     try:
         check_snapshot(disk, directory / snapshot_file_name(snapshot))
     except CorruptData as error:
@@ -311,9 +302,8 @@ def _check_may_cut(damage: CorruptData, offset: int, durable_end: int) -> None:
 
 
 def _remember_cut(disk: Disk, directory: Path, cut: LogCut) -> None:
-    """In the quorum state, before anything is removed: a crash in between must not forget it.
-
-    This replica may have acknowledged what goes (design 5.1 (6)). Of two cuts the higher counts.
+    """Store the cut in the quorum state before anything is removed: this replica may have
+    acknowledged it, and a crash in between must not forget. Of two cuts the higher counts.
     """
     state = quorum_state.load(disk, directory)
     if state is None:
@@ -338,7 +328,7 @@ def _apply_cut(
 
 
 def _load_epochs(disk: Disk, directory: Path) -> Epochs | None:
-    """The epoch checkpoint, or None where it is missing or unreadable: the batches tell as much."""
+    """The epoch checkpoint, None if missing or unreadable: the batches tell as much."""
     path = directory / LEADER_EPOCH_CHECKPOINT
     try:
         return leader_epoch_checkpoint.parse(disk.read(path), source=str(path))
@@ -357,12 +347,6 @@ def _store_epochs(disk: Disk, directory: Path, epochs: Epochs) -> None:
     replace_file(disk, path, data)
 
 
-def _remove_temporaries(disk: Disk, directory: Path) -> None:
-    for name in disk.list_names(directory):
-        if name.endswith(TEMPORARY_SUFFIX):
-            disk.remove(directory / name)
-
-
 def _write_anew(disk: Disk, segment: SegmentFile) -> None:
-    """Put a segment's bytes, read from wherever they are, into a file of their own, durably."""
+    """Copy a segment's bytes, wherever they are, into a new file, durably."""
     replace_file(disk, segment.path, disk.read(segment.path))

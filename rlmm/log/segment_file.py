@@ -1,6 +1,6 @@
-"""One segment of the metadata log: where its batches are, and what of a file is intact.
+"""One segment of the metadata log: the places of its batches, and the intact part of its file.
 
-The index is in memory only: every start reads the retained log once anyway, to find damage.
+The index is in memory only: every start reads the retained log anyway, to find damage.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SegmentFile:
             self.end_offset = self.base_offset
 
     def note(self, base_offset: int, last_offset: int, size_bytes: int) -> None:
-        """A batch of these offsets was appended."""
+        """Note a batch that was appended."""
         if self.size_bytes - self._indexed_bytes >= INDEX_INTERVAL_BYTES:
             self._index.append((base_offset, self.size_bytes))
             self._indexed_bytes = self.size_bytes
@@ -59,7 +59,7 @@ def _offset(entry: tuple[int, int]) -> int:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a file holds: intact batches from its start, and the damage that ends them, if any."""
+    """The intact batches from a file's start, and the damage that ends them, if any."""
 
     segment: SegmentFile
     epochs: Epochs
@@ -73,11 +73,11 @@ def scan_segment(
     """Check every batch of a whole file: header, CRC, offsets without a gap, epochs ascending.
 
     `epochs` is the history up to this file and comes back with this file's. Offset and epoch of a
-    batch lie outside its CRC, so they are held against their neighbours and, where it exists, the
+    batch lie outside its CRC, so they are compared with their neighbours and, if it exists, the
     epoch checkpoint (`expected_epochs`), which is durable before an epoch's first batch.
 
-    CorruptData: an intact batch contradicts the checkpoint. No crash leaves that, so it is not for
-    us to say which of the two is wrong.
+    CorruptData: an intact batch contradicts the checkpoint. No crash leaves that, so nothing here
+    can tell which of the two is wrong.
     """
     scan = SegmentScan(SegmentFile(base_offset, path), epochs, file_bytes=len(data))
     segment, source = scan.segment, str(path)
@@ -102,9 +102,7 @@ def scan_segment(
 
 
 def check_place(header: BatchHeader, next_offset: int, source: str, position: int) -> None:
-    """The base offset lies outside the CRC: CorruptData unless the batch starts at `next_offset`,
-    where the one before it ended.
-    """
+    """CorruptData unless the batch starts at `next_offset`. The CRC does not cover its offset."""
     if header.base_offset != next_offset:
         raise CorruptData(
             f"the batch starts at offset {header.base_offset}, expected {next_offset}",

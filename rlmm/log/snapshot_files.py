@@ -1,10 +1,9 @@
 """Snapshot files of the metadata log: `<end offset>-<epoch>.checkpoint` (KIP-630).
 
-A snapshot is a sequence of record batches like the log: SnapshotHeader, KRaftVersion, Voters, the
-rows, SnapshotFooter. It is written as `.checkpoint.part` and gets its name once it is durable, so a
-file with the final name is complete; what is left of an interrupted one is removed at start. Every
-batch carries the time of the last record the snapshot contains, so that nodes at the same offset
-write the same bytes.
+A snapshot is a sequence of record batches: SnapshotHeader, KRaftVersion, Voters, the rows,
+SnapshotFooter. It is written as `.checkpoint.part` and renamed once it is durable, so a file with
+the final name is complete; an interrupted one is removed at start. Every batch carries the time of
+the last record in the snapshot, so that nodes at the same offset write the same bytes.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from rlmm.metadata_log import Proposal, SnapshotId
 
 PART_SUFFIX = ".checkpoint.part"
 DOWNLOAD_SUFFIX = f".fetched{PART_SUFFIX}"
-"""Of one that comes from the leader: the same one may be written here at that moment."""
+"""The name of a download differs: the same snapshot may be written here at that moment."""
 PRIVATE_CONTROL_TYPES_FROM = 1_000
 BATCH_BYTES_TARGET = 64 * 1024
 SYNC_BYTES = 8 * 1024 * 1024
-"""Written between two syncs: all of a large snapshot at once would hold up the log's own syncs."""
+"""Bytes between two syncs: a single sync of a large snapshot would hold up the log's own."""
 READ_CHUNK_BYTES = 1024 * 1024
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -63,38 +62,16 @@ def parse_snapshot_file_name(name: str) -> SnapshotId | None:
 def list_snapshots(disk: Disk, directory: Path) -> tuple[SnapshotId, ...]:
     """Complete snapshots, oldest first; the bootstrap one, (0, 0), included."""
     found = (parse_snapshot_file_name(name) for name in disk.list_names(directory))
-    return tuple(
-        sorted(
-            (snapshot for snapshot in found if snapshot is not None),
-            key=lambda snapshot: (snapshot.end_offset, snapshot.epoch),
-        )
-    )
-
-
-def remove_partial_snapshots(disk: Disk, directory: Path) -> None:
-    """Remove what an interrupted snapshot left. Its absence need not be durable."""
-    for name in disk.list_names(directory):
-        if name.endswith(PART_SUFFIX):
-            disk.remove(directory / name)
+    return tuple(sorted(snapshot for snapshot in found if snapshot is not None))
 
 
 def download_name(snapshot: SnapshotId) -> str:
-    """What it is called while it comes from the leader."""
+    """The name of a snapshot while it comes from the leader."""
     return snapshot_file_name(snapshot).removesuffix(".checkpoint") + DOWNLOAD_SUFFIX
 
 
-def remove_downloads(disk: Disk, directory: Path) -> None:
-    """Remove what was fetched of snapshots and not installed. Its absence need not be durable."""
-    for name in disk.list_names(directory):
-        if name.endswith(DOWNLOAD_SUFFIX):
-            disk.remove(directory / name)
-
-
 class SnapshotWriter:
-    """Writes one snapshot: construct, `add` rows in key order, then `finish` or `abandon`.
-
-    All methods block.
-    """
+    """Writes one snapshot: construct, `add` rows in key order, `finish` or `abandon`. Blocks."""
 
     def __init__(
         self,
@@ -129,9 +106,7 @@ class SnapshotWriter:
             raise
 
     def add(self, rows: Iterable[Proposal]) -> None:
-        """Append rows. Neighbours of one kind share a batch; where a batch ends depends on the rows
-        alone, not on how they were cut into calls.
-        """
+        """Append rows. Batches are of one kind, and end where rows, not calls, decide."""
         pending, size_bytes, kind = self._pending, self._pending_bytes, self._pending_type
         for control_type, value in rows:
             if control_type != kind or size_bytes >= BATCH_BYTES_TARGET:
@@ -144,8 +119,8 @@ class SnapshotWriter:
     def finish(self) -> Path:
         """Complete it: footer, bytes durable, final name, name durable. Returns the file.
 
-        OSError: nothing of it stays that has no final name. The next attempt makes another file,
-        and what is left of each would fill the disk.
+        OSError: the unfinished file is removed, since the next attempts make others and would fill
+        the disk.
         """
         path = self._directory / self._name
         try:
@@ -162,7 +137,7 @@ class SnapshotWriter:
         return path
 
     def abandon(self) -> None:
-        """Give up: close and remove what was written."""
+        """Give up: close and remove the file."""
         self._file.close()
         self._disk.remove(self._part)
 
@@ -191,7 +166,7 @@ class SnapshotWriter:
 
 
 def write_bootstrap_snapshot(disk: Disk, directory: Path, voters: tuple[Voter, ...]) -> Path:
-    """Kafka's bootstrap snapshot (0, 0): how a formatted directory knows the first voters."""
+    """Kafka's bootstrap snapshot (0, 0), which names a formatted directory's first voters."""
     writer = SnapshotWriter(
         disk, directory, SnapshotId(0, 0), last_contained_timestamp_ms=0, voters=voters
     )
@@ -199,7 +174,7 @@ def write_bootstrap_snapshot(disk: Disk, directory: Path, voters: tuple[Voter, .
 
 
 def snapshot_voters(disk: Disk, path: Path) -> tuple[Voter, ...]:
-    """The voter set a snapshot was made under; blocks. CorruptData: missing, or none in it."""
+    """The voter set of a snapshot; blocks. CorruptData: the file or the set is missing."""
     source = str(path)
     try:
         for batch in snapshot_batches(disk, path):
@@ -210,13 +185,13 @@ def snapshot_voters(disk: Disk, path: Path) -> tuple[Voter, ...]:
                 if kind == ControlType.KRAFT_VOTERS:
                     return decode_voters(record.value or b"", source=source)
     except FileNotFoundError as error:
-        raise CorruptData("the snapshot is gone", source=source, position=0) from error
-    raise CorruptData("the snapshot names no voters", source=source, position=0)
+        raise CorruptData("the snapshot is gone", source=source) from error
+    raise CorruptData("the snapshot names no voters", source=source)
 
 
 def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
-    """The batches of a snapshot file, each checked: its CRC, and what lies outside of it, offset
-    and epoch, by its neighbours. Blocks. CorruptData on damage.
+    """The batches of a snapshot file, each checked: its CRC, and offset and epoch, which lie
+    outside of it, by its neighbours. Blocks. CorruptData on damage.
     """
     source = str(path)
     scanner = BatchScanner(source)
@@ -241,8 +216,8 @@ def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
 
 
 def check_snapshot(disk: Disk, path: Path) -> None:
-    """Whether every byte of a complete snapshot is what was written; blocks, and is much faster
-    than reading its rows. CorruptData: it is not.
+    """Check every byte of a complete snapshot, much faster than reading its rows. Blocks.
+    CorruptData.
     """
     source = str(path)
     first = last = None
@@ -250,15 +225,15 @@ def check_snapshot(disk: Disk, path: Path) -> None:
         last = ScannedBatch(batch.header, batch.position, bytes(batch.data))
         first = first or last
     if first is None or last is None:
-        raise CorruptData("the snapshot is empty", source=source, position=0)
+        raise CorruptData("the snapshot is empty", source=source)
     if _control_types(first, source)[:1] != [ControlType.SNAPSHOT_HEADER]:
-        raise CorruptData("no snapshot header", source=source, position=0)
+        raise CorruptData("no snapshot header", source=source)
     if _control_types(last, source)[-1:] != [ControlType.SNAPSHOT_FOOTER]:
         raise CorruptData("the snapshot has no footer", source=source, position=last.position)
 
 
 def _control_types(batch: ScannedBatch, source: str) -> list[int]:
-    """Of the batch's records in order; none where it holds data."""
+    """The control types of the batch's records; none if it holds data."""
     if not batch.header.is_control:
         return []
     records = iter_records(batch.data, source=source, position=batch.position)
@@ -266,10 +241,10 @@ def _control_types(batch: ScannedBatch, source: str) -> list[int]:
 
 
 def read_snapshot(disk: Disk, path: Path) -> Iterator[Proposal]:
-    """The rows of a snapshot, in order; Kafka's own control records are left out. Blocks.
+    """The rows of a snapshot, in order, without Kafka's own control records. Blocks.
 
-    CorruptData: a failing check, or a first record that is no header, or a missing footer. Rows are
-    good for use only once the iterator ended without an error.
+    CorruptData: damage, or a missing header or footer. Use the rows only once the iterator ended
+    without an error.
     """
     try:
         yield from _rows(disk, path)
@@ -305,7 +280,7 @@ def _rows(disk: Disk, path: Path) -> Iterator[Proposal]:
 
 
 def _records(batch: ScannedBatch, source: str) -> Iterator[tuple[int | None, bytes]]:
-    """The control type, None for data, and value of each record."""
+    """The control type (None for data) and value of each record."""
     header, position, data = batch.header, batch.position, bytes(batch.data)
     if (values := bare_values(data, header)) is not None:
         return zip(repeat(None), values)

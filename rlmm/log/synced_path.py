@@ -1,4 +1,4 @@
-"""A file or directory that is on the disk, whatever the power does."""
+"""Durable files and directories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_path(path: Path) -> None:
-    """What a file holds, or the names in a directory, are durable when this returns. Blocks."""
+    """Make a file's content, or the names in a directory, durable. Blocks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -13,7 +13,7 @@ WRITE_DEADLINE_S = 30.0
 class MetadataLimits:
     """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
     records count for: `apply_loop.COST_OF_OTHERS`); for `apply_rest_ms` after records were applied
-    no others are, while nobody waits for any (`apply_loop_pace`); `view_flush_records` how
+    no others are, while nobody waits for any (`apply_loop.ApplyPace`); `view_flush_records` how
     much is replayed after a crash. Flushes less than `view_quiet_s` apart are those of a busy log:
     the view merges its files less often then. A snapshot is made after so many records or bytes of
     them. It is the whole state, and a node starts from its view, so they are far apart: what a

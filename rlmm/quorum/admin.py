@@ -1,6 +1,6 @@
-"""What operators do to the quorum: voters, leadership, a cut tail. Asked of the leader's node.
+"""Operators' changes to the quorum: voters, leadership, a cut tail; on the leader's node.
 
-Everything here is the core's; this turns it into errors that say what to do.
+The core decides; this turns its answers into errors that say what to do.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from rlmm.raft.messages import (
 from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels, check_may_finalise
 
 CAUGHT_UP_WITHIN_MS = 5_000
-"""A voter counts as alive that was at the leader's log end within this time."""
+"""A voter is alive if it was at the leader's log end within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanStop:
-    """Whether a node may be stopped without losing the majority, and why not."""
+    """The answer whether a node may be stopped without losing the majority, with the reason."""
 
     allowed: bool
     reason: str
 
 
 class QuorumAdmin:
-    """One node's; not the leader's: Conflict NOT_LEADER, which names it."""
+    """One node's. Not on the leader's: Conflict NOT_LEADER, which names the leader."""
 
     def __init__(self, driver: QuorumDriver, *, levels_known: FeatureLevels = LEVELS_KNOWN) -> None:
         self._driver = driver
         self._levels_known = levels_known
 
     async def add_voter(self, voter: Voter, *, deadline_s: float) -> None:
-        """Waits until the new voter, an observer so far, has caught up and the change is committed.
+        """Wait until the new voter, an observer so far, has caught up and the change is committed.
 
         AlreadyExists: a voter has that node id. OutcomeUnknown: look at the voters before trying
         again.
@@ -66,7 +66,7 @@ class QuorumAdmin:
     async def remove_voter(
         self, node_id: int, directory_id: str | None, *, deadline_s: float
     ) -> None:
-        """`directory_id` None: whichever directory that node votes with. NotFound: it is none."""
+        """`directory_id` None: that of the voter with the node id. NotFound: not a voter."""
         self._check_leads()
         key = self._voter_key(node_id, directory_id)
         request = RemoveVoterRequest(key, int(deadline_s * 1000))
@@ -75,8 +75,8 @@ class QuorumAdmin:
     async def transfer(self, node_id: int | None, *, deadline_s: float) -> None:
         """Hand leadership to a voter, or to the most caught-up one; done when it leads.
 
-        Who leads next is decided by an election. Conflict NOT_TRANSFERRED: another won it, and is
-        named. RetryLater: this node gave leadership up, and nobody is known to lead yet.
+        An election decides who leads next. Conflict NOT_TRANSFERRED: another node won it, and is
+        named. RetryLater: this node gave leadership up, and no leader is known yet.
         """
         self._check_leads()
         target = None if node_id is None else self._voter_key(node_id, None)
@@ -104,11 +104,11 @@ class QuorumAdmin:
             )
 
     async def accept_cut(self, *, deadline_s: float) -> None:
-        """Take part again although this node's damaged tail was cut: what only it had is lost."""
+        """Take part again although this node's tail was cut: records only it had are lost."""
         await self._command(AcceptCut, deadline_s)
 
     def can_stop(self, node_id: int) -> CanStop:
-        """Whether the others are a majority of voters that keeps up (design 7).
+        """Check that the other voters are a majority that keeps up.
 
         NotFound: the leader knows no such node, so the number is likely wrong.
         """
@@ -121,10 +121,10 @@ class QuorumAdmin:
     async def check_feature_level(
         self, level: int, finalised: int, *, observers_upgraded: bool, deadline_s: float
     ) -> None:
-        """Whether `level` may be finalised: every voter is asked now which levels it knows, as are
-        those observers whose address is known; of the others `observers_upgraded` must say it.
+        """Return if `level` may be finalised. Every voter is asked now which levels it knows, and
+        those observers whose address is known; `observers_upgraded` vouches for the others.
 
-        Conflict: not everybody knows it. RetryLater: a node did not answer.
+        Conflict: not all know it. RetryLater: a node did not answer.
         """
         self._check_leads()
         known = self._driver.core.describe()
@@ -154,9 +154,7 @@ class QuorumAdmin:
             return node_id, None
 
     def _check_leads(self) -> None:
-        """Only the leader's voters are up to date: another node must not call one of them absent,
-        as if it had been removed.
-        """
+        """Only the leader's voters are up to date: another node might call one of them absent."""
         if self._driver.core.role is not Role.LEADER:
             raise self._not_leader()
 
@@ -211,7 +209,7 @@ class QuorumAdmin:
 
 
 def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanStop:
-    """Pure: judged by what the leader knows of each voter."""
+    """Pure: judged by the leader's knowledge of each voter."""
     voters = {replica.key.node_id: replica for replica in known.voters}
     if node_id not in voters:
         return CanStop(True, f"node {node_id} is not a voter")

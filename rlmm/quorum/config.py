@@ -1,4 +1,4 @@
-"""Who a replica is, and what it takes from its surroundings."""
+"""The identity of a replica, and its surroundings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rlmm.raft.messages import ReplicaKey, VoterSet
 from rlmm.raft.timers import RaftSettings
 
 LISTENER_NAME = "QUORUM"
-"""Of the endpoint in the voters record where a replica is reached by the others."""
+"""The endpoint in the voters record at which the others reach a replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """What the driver takes from its surroundings; times in milliseconds or seconds by name."""
+    """The driver's clocks and chance; times in milliseconds or seconds by name."""
 
     now_ms: Callable[[], int]
     monotonic: Callable[[], float]
@@ -25,10 +25,10 @@ class Ambient:
 
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
-    """Who this replica is. `format_voters` counts until the log names voters; `bootstrap` are
-    addresses of nodes to ask for the leader, by node id. `incarnation` is higher at each start of
-    the directory and hardly ever the same twice (`rlmm/raft/identity.py`). `endpoints` are those
-    that the voter set is to have of this replica; none: whatever it has.
+    """The identity of this replica. `format_voters` counts until the log names voters; `bootstrap`
+    are addresses of nodes to ask for the leader, by node id. `incarnation` is higher at each start
+    of the directory and hardly ever repeats (`rlmm/raft/identity.py`). `endpoints`: those of this
+    replica for the voter set; none: keep the present ones.
     """
 
     cluster_id: str

@@ -1,7 +1,6 @@
-"""What the core warns about, in the log: each kind of line once a minute, however often it comes.
+"""The core's warnings in the log: each kind of line once a minute, however often it comes.
 
-A peer that repeats a mistake repeats it with every request. Kinds are told apart by their words;
-numbers in them change with each repetition.
+A peer repeats a mistake with every request. Kinds differ by their words; numbers do not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a replica says of itself and of those it knows, for people and for metrics. Pure."""
+"""A replica's description of itself and the others, for people and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the core does not know. `clock_ahead_ms`: time of day minus the core's own clock."""
+    """Facts unknown to the core. `clock_ahead_ms`: time of day minus the core's clock."""
 
     cluster_id: str
     listener_name: str
@@ -60,8 +60,9 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
 
 
 def _leader_followed(core: RaftCore) -> int:
-    """-1 once the fetch time-out has passed: whom this node knows by name may be long dead. A voter
-    that loses its pre-votes goes back to following that name, over and over, and hears nothing.
+    """The leader, -1 once the fetch time-out has passed: the one known by name may be long dead. A
+    voter that loses its pre-votes returns to following that name again and again, and hears
+    nothing.
     """
     if core.role is Role.LEADER:
         return core.leader_id
@@ -99,7 +100,7 @@ def _time_of_day(core_ms: int, clock_ahead_ms: int) -> int:
 
 
 def addresses(voters: VoterSet, listener_name: str) -> dict[int, tuple[str, int]]:
-    """Where each voter listens; its first endpoint where none has the name."""
+    """The address of each voter; its first endpoint if none has the name."""
     found: dict[int, tuple[str, int]] = {}
     for voter in voters.voters:
         endpoints = [each for each in voter.endpoints if isinstance(each, Endpoint)]

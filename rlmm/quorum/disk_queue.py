@@ -1,8 +1,7 @@
 """The driver's disk work, in order, in one thread: group commit with zero linger.
 
-Whatever queues up while one pass runs goes into the next; a pass ends with one sync for all flushes
-in it. Quorum state, appends, truncations and snapshots keep the order in which the core asked for
-them (`rlmm/raft/actions.py`).
+Jobs that queue up during a pass go into the next; a pass ends with one sync for all its flushes.
+Quorum state, appends, truncations and snapshots keep the core's order (`rlmm/raft/actions.py`).
 
 A pass is a hop to the thread and one back, and a commit waits for both: an append and its flush go
 in one pass.
@@ -20,10 +19,10 @@ from pathlib import Path
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from rlmm.log import quorum_state_file as quorum_state
-from rlmm.log.disk import Disk
+from rlmm.log.disk import Disk, remove_files
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state_file import QuorumState
-from rlmm.log.snapshot_files import check_snapshot, download_name, remove_downloads, snapshot_voters
+from rlmm.log.snapshot_files import DOWNLOAD_SUFFIX, check_snapshot, download_name, snapshot_voters
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.framing import PlacedBatch, voter_set
 from rlmm.quorum.observer import QuorumObserver
@@ -58,7 +57,7 @@ Job = Append | Persist | Flush | TruncateTo | WriteSnapshotChunk | InstallSnapsh
 
 @dataclass(slots=True)
 class _Pass:
-    """What one pass of the thread brought about."""
+    """The results of one pass of the thread."""
 
     events: list[Event]
     done: list[Callable[[], None]]
@@ -68,7 +67,7 @@ class _Pass:
 
 
 class DiskQueue:
-    """`submit` and `begin` on the event loop; `on_event` and `on_written` are called there too."""
+    """Call it on the event loop, which is where `on_event` and `on_written` are called."""
 
     def __init__(
         self,
@@ -96,13 +95,13 @@ class DiskQueue:
         self._generation = 0
 
     def submit(self, job: Job) -> None:
-        """Behind what was submitted before; `begin` follows in this turn of the loop."""
+        """Queue a job; `begin` follows in this turn of the loop."""
         if not self._failed:
             self._jobs.append(job)
             self._idle.clear()
 
     def begin(self) -> None:
-        """Start on what was submitted; a pass that runs is followed by one with it."""
+        """Start on the queued jobs, or leave them to the pass behind the running one."""
         if self._jobs and self._running is None:
             jobs, self._jobs = self._jobs, []
             loop = asyncio.get_running_loop()
@@ -110,7 +109,7 @@ class DiskQueue:
             self._running.add_done_callback(self._ended)
 
     async def settled(self) -> None:
-        """Everything submitted so far is done."""
+        """Return once everything submitted so far is done."""
         await self._idle.wait()
 
     def _ended(self, running: asyncio.Future[_Pass]) -> None:
@@ -176,14 +175,14 @@ class DiskQueue:
         if batches:
             self._directory.append([batch.encoded() for batch in batches])
 
-    def _part(self, end_offset: int, epoch: int) -> Path:
-        return self._directory.directory / download_name(SnapshotId(end_offset, epoch))
+    def _part(self, snapshot: SnapshotId) -> Path:
+        return self._directory.directory / download_name(snapshot)
 
     def _write_chunk(self, job: WriteSnapshotChunk) -> SnapshotChunkWritten:
-        path = self._part(*job.snapshot)
+        path = self._part(job.snapshot)
         if job.position == 0:
             # Any other was given up: a node slower than its leader's snapshots would fill its disk.
-            remove_downloads(self._disk, self._directory.directory)
+            remove_files(self._disk, self._directory.directory, suffix=DOWNLOAD_SUFFIX)
         assert isinstance(job.payload, bytes)
         handle = self._disk.open_append(path)
         try:
@@ -193,10 +192,8 @@ class DiskQueue:
         return SnapshotChunkWritten(job.snapshot, job.position + job.payload_bytes)
 
     def _install(self, job: InstallSnapshot) -> Event:
-        """Check, sync, name, and only then replace the log: a crash in between is continued by
-        recovery (`rlmm/log/recovery.py`).
-        """
-        part = self._part(*job.snapshot)
+        """Check, sync, name, and only then replace the log: recovery finishes it after a crash."""
+        part = self._part(job.snapshot)
         try:
             check_snapshot(self._disk, part)
             voters = voter_set(snapshot_voters(self._disk, part))
@@ -206,14 +203,13 @@ class DiskQueue:
             log.warning("a fetched snapshot is refused: %s", error)
             self._disk.remove(part)
             return SnapshotDamaged(job.snapshot)
-        snapshot = SnapshotId(*job.snapshot)
-        self._directory.install_snapshot(snapshot, part)
+        self._directory.install_snapshot(job.snapshot, part)
         self._generation = job.generation
         return SnapshotInstalled(job.snapshot, job.size_bytes, voters)
 
     def _check_end(self, job: InstallSnapshot) -> None:
-        """Where the log here has the record before the snapshot's end, it knows where its batch
-        ends: a log is to begin there, and batches are sent whole.
+        """CorruptData if a batch of the own log crosses the snapshot's end: a log begins there, and
+        batches are sent whole.
         """
         end, epoch = job.snapshot
         if epoch_for_offset(self._directory.epochs, end - 1) != epoch:
@@ -226,7 +222,6 @@ class DiskQueue:
             raise CorruptData(
                 f"snapshot {job.snapshot} ends inside the record batch that ends at {border}",
                 source="metadata log",
-                position=0,
             )
 
 
@@ -237,5 +232,4 @@ def _check_voters(job: InstallSnapshot, voters: VoterSet) -> None:
             f"log has: {[*job.known_voters]}. Its leader is of another quorum under this cluster's "
             "id, or all voters were replaced while this node was away: then format this one anew",
             source="metadata log",
-            position=0,
         )

@@ -1,4 +1,4 @@
-"""What is read from the disk to be sent to others, in the reader's thread."""
+"""Reads from the disk for other nodes, in the reader's thread."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rlmm.metadata_log import SnapshotId
 from rlmm.raft.messages import LogRead, SnapshotRead
 
 LOST = (errno.EIO, errno.EUCLEAN)
-"""What a read ends with where the disk, or the file system on it, has lost the bytes."""
+"""The errors of reads of lost bytes, by the disk or the file system."""
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether another read would not end better: a file that is gone, or none left to be opened,
-    is no damage.
+    """True if another read would fail as well. A missing file, or too many open ones, is not
+    damage.
     """
     return isinstance(error, CorruptData) or (isinstance(error, OSError) and error.errno in LOST)
 
 
 class DiskReads:
-    """One thread's. CorruptData: what is stored is not what was written."""
+    """One thread's. CorruptData: the stored bytes are not those written."""
 
     def __init__(self, directory: LogDirectory, disk: Disk) -> None:
         self._directory = directory
@@ -36,10 +36,10 @@ class DiskReads:
         return b"".join(batch.data for batch in batches)
 
     def snapshot(self, read: SnapshotRead) -> bytes:
-        """A piece. Before the first of each download the whole file is checked: who downloads it
-        learns of damage only at its end, and would begin anew, for ever.
+        """A piece. The whole file is checked before the first one of a download: the downloader
+        would learn of damage only at its end, and begin anew, for ever.
         """
-        snapshot = SnapshotId(*read.snapshot)
+        snapshot = read.snapshot
         path = self._directory.snapshot_path(snapshot)
         # A file so large that the check outlasts a request is not checked again for the next one.
         if read.position == 0 and self._checked != snapshot:

@@ -1,7 +1,7 @@
 """Batches between the core, which knows no bytes, and the log, which knows nothing else. Pure.
 
 A batch is framed before it has a place: base offset and leader epoch lie outside its CRC and are
-written in when the core has given them (Kafka's ProducerStateManager does the same on append).
+written once the core has given them (as Kafka's ProducerStateManager does on append).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MAX_TIMESTAMP_AT = 35
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """A batch of proposals without a place yet; `data` is patched once, when it gets one."""
+    """A batch of proposals without a place; `data` is patched once, when it gets one."""
 
     data: bytearray
     timestamp_ms: int
@@ -87,10 +87,10 @@ def frame(proposals: Sequence[Proposal], *, timestamp_ms: int) -> tuple[Proposed
 
 
 def frame_produced(records: bytes, *, timestamp_ms: int) -> tuple[ProposedBatch, ...]:
-    """The batches that another node proposes, stamped with this leader's time (LogAppendTime).
+    """The batches of another node's proposals, stamped with this leader's time (LogAppendTime).
 
-    InvalidRequest: as `proposals_produced`. What is committed is applied by every node, so nothing
-    goes into the log that is not read whole here, whoever proposes it.
+    InvalidRequest: as `proposals_produced`. Every node applies what is committed, so all records
+    are read whole here before they go into the log.
     """
     framed = []
     for header, batch, found in _produced_batches(records):
@@ -103,8 +103,8 @@ def frame_produced(records: bytes, *, timestamp_ms: int) -> tuple[ProposedBatch,
 def proposals_produced(records: bytes) -> tuple[Proposal, ...]:
     """The records of a client's batches, to be framed together with those of others.
 
-    InvalidRequest: none, damaged, records that only a leader may write, or what a metadata record
-    does not have.
+    InvalidRequest: no batch, damage, records that only a leader may write, or fields that metadata
+    records lack.
     """
     lone = _lone_record(records)
     if lone is not None:
@@ -113,9 +113,7 @@ def proposals_produced(records: bytes) -> tuple[Proposal, ...]:
 
 
 def _lone_record(records: bytes) -> Proposal | None:
-    """What most requests hold: one batch of one data record, in a third of the time. None for
-    anything that has another form, good or bad.
-    """
+    """The record of most requests (one batch, one data record), in a third of the time."""
     if len(records) <= HEADER_BYTES:
         return None
     base_offset, length, magic, crc, attributes, delta, count = _LONE_HEADER.unpack_from(records)
@@ -143,7 +141,7 @@ def _lone_record(records: bytes) -> Proposal | None:
 
 
 def _produced_batches(records: bytes) -> Iterator[tuple[BatchHeader, bytes, tuple[Proposal, ...]]]:
-    """Each batch with what it proposes."""
+    """Each batch with its proposals."""
     at = 0
     try:
         while at < len(records):
@@ -197,7 +195,7 @@ def _stamp(data: bytearray, attributes: int, timestamp_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBatch:
-    """A batch with its place in the log; `proposals` where they need not be decoded again."""
+    """A batch with its place in the log; `proposals` if they need not be decoded again."""
 
     base_offset: int
     end_offset: int
@@ -210,7 +208,7 @@ class PlacedBatch:
         return EncodedBatch(self.base_offset, self.end_offset - 1, self.epoch, self.data)
 
     def records(self) -> Iterable[CommittedRecord]:
-        """Without those of the log's own."""
+        """The records without the log's own."""
         if self.proposals is None:
             header = parse_header(self.data, source="metadata log", position=0)
             return committed_records(StoredBatch(header, self.data, "metadata log", 0))
@@ -264,9 +262,9 @@ def _encode_control(record: ControlRecord) -> tuple[int, bytes]:
 
 
 def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
-    """Whole batches of a Fetch answer, CRC checked, up to the first that fails (KIP-595).
+    """Whole batches of a Fetch answer, CRC checked, up to the first bad one (KIP-595).
 
-    Only what the core has to know is decoded: what is said of voters.
+    Only records about voters are decoded, for the core.
     """
     at = 0
     while len(data) - at >= HEADER_BYTES:
@@ -291,7 +289,7 @@ def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
 
 
 def _control_records(data: bytes, source: str) -> Iterator[ControlRecord]:
-    """One element a record, as the core counts them; others stand in as version records."""
+    """One element a record, as the core counts them; version records stand for the others."""
     for record in iter_records(data, source=source, position=0):
         kind, value = parse_control_key(record.key, source=source, position=0), record.value or b""
         if kind == ControlType.KRAFT_VOTERS:
@@ -303,7 +301,7 @@ def _control_records(data: bytes, source: str) -> Iterator[ControlRecord]:
 
 
 def voter_set(voters: Sequence[quorum_records.Voter]) -> VoterSet:
-    """As the core knows them."""
+    """The core's form."""
     known = (
         Voter(ReplicaKey(voter.node_id, str(voter.directory_id)), voter.endpoints)
         for voter in voters
@@ -312,7 +310,7 @@ def voter_set(voters: Sequence[quorum_records.Voter]) -> VoterSet:
 
 
 def stored_voters(voters: VoterSet) -> tuple[quorum_records.Voter, ...]:
-    """As they are stored in the log."""
+    """The log's form."""
     return tuple(
         quorum_records.Voter(
             voter.key.node_id,

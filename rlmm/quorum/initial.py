@@ -1,4 +1,4 @@
-"""What the core is told when a node starts: everything comes from the recovered, synced disk."""
+"""The core's initial state, read from the recovered, synced disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from rlmm.raft.actions import LogCut, PersistedState
 from rlmm.raft.core import RaftCore
 from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import NONE_ID, ReplicaKey, VoterSet
-from rlmm.raft.messages import SnapshotId as CoreSnapshotId
 
 _READ_BYTES = 1024 * 1024
 
@@ -39,9 +38,7 @@ def open_replica(
     segment_bytes_max: int,
     jitter: Callable[[], float],
 ) -> tuple[LogDirectory, RaftCore]:
-    """The recovered log and a core that knows it, not started yet; blocks. CorruptData: see
-    `recovery.recover` and `initial_state`.
-    """
+    """The recovered log and its core, not started; blocks. Errors: `recover`, `initial_state`."""
     directory = LogDirectory.open(
         disk,
         metadata_directory,
@@ -77,7 +74,6 @@ def initial_state(
             "the log holds records, but the quorum state is missing: restore it from a backup, "
             "or format this node anew",
             source=str(directory.directory / quorum_state.QUORUM_STATE),
-            position=0,
         )
     snapshots = directory.snapshots()
     for each in snapshots:
@@ -96,7 +92,7 @@ def initial_state(
         log_end_offset=directory.log_end_offset,
         epochs=tuple((entry.epoch, entry.start_offset) for entry in directory.epochs),
         snapshots=tuple(
-            StoredSnapshot(CoreSnapshotId(*_pair(each)), _size(disk, directory.snapshot_path(each)))
+            StoredSnapshot(each, disk.size(directory.snapshot_path(each)))
             for each in snapshots
             if each.end_offset > 0
         ),
@@ -111,7 +107,9 @@ def initial_state(
 
 
 def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:
-    """A snapshot ends where a record batch does: who installs it goes on with the next one."""
+    """CorruptData unless the snapshot ends where a record batch does: its installer fetches the
+    next.
+    """
     border = directory.border_from(snapshot.end_offset)
     if border != snapshot.end_offset:
         raise CorruptData(
@@ -119,16 +117,7 @@ def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:
             "node could go on behind it. If the file was put here by hand, remove it; otherwise "
             "restore the data directory from a backup, or format this node anew",
             source=str(directory.snapshot_path(snapshot)),
-            position=0,
         )
-
-
-def _pair(snapshot: SnapshotId) -> tuple[int, int]:
-    return snapshot.end_offset, snapshot.epoch
-
-
-def _size(disk: Disk, path: Path) -> int:
-    return disk.size(path)
 
 
 def _start_epoch(directory: LogDirectory, snapshots: tuple[SnapshotId, ...]) -> int:
@@ -173,7 +162,7 @@ def _voter_sets(directory: LogDirectory) -> list[tuple[int, VoterSet]]:
 
 
 def persisted(state: QuorumState) -> PersistedState:
-    """The file's content as the core knows it."""
+    """The file's content in the core's form."""
     voted = None
     if state.voted_id != quorum_state.NOBODY:
         directory = state.voted_directory_id
@@ -185,7 +174,7 @@ def persisted(state: QuorumState) -> PersistedState:
 
 
 def stored(state: PersistedState) -> QuorumState:
-    """What the core asks to be persisted, as the file has it."""
+    """The core's state in the file's form."""
     voted = state.voted or ReplicaKey(NONE_ID)
     return QuorumState(
         state.epoch,

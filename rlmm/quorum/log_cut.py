@@ -1,9 +1,9 @@
-"""What goes of snapshots and log once a new snapshot is complete.
+"""Cutting snapshots and log once a new snapshot is complete.
 
-The snapshot that a replica downloads stays, and the log from its end. Without the file the replica
+A snapshot that a replica downloads stays, and the log from its end. Without the file the replica
 would begin anew with each new snapshot, without the log it would need the newest as soon as it has
-its own: for ever, where a download takes as long as the time between two snapshots. Both have
-bounds (`LogLimits`): a replica that never gets to the end must not fill this node's disk.
+its own: for ever, if a download takes as long as the time between two snapshots. Both have bounds
+(`LogLimits`): a replica that never finishes must not fill this node's disk.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogCutDone:
-    """How a cut left the log. `interrupted`: removed although somebody downloads them. `failure`:
-    why old snapshots stayed.
+    """The log after a cut. `interrupted`: removed during a download. `failure`: of removing old
+    ones.
     """
 
     log_start_offset: int
@@ -39,7 +39,7 @@ def held(
     log_bytes_from: Callable[[int], int],
     limits: LogLimits,
 ) -> tuple[SnapshotId, ...]:
-    """Those of `wanted` that stay, and with them the log from their ends. Both are sorted.
+    """The `wanted` snapshots that stay, and with them the log from their ends. Both are sorted.
 
     The oldest go first: they are the nearest to their download's end. One whose log has grown too
     large makes room for others: its replica is slower than this log grows.
@@ -62,7 +62,7 @@ def cut_log(
     directory: LogDirectory, up_to: int, wanted: Sequence[SnapshotId], limits: LogLimits
 ) -> LogCutDone:
     """Cut the log below `up_to`, which a snapshot and the flushed view hold, and remove old
-    snapshots; what is `wanted` stays within bounds. In the writer's thread. RetryLater: the log
+    snapshots; `wanted` ones stay within bounds. In the writer's thread. RetryLater: the log
     stopped.
     """
     before = directory.snapshots()
@@ -81,7 +81,7 @@ def cut_log(
 
 
 def tell_of_cut(troubles: QuorumTroubles, directory: LogDirectory, done: LogCutDone) -> None:
-    """What did not go as it should stands in the status; on the event loop."""
+    """Put problems of the cut into the status; on the event loop."""
     if done.interrupted:
         ends = ", ".join(str(snapshot.end_offset) for snapshot in done.interrupted)
         text = (

@@ -1,4 +1,4 @@
-"""What the quorum's driver needs from a network, and what a network finds in it.
+"""The ports between the quorum's driver and a network.
 
 `rlmm/wire` implements `Peers` and calls a `QuorumServer`; tests connect drivers in one process.
 """
@@ -32,8 +32,8 @@ class PeerFailedError(Exception):
 class ProduceAnswer:
     """`base_offset` is that of the first record, -1 with an error.
 
-    `appended`: in spite of the error the records may be committed (outcome unknown).
-    `leader_epoch`: in which the records, handed on by a node, were committed; else -1.
+    `appended`: despite the error the records may be committed (outcome unknown). `leader_epoch`:
+    the epoch in which a node's forwarded records were committed, else -1.
     """
 
     error: Error
@@ -45,7 +45,7 @@ class ProduceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response with the bytes it announces: stored batches of a Fetch, part of a snapshot."""
+    """A response with its bytes: stored batches of a Fetch, part of a snapshot."""
 
     response: Response
     data: bytes = b""
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListenerView:
-    """What read-only clients may know; `nodes` are (node id, host, port) of the voters."""
+    """The facts for read-only clients; `nodes` are (node id, host, port) of the voters."""
 
     leader_id: int
     leader_epoch: int
@@ -66,41 +66,37 @@ class Peers(Protocol):
     """Requests to other nodes of the quorum."""
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """Where nodes listen, by node id; what is left out is no longer to be asked."""
+        """The listeners of nodes by node id; nodes left out are no longer asked."""
 
     async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
-        """The decoded answer. PeerFailedError within the deadline otherwise."""
+        """The decoded answer. PeerFailedError: none within the deadline."""
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
-        """Hand this node's proposals to the leader. PeerFailedError: no answer within the
-        deadline.
-        """
+        """Forward this node's proposals to the leader. PeerFailedError: no answer in time."""
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        """Which ones the program that runs there knows. PeerFailedError: it did not say in time."""
+        """The levels that the node's program knows. PeerFailedError: no answer in time."""
 
     async def close(self) -> None:
         """Close every connection. Idempotent."""
 
 
 class QuorumServer(Protocol):
-    """What a listener hands over, already authenticated, of the right cluster and topic."""
+    """The target of a listener's requests, authenticated, of the right cluster and topic."""
 
     async def answer(self, request: Request) -> Answer:
-        """A request of a peer, a tool or an operator."""
+        """Answer a request of a peer, a tool or an operator."""
 
     async def produce(self, records: bytes) -> ProduceAnswer:
-        """Append what another node proposes and wait until it is committed or lost. Refused where
-        this node does not lead: a proposal is handed on once, by the node that took it.
+        """Append another node's proposals and wait until they are committed or lost. Refused unless
+        this node leads: a proposal is forwarded once, by the node that took it.
         """
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
-        """Take a client's batches among this node's own proposals, whoever leads."""
+        """Take a client's batches among this node's own proposals, whichever node leads."""
 
     async def read_committed(self, from_offset: int, bytes_max: int) -> bytes:
-        """Whole batches below the high watermark, for consumers; empty at it. NotFound: below the
-        log start.
-        """
+        """Whole batches below the high watermark; empty at it. NotFound: below the log start."""
 
     def view(self) -> ListenerView:
         """Leader, offsets and addresses as this node knows them."""

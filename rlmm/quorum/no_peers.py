@@ -1,4 +1,4 @@
-"""A network with nobody else on it."""
+"""A network without other nodes."""
 
 from __future__ import annotations
 

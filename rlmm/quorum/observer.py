@@ -1,4 +1,4 @@
-"""What a replica's driver tells while it happens, counted: KRaft's raft-metrics and ours.
+"""Counts of a replica's events: KRaft's raft-metrics and ours.
 
 It runs on the path of every commit, so it counts in plain lists and integers (measured: 0.3 to 0.7
 microseconds a commit); a scrape turns them into a metrics library's form.
@@ -17,7 +17,7 @@ LATENCY_SECONDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 )  # fmt: skip
 PENDING_MAX: Final = 100_000
-"""Appends whose commit is timed at once; what is appended beyond is counted, not timed."""
+"""Appends whose commit is timed at once; further ones are counted only."""
 
 _LEADERLESS: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
 _LED: Final = frozenset({Role.LEADER, Role.FOLLOWER})
@@ -30,23 +30,23 @@ class QuorumObserver(Protocol):
         """Seconds of any monotonic clock. May be called from any thread."""
 
     def appended(self, end_offset: int, records: int, *, leading: bool) -> None:
-        """Records were put into the log: the leader's own, or fetched ones."""
+        """Records were appended: the leader's own, or fetched ones."""
 
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Everything below it is committed."""
 
     def role_changed(self, role: Role) -> None:
-        """This replica's role, the same one again included."""
+        """This replica's role, also the same one again."""
 
     def synced(self, seconds: float) -> None:
-        """The log was made durable, which took so long."""
+        """A sync of the log, and its duration."""
 
     def truncated(self) -> None:
-        """Records that were not committed were removed from the log's end."""
+        """Uncommitted records were removed from the log's end."""
 
 
 class Histogram:
-    """Counts by upper bound, as Prometheus has them; `counts` has one more for what is above."""
+    """Counts by upper bound, as Prometheus has them; `counts` has one more for the rest."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -61,11 +61,10 @@ class Histogram:
 
 
 class QuorumStats:
-    """The observer of a node. Names are Kafka's where Kafka has the metric.
+    """The observer of a node, with Kafka's names where Kafka has the metric.
 
-    `commit_latency` is that of an append as a whole (Kafka divides it by its records), from the
-    leader's append to the high watermark behind it. `election_latency` runs from standing to a
-    leader being known.
+    `commit_latency` is that of a whole append (Kafka divides it by its records), from the leader's
+    append to the high watermark behind it. `election_latency` runs from standing to a known leader.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

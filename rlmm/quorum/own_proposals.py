@@ -1,4 +1,4 @@
-"""This node's proposals, brought to the leader: into the own core, or as a Produce to its node."""
+"""Brings this node's proposals to the leader: into the own core, or as a Produce to its node."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from rlmm.raft.messages import Error
 
 PRODUCE_DEADLINE_MS = 30_000
 FORWARD_DEADLINE_MIN_MS = 1_000
-"""For callers who had waited for a leader nearly as long as they would: without an answer in time
-the connection is given up as well.
-"""
+"""For callers near the end of their wait: a missed answer ends the connection, too."""
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +67,14 @@ class Proposals:
             timer.cancel()
 
     def role_changed(self) -> None:
-        """What was sent to a leader that leads no more will not be answered well."""
+        """Give up on an answer of a leader that leads no more."""
         core = self._driver.core
         if self._forwarding is not None and self._forwarded_to != (core.leader_id, core.epoch):
             self._forwarding.cancel()
         self._pump_soon()
 
     async def close(self, message: str, *, deadline_s: float) -> None:
-        """What is queued is still proposed where this node leads, what comes is refused."""
+        """Propose the queue if this node leads, and refuse new proposals."""
         self._pump()
         self._queue.close(message)
         try:
@@ -86,7 +84,7 @@ class Proposals:
             log.warning("proposals were not committed within %g s of closing", deadline_s)
 
     def log_failed(self, message: str) -> None:
-        """The log of this node stopped: what was proposed to it may or may not be there."""
+        """The log of this node stopped: proposals to it may or may not be there."""
         self._queue.close(message)
         here, self._here = self._here, set()
         for group in here:
@@ -100,7 +98,7 @@ class Proposals:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _pump_soon(self) -> None:
-        """Everything proposed in this turn of the loop goes together."""
+        """Proposals of one turn of the loop go together."""
         if not self._pump_due:
             self._pump_due = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -162,7 +160,7 @@ class Proposals:
         self._pump_soon()
 
     def answered(self, group: Group, answer: ProduceAnswer) -> None:
-        """What became of a group."""
+        """The outcome of a group."""
         self._here.discard(group)
         if not self._here:
             self._none_here.set()

@@ -1,8 +1,8 @@
-"""Proposals of this node on their way to the leader, coalesced: one group under way at a time when
-the leader is another node, one group a turn of the event loop when it is this one.
+"""Proposals of this node on their way to the leader, coalesced: one group under way at a time to
+another node, one group a turn of the event loop to the own core.
 
-A group that certainly was not appended goes back to the front of the queue; one whose fate is not
-known ends as OutcomeUnknown, and its proposers read the row by its id.
+A group that certainly was not appended returns to the front of the queue; one of unknown fate ends
+as OutcomeUnknown, and its proposers read the row by its id.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rlmm.metadata_log import Proposal
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Neighbouring records of one caller, who waits until `end_s` on a monotonic clock; `taken`
-    once they may have left this node.
+    """Neighbouring records of one caller, who waits until `end_s` (monotonic); `taken`: may have
+    left.
     """
 
     proposals: tuple[Proposal, ...]
@@ -31,9 +31,9 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """What is proposed together. Ends in one of `committed`, `failed`; or goes back.
+    """Proposals sent together. Ends in one of `committed`, `failed`; or goes back.
 
-    `leaving`: to another node, so that only an answer tells what became of it.
+    `leaving`: to another node, so that only an answer tells the outcome.
     """
 
     members: list[Waiting] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Group:
 
     @property
     def end_s(self) -> float:
-        """When the last of those who wait for it gives up. There is one."""
+        """The time when the last waiting caller gives up. There is at least one."""
         return max(member.end_s for member in self.members)
 
     def committed(self, base_offset: int) -> None:
@@ -92,7 +92,7 @@ class ProposalQueue:
         return waiting
 
     def take(self) -> Group:
-        """Neighbours up to the size of one group; callers that gave up are left out."""
+        """Neighbours up to the size of one group, without callers that gave up."""
         group = Group()
         size = 0
         while self._queue:
@@ -119,7 +119,7 @@ class ProposalQueue:
             self._bytes += member.size_bytes
 
     def give_up(self, waiting: Waiting, deadline_s: float) -> None:
-        """Its deadline passed: the caller is told what may have become of it."""
+        """Its deadline passed: the caller hears the possible outcomes."""
         if waiting.taken:
             _fail(
                 waiting.done,
@@ -138,7 +138,7 @@ class ProposalQueue:
             )
 
     def close(self, message: str) -> None:
-        """Refuse what is queued and whatever comes: nothing of it was appended."""
+        """Refuse queued and new proposals: none was appended."""
         self._closed = message
         while self._queue:
             _fail(self._queue.popleft().done, RetryLater(message))

@@ -1,4 +1,4 @@
-"""What a listener finds in this node: `QuorumServer` over the driver."""
+"""The listener's side of this node: `QuorumServer` over the driver."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rlmm.raft.events import Propose, ProposedBatch
 from rlmm.raft.messages import Error, Request
 
 GROUP_BYTES_MAX = 1024 * 1024
-"""What is larger is proposed alone: refused for its size, it refuses no other."""
+"""A larger request is proposed alone: refused for its size, it refuses no other."""
 
 logger = logging.getLogger(__name__)
 
 
 class DriverServer:
-    """See `ports.QuorumServer`. `now_ms` stamps what other nodes propose.
+    """See `network_ports.QuorumServer`. `now_ms` stamps proposals of other nodes.
 
-    What other nodes hand on goes straight into the core; what arrives in one turn of the event loop
-    goes together, to the disk and to the followers too. What clients produce goes among this node's
+    Proposals forwarded by other nodes go straight into the core; those of one turn of the event
+    loop go together, to the disk and to the followers too. Clients' records go among this node's
     own proposals (`own_proposals.py`), into the core here or to the leader.
     """
 
@@ -50,9 +50,7 @@ class DriverServer:
         return await self._group.add(batches, len(records))
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
-        """REQUEST_TIMED_OUT: the records may be committed. NOT_LEADER_OR_FOLLOWER: nothing was
-        appended, nobody took them in time.
-        """
+        """REQUEST_TIMED_OUT: may be committed. NOT_LEADER_OR_FOLLOWER: nothing was appended."""
         deadline_s = min(max(timeout_ms, 0), PRODUCE_DEADLINE_MS) / 1000
         try:
             proposals = proposals_produced(records)
@@ -88,7 +86,7 @@ class DriverServer:
 
 
 class _Produced:
-    """Peers' batches in the core, in the order in which they came."""
+    """Peers' batches in the core, in order of arrival."""
 
     def __init__(self) -> None:
         self.batches: list[ProposedBatch] = []
@@ -98,7 +96,7 @@ class _Produced:
     def add(
         self, batches: Sequence[ProposedBatch], size_bytes: int
     ) -> asyncio.Future[ProduceAnswer]:
-        """One request's batches; what became of them."""
+        """Add one request's batches; its outcome."""
         self.batches += batches
         self.size_bytes += size_bytes
         answer: asyncio.Future[ProduceAnswer] = asyncio.get_running_loop().create_future()

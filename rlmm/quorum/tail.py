@@ -1,7 +1,6 @@
 """The newest batches in memory: followers and the view read the tail without touching the disk.
 
-What is not yet handed to the disk stays whatever the bound, so a read that does not find an offset
-here finds it there.
+Batches not yet handed to the disk stay whatever the bound, so an offset missing here is there.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Tail:
         self._bytes += len(batch.data)
 
     def written(self, end_offset: int, generation: int) -> None:
-        """Everything below `end_offset` can be read from the disk now.
+        """The disk can read everything below `end_offset` now.
 
-        Of an older truncation generation it says nothing: other batches are at these offsets now.
+        Ignored for an older truncation generation: other batches are at these offsets now.
         """
         if generation != self._generation:
             return
@@ -68,9 +67,8 @@ class Tail:
         self._bytes = self._first = 0
 
     def bytes_at(self, offset: int, end_offset: int, bytes_max: int) -> bytes | None:
-        """Whole batches from the one with `offset` on, below `end_offset`; at least one.
-
-        None: it is not in memory.
+        """Whole batches from the one with `offset` on, below `end_offset`; at least one. None: not
+        in memory.
         """
         at = self._index(offset)
         if at is None:

@@ -1,8 +1,8 @@
-"""What keeps this node's replica from a part of its work, for as long as it stands.
+"""Troubles that keep this node's replica from a part of its work, while they stand.
 
-Each has a name, which is a place in the code, and the latest text. What is told again and again is
-over when it was not told for `STANDS_MS`; what is done at times is over when it went well.
-The core names some more (`rlmm/raft/actions.py`).
+Each has a name, for a place in the code, and the latest text. A repeated trouble is over when it
+was not reported for `STANDS_MS`; an occasional task's when the task succeeds. The core names some
+more (`rlmm/raft/actions.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ CLIENTS = "clients"
 DOWNLOADS = "downloads"
 """A replica downloads a snapshot too slowly for it to stay."""
 OLD_SNAPSHOTS = "old_snapshots"
-"""They could not be removed."""
+"""Old snapshots could not be removed."""
 SNAPSHOT = "snapshot"
-"""It could not be written, so that the log is not cut."""
+"""A snapshot could not be written, so that the log is not cut."""
 
 STANDS_MS = 60_000
 
@@ -30,15 +30,15 @@ class QuorumTroubles:
         self._standing: dict[str, str] = {}
 
     def repeated(self, name: str, text: str) -> None:
-        """It happened, and will again while its cause is there."""
+        """Report a trouble that comes back while its cause is there."""
         self._repeated[name] = (text, self._monotonic_ms())
 
     def began(self, name: str, text: str) -> None:
-        """It stands until it is `over`."""
+        """Report a trouble that stands until `over`."""
         self._standing[name] = text
 
     def over(self, name: str) -> None:
-        """It went well."""
+        """The task succeeded."""
         self._standing.pop(name, None)
 
     def standing(self) -> tuple[tuple[str, str], ...]:

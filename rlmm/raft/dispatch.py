@@ -22,7 +22,6 @@ from rlmm.raft import (
     voter_changes,
     votes,
 )
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.events import (
     AcceptCut,
     AtLeastRequested,
@@ -145,7 +144,7 @@ def _request_received(r: Replica, event: RequestReceived) -> None:
     elif isinstance(request, UpdateVoterRequest):
         own_endpoints.requested(r, correlation, request)
     elif isinstance(request, DescribeQuorumRequest):
-        r.emit(SendResponse(correlation, progress.describe(r)))
+        r.respond(correlation, progress.describe(r))
     else:
         voter_changes.requested(r, correlation, request)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rlmm.raft import identity, quorum_state
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import (
     NONE_ID,
@@ -31,8 +30,7 @@ def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -
             state = r.state
             if isinstance(state, Prospective) and state.leader_id == request.leader_id:
                 quorum_state.to_follower(r, state.epoch, state.leader_id)
-    response = BeginQuorumEpochResponse(error, public_leader_id(r), r.epoch)
-    r.emit(SendResponse(correlation, response))
+    r.respond(correlation, BeginQuorumEpochResponse(error, public_leader_id(r), r.epoch))
 
 
 def end(r: Replica, correlation: Hashable, request: EndQuorumEpochRequest) -> None:
@@ -46,8 +44,7 @@ def end(r: Replica, correlation: Hashable, request: EndQuorumEpochRequest) -> No
         if isinstance(state, Follower) and state.leader_id == request.leader_id:
             state.leader_resigned = True
             state.deadline_ms = min(state.deadline_ms, r.now + _backoff(r, request))
-    response = EndQuorumEpochResponse(error, public_leader_id(r), r.epoch)
-    r.emit(SendResponse(correlation, response))
+    r.respond(correlation, EndQuorumEpochResponse(error, public_leader_id(r), r.epoch))
 
 
 def _backoff(r: Replica, request: EndQuorumEpochRequest) -> int:

@@ -5,45 +5,23 @@ Kafka's `validateOffsetAndEpoch`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlmm.raft.messages import EpochEnd, SnapshotId
 from rlmm.raft.replica import LogView
 
 
-@dataclass(frozen=True, slots=True)
-class Valid:
-    """It agrees, so the fetch offset acknowledges everything below it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Diverging:
-    """The largest epoch <= the follower's in the leader's log, and its end there."""
-
-    end: EpochEnd
-
-
-@dataclass(frozen=True, slots=True)
-class NeedsSnapshot:
-    """The records that the follower lacks are no longer in the log."""
-
-    snapshot: SnapshotId
-
-
-VALID = Valid()
-
-
 def validate(
     log: LogView, fetch_offset: int, last_fetched_epoch: int
-) -> Valid | Diverging | NeedsSnapshot:
-    """In this order: from nothing, below the start, diverging, valid.
+) -> EpochEnd | SnapshotId | None:
+    """None: the logs agree, so the fetch offset acknowledges everything below it. EpochEnd: they
+    diverge; the largest epoch <= the follower's in the leader's log, and its end there. SnapshotId:
+    the records that the follower lacks are no longer in the log.
 
     The epoch before the log start stands for Kafka's "epoch of the oldest snapshot": Kafka's log
     always starts at a snapshot, ours at a segment below one.
     """
     snapshot = log.latest_snapshot
     if fetch_offset == 0 and log.start_offset == 0 and (snapshot is None or not snapshot[0]):
-        return VALID
+        return None
     epochs = log.epochs
     if snapshot is not None and snapshot.end_offset > 0:
         below = fetch_offset < log.start_offset or fetch_offset == 0
@@ -52,8 +30,8 @@ def validate(
             or last_fetched_epoch < epochs.base_epoch
         )
         if below or at_start:
-            return NeedsSnapshot(snapshot)
+            return snapshot
     end = epochs.end_offset_for(last_fetched_epoch, log.end_offset)
     if end.epoch != last_fetched_epoch or end.end_offset < fetch_offset:
-        return Diverging(end)
-    return VALID
+        return end
+    return None

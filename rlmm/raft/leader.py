@@ -9,7 +9,7 @@ when its own disk has synced nothing for so long.
 from __future__ import annotations
 
 from rlmm.raft import barriers, leader_append, parked_fetches, progress, quorum_state, requests
-from rlmm.raft.actions import CommandDone, SendResponse, ShutdownDone
+from rlmm.raft.actions import CommandDone, ShutdownDone
 from rlmm.raft.events import TransferLeadership
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import (
@@ -168,7 +168,7 @@ def _expire_change(r: Replica, leader: Leader) -> None:
         return
     what = "is in the log and not committed" if change.offset is not None else "was not begun"
     message = f"the change {what}: look at the voters and their lag before trying again"
-    r.emit(SendResponse(change.correlation, VoterChangeResponse(Error.REQUEST_TIMED_OUT, message)))
+    r.respond(change.correlation, VoterChangeResponse(Error.REQUEST_TIMED_OUT, message))
     change.answered = True
     if change.offset is None:
         leader.change = None

@@ -13,10 +13,9 @@ from rlmm.raft import (
     progress,
     voter_changes,
 )
-from rlmm.raft.actions import SendResponse
-from rlmm.raft.fetch_validation import Diverging, NeedsSnapshot, validate
+from rlmm.raft.fetch_validation import validate
 from rlmm.raft.leaving import public_leader_id
-from rlmm.raft.messages import Error, FetchRequest, FetchResponse, NoOp
+from rlmm.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse, NoOp, SnapshotId
 from rlmm.raft.replica import Replica
 from rlmm.raft.request_checks import impossible, leader_only
 from rlmm.raft.states import Leader
@@ -26,28 +25,27 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
     error = _check(r, request)
     state = r.state
     if error is not Error.NONE or not isinstance(state, Leader):
-        refusal = FetchResponse(error, public_leader_id(r), r.epoch)
-        r.emit(SendResponse(correlation, refusal))
+        r.respond(correlation, FetchResponse(error, public_leader_id(r), r.epoch))
         return
     error = identity.check_fetch(r, state, request)
     if error is Error.NONE and _impossible(r, state, request):
         error = Error.INVALID_REQUEST
     if error is not Error.NONE:
-        r.emit(SendResponse(correlation, FetchResponse(error, state.leader_id, state.epoch)))
+        r.respond(correlation, FetchResponse(error, state.leader_id, state.epoch))
         return
     known = progress.of(r, state, request.replica)
     if known is None:
         r.warn(f"more than {r.settings.observers_max} observers fetch: {request.replica} refused")
         throttled = Error.THROTTLING_QUOTA_EXCEEDED
-        r.emit(SendResponse(correlation, FetchResponse(throttled, state.leader_id, state.epoch)))
+        r.respond(correlation, FetchResponse(throttled, state.leader_id, state.epoch))
         return
     if progress.begins_uncounted(r, known, request):
         # An idle log would never have anything behind this fetch to commit.
         leader_append.append_control(r, state, (NoOp(),))
     verdict = validate(r.log, request.fetch_offset, request.last_fetched_epoch)
-    if isinstance(verdict, Diverging | NeedsSnapshot):
+    if verdict is not None:
         progress.fetched(r, known)
-        r.emit(SendResponse(correlation, _elsewhere(r, state, verdict)))
+        r.respond(correlation, _elsewhere(r, state, verdict))
         return
     progress.acknowledged(r, known, request.fetch_offset)
     progress.fetched(r, known)
@@ -59,9 +57,9 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
     if r.state is not state:
         # This very fetch completed a change or a transfer: leadership ended with it.
         moved = FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, public_leader_id(r), r.epoch)
-        r.emit(SendResponse(correlation, moved))
+        r.respond(correlation, moved)
     elif parked_fetches.must_answer_now(r, request):
-        r.emit(SendResponse(correlation, parked_fetches.success(r, state, request)))
+        r.respond(correlation, parked_fetches.success(r, state, request))
     else:
         parked_fetches.park(r, state, correlation, request)
 
@@ -105,7 +103,7 @@ def _impossible(r: Replica, leader: Leader, request: FetchRequest) -> bool:
     return never_written
 
 
-def _elsewhere(r: Replica, state: Leader, verdict: Diverging | NeedsSnapshot) -> FetchResponse:
+def _elsewhere(r: Replica, state: Leader, verdict: EpochEnd | SnapshotId) -> FetchResponse:
     """Acknowledges nothing, but shows that the replica lives."""
     return FetchResponse(
         Error.NONE,
@@ -113,6 +111,6 @@ def _elsewhere(r: Replica, state: Leader, verdict: Diverging | NeedsSnapshot) ->
         state.epoch,
         state.high_watermark,
         r.log.start_offset,
-        diverging=verdict.end if isinstance(verdict, Diverging) else None,
-        snapshot=verdict.snapshot if isinstance(verdict, NeedsSnapshot) else None,
+        diverging=verdict if isinstance(verdict, EpochEnd) else None,
+        snapshot=verdict if isinstance(verdict, SnapshotId) else None,
     )

@@ -6,7 +6,7 @@ proposers learn "unknown"; nothing else of the leadership survives (KAFKA-13114)
 
 from __future__ import annotations
 
-from rlmm.raft.actions import CommandDone, ProposalFailed, SendResponse, WaitersFailed
+from rlmm.raft.actions import CommandDone, ProposalFailed, WaitersFailed
 from rlmm.raft.messages import Error, FetchResponse, VoterChangeResponse
 from rlmm.raft.replica import Replica
 from rlmm.raft.states import Leader, Resigned
@@ -20,7 +20,7 @@ def public_leader_id(r: Replica) -> int:
 def answer_everybody(r: Replica, leader: Leader) -> None:
     error, leader_id = Error.NOT_LEADER_OR_FOLLOWER, public_leader_id(r)
     for parked in leader.parked.values():
-        r.emit(SendResponse(parked.correlation, FetchResponse(error, leader_id, r.epoch)))
+        r.respond(parked.correlation, FetchResponse(error, leader_id, r.epoch))
     for proposal in leader.proposals:
         r.emit(ProposalFailed(proposal.handle, error, appended=True, leader_id=leader_id))
     waiting = [handle for _, handles in leader.barriers.groups for handle in handles]
@@ -36,7 +36,7 @@ def answer_everybody(r: Replica, leader: Leader) -> None:
                 Error.REQUEST_TIMED_OUT,
                 "leadership moved before the change was committed: look at the voters",
             )
-        r.emit(SendResponse(change.correlation, response))
+        r.respond(change.correlation, response)
     if leader.transfer is not None:
         # Whoever leads now, this node does not: that is what was asked for.
         r.emit(CommandDone(leader.transfer.handle, Error.NONE, "this node leads no more"))

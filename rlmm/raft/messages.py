@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from rlmm.metadata_log import SnapshotId as SnapshotId
+
 NONE_ID = -1
 NO_OFFSET = -1
 
@@ -27,13 +29,6 @@ class ReplicaKey(NamedTuple):
 
     node_id: int
     directory_id: str = ""
-
-
-class SnapshotId(NamedTuple):
-    """`end_offset` is exclusive, `epoch` that of the last record in it (KIP-630)."""
-
-    end_offset: int
-    epoch: int
 
 
 class EpochEnd(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rlmm.raft import leader_append, requests, voter_changes
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import (
     Error,
@@ -77,8 +76,7 @@ def requested(r: Replica, correlation: Hashable, request: UpdateVoterRequest) ->
         if known is not None and known.endpoints != request.voter.endpoints:
             changed = with_endpoints(r.voters.latest, request.voter)
             leader_append.append_control(r, state, (VotersRecord(changed),))
-    response = UpdateVoterResponse(error, public_leader_id(r), r.epoch)
-    r.emit(SendResponse(correlation, response))
+    r.respond(correlation, UpdateVoterResponse(error, public_leader_id(r), r.epoch))
 
 
 def _check(r: Replica, request: UpdateVoterRequest) -> Error:

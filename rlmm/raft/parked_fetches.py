@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rlmm.raft import progress
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.messages import Error, FetchRequest, FetchResponse, LogRead
 from rlmm.raft.replica import Replica
 from rlmm.raft.states import Leader, ParkedFetch
@@ -43,7 +42,7 @@ def park(r: Replica, leader: Leader, correlation: Hashable, request: FetchReques
     """A replica's newer fetch replaces its older one, which is answered empty."""
     older = leader.parked.pop(request.replica, None)
     if older is not None:
-        r.emit(SendResponse(older.correlation, success(r, leader, older.request)))
+        r.respond(older.correlation, success(r, leader, older.request))
     wait_ms = min(request.wait_max_ms, r.settings.fetch_wait_max_ms)
     if _lacks_news(leader, request):
         wait_ms = min(wait_ms, r.settings.commit_news_wait_max_ms)
@@ -59,7 +58,7 @@ def answer_all(r: Replica, leader: Leader) -> None:
     if leader.parked:
         parked, leader.parked = leader.parked, {}
         for each in parked.values():
-            r.emit(SendResponse(each.correlation, success(r, leader, each.request)))
+            r.respond(each.correlation, success(r, leader, each.request))
 
 
 def answer_soon(r: Replica, leader: Leader) -> None:
@@ -74,4 +73,4 @@ def answer_expired(r: Replica, leader: Leader) -> None:
     expired = [key for key, each in leader.parked.items() if each.deadline_ms <= r.now]
     for key in expired:
         each = leader.parked.pop(key)
-        r.emit(SendResponse(each.correlation, success(r, leader, each.request)))
+        r.respond(each.correlation, success(r, leader, each.request))

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from rlmm.raft.actions import Action, Fatal, LogCut, PersistedState, Warn
+from rlmm.raft.actions import Action, Fatal, LogCut, PersistedState, SendResponse, Warn
 from rlmm.raft.epoch_cache import EpochCache
 from rlmm.raft.initial_state import InitialState
-from rlmm.raft.messages import ReplicaKey, SnapshotId
+from rlmm.raft.messages import ReplicaKey, Response, SnapshotId
 from rlmm.raft.states import State, Unattached
 from rlmm.raft.timers import RaftSettings
 from rlmm.raft.voters import VoterHistory
@@ -175,6 +175,9 @@ class Replica:
         """Nothing follows a Fatal."""
         if not self.failed:
             self.out.append(action)
+
+    def respond(self, correlation: Hashable, response: Response) -> None:
+        self.emit(SendResponse(correlation, response))
 
     def warn(self, message: str, *, trouble: str = "") -> None:
         self.emit(Warn(message, trouble))

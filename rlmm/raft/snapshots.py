@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rlmm.raft import progress
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.events import LogStartAdvanced, SnapshotsDeleted, SnapshotTaken
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import (
@@ -96,7 +95,7 @@ def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> N
             error = impossible(r, request.replica.node_id, asked)
     if error is not Error.NONE or size is None or not isinstance(state, Leader):
         refused = FetchSnapshotResponse(error, public_leader_id(r), r.epoch, request.snapshot)
-        r.emit(SendResponse(correlation, refused))
+        r.respond(correlation, refused)
         return
     known = progress.of(r, state, request.replica)
     if known is not None:
@@ -112,4 +111,4 @@ def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> N
         request.position,
         read=SnapshotRead(request.snapshot, request.position, bytes_max),
     )
-    r.emit(SendResponse(correlation, response))
+    r.respond(correlation, response)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rlmm.raft import leader, leader_append
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.messages import (
     NO_OFFSET,
     AddVoterRequest,
@@ -32,7 +31,7 @@ def requested(
     state = r.state
     refusal = refuse(r, request)
     if refusal is not None or not isinstance(state, Leader):
-        r.emit(SendResponse(correlation, refusal or VoterChangeResponse(Error.INVALID_REQUEST)))
+        r.respond(correlation, refusal or VoterChangeResponse(Error.INVALID_REQUEST))
         return
     removal = isinstance(request, RemoveVoterRequest)
     voter = Voter(request.voter) if isinstance(request, RemoveVoterRequest) else request.voter
@@ -109,7 +108,7 @@ def proceed(r: Replica, state: Leader) -> None:
     change.offset = r.log.end_offset
     if not change.ack_when_committed:
         change.answered = True
-        r.emit(SendResponse(change.correlation, VoterChangeResponse(Error.NONE)))
+        r.respond(change.correlation, VoterChangeResponse(Error.NONE))
     leader_append.append_control(r, state, (VotersRecord(make),))
 
 
@@ -133,6 +132,6 @@ def committed(r: Replica, state: Leader) -> None:
         return
     state.change = None
     if not change.answered:
-        r.emit(SendResponse(change.correlation, VoterChangeResponse(Error.NONE)))
+        r.respond(change.correlation, VoterChangeResponse(Error.NONE))
     if not r.is_voter:
         leader.resign(r, state)

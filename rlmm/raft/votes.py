@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rlmm.raft import damaged_tail, identity, quorum_state
-from rlmm.raft.actions import SendResponse
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import NONE_ID, Error, VoteRequest, VoteResponse
 from rlmm.raft.replica import Replica
@@ -32,20 +31,11 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
             else:
                 quorum_state.vote_for(r, request.candidate)
                 r.vote_given = (request.epoch, request.candidate, request.incarnation)
-    r.emit(
-        SendResponse(
-            correlation,
-            VoteResponse(
-                error,
-                public_leader_id(r),
-                r.epoch,
-                granted,
-                last_epoch=r.log.last_epoch,
-                last_offset=damaged_tail.told_end(r, request.candidate, pre_vote=request.pre_vote),
-                tail_was_cut=cut,
-            ),
-        )
+    told_end = damaged_tail.told_end(r, request.candidate, pre_vote=request.pre_vote)
+    response = VoteResponse(
+        error, public_leader_id(r), r.epoch, granted, r.log.last_epoch, told_end, tail_was_cut=cut
     )
+    r.respond(correlation, response)
 
 
 def _check(r: Replica, request: VoteRequest) -> Error:

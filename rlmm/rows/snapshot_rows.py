@@ -56,7 +56,7 @@ def from_proposals(records: Iterable[Proposal]) -> Iterator[tuple[bytes, bytes]]
     for record in records:
         row = _row_of(record)
         if row[0] <= before:
-            raise CorruptData(f"row {row[0][:40].hex()} is out of order", source=SOURCE, position=0)
+            raise CorruptData(f"row {row[0][:40].hex()} is out of order", source=SOURCE)
         before = row[0]
         yield row
 
@@ -66,14 +66,14 @@ def _row_of(record: Proposal) -> tuple[bytes, bytes]:
     if control_type is None:
         segment = decode_usual(value) or decode_segment_record(value, source=SOURCE)
         if not isinstance(segment, RemoteLogSegmentMetadata):
-            raise CorruptData("a snapshot holds an update", source=SOURCE, position=0)
+            raise CorruptData("a snapshot holds an update", source=SOURCE)
         return segment_key(segment.segment_id.id), value
     if control_type != _SNAPSHOT_ROW:
-        raise CorruptData(f"control record {control_type} is not a row", source=SOURCE, position=0)
+        raise CorruptData(f"control record {control_type} is not a row", source=SOURCE)
     row = _short_row(value) or _long_row(value)
     key = row[0]
     if not LOGICAL_START <= key < LOGICAL_END or key[0] == _SEGMENT:
-        raise CorruptData(f"{key[:40].hex()} is not a key of such a row", source=SOURCE, position=0)
+        raise CorruptData(f"{key[:40].hex()} is not a key of such a row", source=SOURCE)
     return row
 
 

@@ -30,16 +30,14 @@ def check_manifest(view: Path) -> None:
     except FileNotFoundError:
         return
     except ValueError as error:
-        raise CorruptData("not text", source=str(view / "CURRENT"), position=0) from error
+        raise CorruptData("not text", source=str(view / "CURRENT")) from error
     if "/" in name or not name.startswith("MANIFEST-"):
-        raise CorruptData(f"it names {name[:40]!r}", source=str(view / "CURRENT"), position=0)
+        raise CorruptData(f"it names {name[:40]!r}", source=str(view / "CURRENT"))
     path = view / name
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise CorruptData(
-            "CURRENT names it and it is gone", source=str(path), position=0
-        ) from error
+        raise CorruptData("CURRENT names it and it is gone", source=str(path)) from error
     check_records(data, source=str(path))
 
 

@@ -82,7 +82,6 @@ async def install_if_needed(
             f"{log_start}, and no snapshot closes the gap: restore the data directory from a "
             "backup, or format this node anew",
             source="metadata log",
-            position=0,
         )
     log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)
 

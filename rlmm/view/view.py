@@ -386,7 +386,7 @@ def _build(
             for key, value in part:
                 if not LOGICAL_START <= key < LOGICAL_END or key <= before:
                     raise CorruptData(
-                        f"row key {key[:40].hex()} is out of order", source="snapshot", position=0
+                        f"row key {key[:40].hex()} is out of order", source="snapshot"
                     )
                 before = key
                 batch.put(key, value)
@@ -469,7 +469,7 @@ def _read_position(database: Rdict, path: Path) -> tuple[int, int, int]:
     if value is None:
         return NOTHING_APPLIED, -1, 0
     if len(value) != _POSITION.size:
-        raise CorruptData("the position row is malformed", source=str(path), position=0)
+        raise CorruptData("the position row is malformed", source=str(path))
     applied_offset, epoch, digest = _POSITION.unpack(value)
     return applied_offset, epoch, int.from_bytes(digest, "big")
 
@@ -488,6 +488,5 @@ def _ours(error: Exception, path: Path) -> StrandlineError:
             f"{text}. The view is damaged: restart the node, and it is made again from the newest "
             "snapshot and the metadata log",
             source=str(path),
-            position=0,
         )
     return InternalError(f"the view {path} failed: {text}")

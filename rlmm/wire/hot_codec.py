@@ -71,35 +71,16 @@ class HotCodec:
 
     def encode_fetch(self, request: FetchRequest, correlation_id: int) -> bytes:
         """A replica's Fetch that counts."""
-        parts = self._fetch_parts
-        body = self._fetch_body
-        return _HEAD.pack(
-            _HEAD.size - SIZE.size + body.size,
-            1,
-            FETCH_VERSION,
-            correlation_id,
-            len(CLIENT_ID),
-            CLIENT_ID,
-            0,
-        ) + body.pack(
-            request.wait_max_ms,
-            1,
-            request.bytes_max,
-            parts[0],
-            request.epoch,
-            request.fetch_offset,
-            request.last_fetched_epoch,
-            -1,
-            request.bytes_max,
-            parts[1],
-            directory_bytes(request.replica.directory_id),
-            parts[2],
-            request.high_watermark,
-            parts[3],
-            request.replica.node_id,
-            request.incarnation,
-            parts[4],
-        )
+        parts, body = self._fetch_parts, self._fetch_body
+        size = _HEAD.size - SIZE.size + body.size
+        head = _HEAD.pack(size, 1, FETCH_VERSION, correlation_id, len(CLIENT_ID), CLIENT_ID, 0)
+        return head + body.pack(
+            request.wait_max_ms, 1, request.bytes_max, parts[0],
+            request.epoch, request.fetch_offset, request.last_fetched_epoch, -1, request.bytes_max,
+            parts[1], directory_bytes(request.replica.directory_id),
+            parts[2], request.high_watermark,
+            parts[3], request.replica.node_id, request.incarnation, parts[4],
+        )  # fmt: skip
 
     def decode_fetch(self, frame: bytes, at: int) -> FetchRequest | None:
         """The body that starts at `at`; None unless a replica's, of this cluster and topic."""
@@ -112,16 +93,12 @@ class HotCodec:
         ) = self._fetch_body.unpack_from(frame, at)  # fmt: skip
         if (part0, part1, part2, part3, part4) != self._fetch_parts or node_id < 0:
             return None
+        replica = ReplicaKey(node_id, directory_text(directory))
+        bytes_max = min(bytes_max, partition_bytes_max)
         return FetchRequest(
-            ReplicaKey(node_id, directory_text(directory)),
-            epoch,
-            fetch_offset,
-            last_fetched_epoch,
-            wait_max_ms,
-            min(bytes_max, partition_bytes_max),
-            high_watermark,
-            incarnation,
-        )
+            replica, epoch, fetch_offset, last_fetched_epoch, wait_max_ms, bytes_max,
+            high_watermark, incarnation,
+        )  # fmt: skip
 
     # ---- Fetch response: header, errors | partition | records | tagged fields
 
@@ -135,15 +112,12 @@ class HotCodec:
         tail = _fetched_tail(response)
         length = bytearray()
         schema.write_uvarint(length, len(data) + 1)
+        start, constant = self._fetched_parts
+        high_watermark = response.high_watermark
         body = self._fetched.pack(
-            correlation_id,
-            self._fetched_parts[0],
-            response.error.value,
-            response.high_watermark,
-            response.high_watermark,
-            response.log_start_offset,
-            self._fetched_parts[1],
-        )
+            correlation_id, start, response.error.value, high_watermark, high_watermark,
+            response.log_start_offset, constant,
+        )  # fmt: skip
         size = len(body) + len(length) + len(data) + len(tail)
         return b"".join((SIZE.pack(size), body, length, data, tail))
 
@@ -220,18 +194,10 @@ class HotCodec:
         """The answer to a peer."""
         layout, parts = self._produced, self._produced_parts
         return layout.pack(
-            layout.size - SIZE.size,
-            correlation_id,
-            parts[0],
-            answer.error.value,
-            answer.base_offset,
-            parts[1],
-            answer.leader_id,
-            answer.leader_epoch,
-            parts[2],
-            answer.appended,
-            parts[3],
-        )
+            layout.size - SIZE.size, correlation_id, parts[0], answer.error.value,
+            answer.base_offset, parts[1], answer.leader_id, answer.leader_epoch,
+            parts[2], answer.appended, parts[3],
+        )  # fmt: skip
 
     def decode_produced(self, frame: bytes) -> ProduceAnswer | None:
         """None unless it has the shape that `encode_produced` gives."""

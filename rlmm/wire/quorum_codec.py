@@ -69,21 +69,6 @@ class PeerRefusedError(Exception):
         super().__init__(self.name)
 
 
-def api_of(request: PeerRequest) -> Api:
-    """Which API carries it."""
-    return _APIS[type(request)]
-
-
-_APIS: Mapping[type, Api] = {
-    VoteRequest: Api.VOTE,
-    BeginQuorumEpochRequest: Api.BEGIN_QUORUM_EPOCH,
-    EndQuorumEpochRequest: Api.END_QUORUM_EPOCH,
-    FetchRequest: Api.FETCH,
-    FetchSnapshotRequest: Api.FETCH_SNAPSHOT,
-    UpdateVoterRequest: Api.UPDATE_RAFT_VOTER,
-}
-
-
 class QuorumCodec:
     """For one cluster and topic."""
 
@@ -118,26 +103,19 @@ class QuorumCodec:
             )
         return partition
 
+    def _asked_partition(self, body: Values, name_field: str, index_field: str) -> Values:
+        self.check_cluster(body["cluster_id"])
+        return self.only_partition(body["topics"], name_field, index_field)
+
     # ---- requests
 
     def request_body(self, request: PeerRequest) -> Body:
-        """What a peer sends."""
-        if isinstance(request, VoteRequest):
-            return self._vote_body(request)
-        if isinstance(request, BeginQuorumEpochRequest):
-            return self._begin_body(request)
-        if isinstance(request, EndQuorumEpochRequest):
-            return self._end_body(request)
-        if isinstance(request, FetchRequest):
-            return self._fetch_body(request)
-        if isinstance(request, UpdateVoterRequest):
-            return self._update_voter_body(request)
-        return self._fetch_snapshot_body(request)
+        """The body that a peer sends."""
+        return _CODECS[api_of(request)][1](self, request)
 
     def read_request(self, api: Api, body: Values) -> PeerRequest:
         """RequestRefusedError for another cluster, topic or partition."""
-        read = _READERS[api]
-        return read(self, body)
+        return _CODECS[api][2](self, body)
 
     def _vote_body(self, request: VoteRequest) -> Body:
         partition = {
@@ -155,8 +133,7 @@ class QuorumCodec:
         return self._to_voter(request.voter.node_id, partition)
 
     def _read_vote(self, body: Values) -> VoteRequest:
-        self.check_cluster(body["cluster_id"])
-        partition = self.only_partition(body["topics"], "topic_name", "partition_index")
+        partition = self._asked_partition(body, "topic_name", "partition_index")
         return VoteRequest(
             partition["replica_epoch"],
             _key(partition["replica_id"], partition["replica_directory_id"]),
@@ -179,8 +156,7 @@ class QuorumCodec:
         return {**body, "leader_endpoints": leader_endpoints.endpoints(request)}
 
     def _read_begin(self, body: Values) -> BeginQuorumEpochRequest:
-        self.check_cluster(body["cluster_id"])
-        partition = self.only_partition(body["topics"], "topic_name", "partition_index")
+        partition = self._asked_partition(body, "topic_name", "partition_index")
         voter = _key(body["voter_id"], partition["voter_directory_id"])
         return BeginQuorumEpochRequest(
             partition["leader_id"],
@@ -209,8 +185,7 @@ class QuorumCodec:
         }
 
     def _read_end(self, body: Values) -> EndQuorumEpochRequest:
-        self.check_cluster(body["cluster_id"])
-        partition = self.only_partition(body["topics"], "topic_name", "partition_index")
+        partition = self._asked_partition(body, "topic_name", "partition_index")
         preferred = tuple(
             _key(each["candidate_id"], each["candidate_directory_id"])
             for each in partition["preferred_candidates"]
@@ -253,8 +228,7 @@ class QuorumCodec:
         }
 
     def _read_fetch(self, body: Values) -> FetchRequest:
-        self.check_cluster(body["cluster_id"])
-        partition = self.only_partition(body["topics"], "topic_id", "partition")
+        partition = self._asked_partition(body, "topic_id", "partition")
         high_watermark = partition["high_watermark"]
         return FetchRequest(
             _key(body["replica_state"]["replica_id"], partition["replica_directory_id"]),
@@ -284,8 +258,7 @@ class QuorumCodec:
         }
 
     def _read_fetch_snapshot(self, body: Values) -> FetchSnapshotRequest:
-        self.check_cluster(body["cluster_id"])
-        partition = self.only_partition(body["topics"], "name", "partition")
+        partition = self._asked_partition(body, "name", "partition")
         snapshot = partition["snapshot_id"]
         return FetchSnapshotRequest(
             _key(body["replica_id"], partition["replica_directory_id"]),
@@ -435,11 +408,25 @@ def _fetched_snapshot_body(response: FetchSnapshotResponse, data: bytes) -> Body
     return {"topics": [{"name": TOPIC, "partitions": [partition]}]}
 
 
-_READERS: Mapping[Api, Callable[[QuorumCodec, Values], PeerRequest]] = {
-    Api.VOTE: QuorumCodec._read_vote,
-    Api.BEGIN_QUORUM_EPOCH: QuorumCodec._read_begin,
-    Api.END_QUORUM_EPOCH: QuorumCodec._read_end,
-    Api.FETCH: QuorumCodec._read_fetch,
-    Api.FETCH_SNAPSHOT: QuorumCodec._read_fetch_snapshot,
-    Api.UPDATE_RAFT_VOTER: QuorumCodec._read_update_voter,
-}
+_Write = Callable[[QuorumCodec, Any], Body]
+_ReadRequest = Callable[[QuorumCodec, Values], PeerRequest]
+_CODECS: Mapping[Api, tuple[type[PeerRequest], _Write, _ReadRequest]] = {
+    Api.VOTE: (VoteRequest, QuorumCodec._vote_body, QuorumCodec._read_vote),
+    Api.BEGIN_QUORUM_EPOCH: (
+        BeginQuorumEpochRequest, QuorumCodec._begin_body, QuorumCodec._read_begin
+    ),
+    Api.END_QUORUM_EPOCH: (EndQuorumEpochRequest, QuorumCodec._end_body, QuorumCodec._read_end),
+    Api.FETCH: (FetchRequest, QuorumCodec._fetch_body, QuorumCodec._read_fetch),
+    Api.FETCH_SNAPSHOT: (
+        FetchSnapshotRequest, QuorumCodec._fetch_snapshot_body, QuorumCodec._read_fetch_snapshot
+    ),
+    Api.UPDATE_RAFT_VOTER: (
+        UpdateVoterRequest, QuorumCodec._update_voter_body, QuorumCodec._read_update_voter
+    ),
+}  # fmt: skip
+_APIS = {request: api for api, (request, _, _) in _CODECS.items()}
+
+
+def api_of(request: PeerRequest) -> Api:
+    """The API that carries it."""
+    return _APIS[type(request)]

@@ -7,12 +7,12 @@ of `sasl.py` says whose rules these are.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from kafka_client.sasl import decode_base64
 from kafka_formats.errors import Refused
 
 PEER_USER = "strandline-peer"
@@ -127,7 +127,7 @@ class SaslServer:
             raise Refused("a last SCRAM message that does not continue the first")
         signed = f"{client_first},{server_first},{without_proof}".encode()
         signature = hmac.digest(verifier.stored_key, signed, _HASH)
-        proof = _decoded(fields.get("p", ""))
+        proof = decode_base64(fields.get("p", ""))
         if len(proof) != len(signature):
             raise _wrong(_fields(client_first).get("n", ""))
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
@@ -147,10 +147,3 @@ def _wrong(user: str) -> Refused:
 
 def _fields(text: str) -> Mapping[str, str]:
     return {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return b""

@@ -41,7 +41,6 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _UVARINT_BYTES_MAX = 5
 _NO_UUID = bytes(16)
-_NOT_GIVEN = object()
 
 
 def load(entity: type[Entity]) -> None:

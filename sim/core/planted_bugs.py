@@ -27,7 +27,6 @@ from rlmm.raft import (
 )
 from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
 from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
-from rlmm.raft.fetch_validation import VALID
 from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
 from rlmm.raft.replica import LogView, Replica
@@ -114,7 +113,7 @@ def _prospective_of_next_epoch(r: Replica) -> None:
 
 def _any_offset_is_valid(log: LogView, offset: int, epoch: int) -> object:
     known = log.start_offset <= offset <= log.end_offset
-    return VALID if known else _validate(log, offset, epoch)
+    return None if known else _validate(log, offset, epoch)
 
 
 def _stay_diverged(r: Replica, *_: object) -> None:

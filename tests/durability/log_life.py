@@ -13,6 +13,7 @@ from rlmm.log.recovery import load_recovery_point
 from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
 from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
 from tests.durability.leader_of_one import open_as_leader
+from tests.rlmm.log.appending import append_and_sync
 from tests.rlmm.log.crash_disk import CrashDisk, Fate, PowerCut, Survivors
 
 METADATA = Path("/data/metadata")
@@ -110,7 +111,7 @@ def one_life(disk: CrashDisk, witness: Witness) -> None:
             for index, proposal in enumerate(proposals)
         ]
         witness.tried.update(records)
-        log.append_and_sync(batches)
+        append_and_sync(log, batches)
         witness.acknowledged.update({record.offset: record for record in records})
         if step == 1:
             witness.recovery_point = log.store_recovery_point()
@@ -215,11 +216,12 @@ def _recovered(disk: CrashDisk) -> LogDirectory:
 
 
 def _append(log: LogDirectory, *, epoch: int) -> None:
-    log.append_and_sync(
+    append_and_sync(
+        log,
         encode_proposals(
             [Proposal(None, b"one more")],
             base_offset=log.log_end_offset,
             epoch=epoch,
             timestamp_ms=99,
-        )
+        ),
     )

@@ -26,6 +26,7 @@ from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
 from rlmm.metadata_log import CommittedRecord, Proposal, SnapshotId
 from tests.durability.leader_of_one import open_as_leader
 from tests.durability.log_life import records_of
+from tests.rlmm.log.appending import append_and_sync
 from tests.rlmm.log.crash_disk import CrashDisk
 
 CLUSTER_ID = Uuid(b"cluster-one.....")
@@ -59,13 +60,14 @@ def start(disk: CrashDisk, home: Path, *, append: int = 0) -> Found:
         )
         for _ in range(append):
             end = log.log_end_offset
-            log.append_and_sync(
+            append_and_sync(
+                log,
                 encode_proposals(
                     [Proposal(None, b"%d" % end * 30)],
                     base_offset=end,
                     epoch=epoch,
                     timestamp_ms=end,
-                )
+                ),
             )
         if append:
             log.committed_end = log.synced_end

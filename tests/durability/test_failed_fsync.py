@@ -21,6 +21,7 @@ from rlmm.log.committed import encode_proposals
 from rlmm.log.disk import OsDisk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.metadata_log import Proposal
+from tests.rlmm.log.appending import append_and_sync
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Syncs:
 def append(log: LogDirectory, value: bytes) -> None:
     proposals = [Proposal(None, value)]
     batches = encode_proposals(proposals, base_offset=log.log_end_offset, epoch=1, timestamp_ms=1)
-    log.append_and_sync(batches)
+    append_and_sync(log, batches)
 
 
 def live(home: Path) -> None:

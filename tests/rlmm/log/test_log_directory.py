@@ -16,6 +16,7 @@ from rlmm.log.log_directory import LogDirectory
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import Proposal, SnapshotId
+from tests.rlmm.log.appending import append_and_sync
 from tests.rlmm.log.crash_disk import CrashDisk
 
 METADATA = Path("/data/metadata")
@@ -30,8 +31,9 @@ def open_log(disk: CrashDisk, *, segment_bytes_max: int = 600) -> LogDirectory:
 
 def append(log: LogDirectory, *values: bytes, epoch: int = 1) -> None:
     proposals = [Proposal(None, value) for value in values]
-    log.append_and_sync(
-        encode_proposals(proposals, base_offset=log.log_end_offset, epoch=epoch, timestamp_ms=5)
+    append_and_sync(
+        log,
+        encode_proposals(proposals, base_offset=log.log_end_offset, epoch=epoch, timestamp_ms=5),
     )
 
 
@@ -158,8 +160,8 @@ def test_old_snapshots_go_and_the_bootstrap_one_stays() -> None:
 def test_a_gap_in_what_is_appended_is_our_bug() -> None:
     log = open_log(CrashDisk())
     with pytest.raises(InternalError):
-        log.append_and_sync(
-            encode_proposals([Proposal(None, b"x")], base_offset=7, epoch=1, timestamp_ms=5)
+        append_and_sync(
+            log, encode_proposals([Proposal(None, b"x")], base_offset=7, epoch=1, timestamp_ms=5)
         )
 
 

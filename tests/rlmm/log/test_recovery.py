@@ -23,6 +23,7 @@ from rlmm.log.recovery import (
 )
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import Proposal, SnapshotId
+from tests.rlmm.log.appending import append_and_sync
 from tests.rlmm.log.crash_disk import CrashDisk
 
 METADATA = Path("/data/metadata")
@@ -42,8 +43,11 @@ def open_log(disk: CrashDisk, *, view_flushed_end: int = 0) -> LogDirectory:
 def append(log: LogDirectory, count: int, *, epoch: int = 1) -> None:
     for _ in range(count):
         proposals = [Proposal(None, b"%d" % log.log_end_offset * 40)]
-        log.append_and_sync(
-            encode_proposals(proposals, base_offset=log.log_end_offset, epoch=epoch, timestamp_ms=5)
+        append_and_sync(
+            log,
+            encode_proposals(
+                proposals, base_offset=log.log_end_offset, epoch=epoch, timestamp_ms=5
+            ),
         )
 
 

@@ -13,6 +13,7 @@ from rlmm.log.disk import OsDisk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import Proposal, SnapshotId
+from tests.rlmm.log.appending import append_and_sync
 
 SEGMENT_BYTES = 256 * 1024
 
@@ -28,7 +29,7 @@ def open_log(home: Path) -> LogDirectory:
 def append(log: LogDirectory, batches: int) -> None:
     for _ in range(batches):
         offset, value = log.log_end_offset, Proposal(None, bytes(60_000))
-        log.append_and_sync(encode_proposals([value], base_offset=offset, epoch=1, timestamp_ms=5))
+        append_and_sync(log, encode_proposals([value], base_offset=offset, epoch=1, timestamp_ms=5))
 
 
 def lengths_and_space(log: LogDirectory) -> list[tuple[int, bool]]:

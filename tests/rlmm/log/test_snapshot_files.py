@@ -13,15 +13,16 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log import snapshot_files
+from rlmm.log.disk import remove_files
 from rlmm.log.quorum_records import Voter
 from rlmm.log.snapshot_files import (
     BATCH_BYTES_TARGET,
+    PART_SUFFIX,
     SnapshotWriter,
     check_snapshot,
     list_snapshots,
     parse_snapshot_file_name,
     read_snapshot,
-    remove_partial_snapshots,
     snapshot_batches,
     snapshot_file_name,
     snapshot_voters,
@@ -115,7 +116,7 @@ def test_an_unfinished_one_is_not_listed_and_removed_later(disk: CrashDisk) -> N
     writer.add(ROWS)
     assert list_snapshots(disk, DIRECTORY) == ()
     assert disk.list_names(DIRECTORY) == (snapshot_file_name(SNAPSHOT) + ".part",)
-    remove_partial_snapshots(disk, DIRECTORY)
+    remove_files(disk, DIRECTORY, suffix=PART_SUFFIX)
     assert disk.list_names(DIRECTORY) == ()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlmm.manager.apply_loop_pace import ApplyPace
+from rlmm.manager.apply_loop import ApplyPace
 from rlmm.manager.manager import MetadataLimits
 from rlmm.metadata_log import Proposal
 from rlmm.partition_state import TopicPolicy

@@ -209,7 +209,7 @@ def test_who_asks_in_an_old_epoch_is_told_the_present_one_and_the_log_says_so(
     assert getattr(answer, "error", None) is Error.FENCED_LEADER_EPOCH
     (line,) = story.warnings(1)
     assert line.startswith("node 2 asks in epoch 1, and this one knows of epoch 2: refused")
-    assert "look whether that node reaches the others" in line
+    assert "check that the node reaches the others" in line
 
 
 @pytest.mark.parametrize("bytes_max", [0, -1, -(2**31)])
