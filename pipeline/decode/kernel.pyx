@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The records of a batch into the buffers of Arrow columns: one pass, without an object a record.
+"""Writes the records of a batch into the buffers of Arrow columns: one pass, no object a record.
 
-Every read is checked against the end of the record that it belongs to, and nothing is explained
-here: what is malformed is only seen to be so, and the pure reader then says what is wrong with it.
+Every read is checked against the end of its record. Malformed input is only reported as such here;
+the pure reader then says what is wrong with it.
 Varints and the order of a record's fields: see `kafka_formats/varints.py` and `record_batch.py`.
 """
 
@@ -174,8 +174,8 @@ cdef class Columns:
         return status, index, at, passed
 
     cdef bint _open(self, fields, int64_t at, int64_t passed) except -1:
-        """Set out to read this batch, which stands at `at` of what is held; False if it is one to
-        be decided about, or compressed.
+        """Begin to read this batch, at `at` in the held data; False if it is compressed, or if the
+        decoder has to decide about it.
         """
         cdef int64_t base_offset, length, attributes, last_delta, base_time, max_time, count
         (
@@ -266,7 +266,7 @@ cdef class Columns:
         return 0
 
     cdef int _resize(self, int which, int64_t size) except -1:
-        """Move a buffer into a larger one; what is new of it is zeros where bits are kept in it."""
+        """Move a buffer into a larger one; the new part of a buffer of bits is zeros."""
         cdef Growing *buffer = &self.buffers[which]
         owner = self.allocate(size)
         cdef uint8_t *data = <uint8_t *><size_t>owner.address
@@ -367,7 +367,7 @@ cdef class Columns:
         return _DONE if at == size else _MALFORMED
 
     cdef int _add(self, Field *key, Field *value, int64_t offset, int64_t time) except -1 nogil:
-        """A row without its headers; 0 if its time is none that the column can have."""
+        """A row without its headers; 0 if its time does not fit the column."""
         cdef int64_t row = self.rows
         if row >= self.rows_capacity:
             with gil:
@@ -453,7 +453,7 @@ cdef class Columns:
         return 0
 
     cdef int _put_text(self, Field *key) except -1:
-        """What is not UTF-8 is replaced, as Kafka's consumer does."""
+        """Malformed UTF-8 is replaced, as by Kafka's consumer."""
         cdef bytes text = key.data[:key.length].decode("utf-8", "replace").encode()
         cdef Field valid
         valid.data, valid.length = <const uint8_t *><const char *>text, len(text)

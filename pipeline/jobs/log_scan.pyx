@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""A whole `.log` seen to be right in one pass, each of its bytes summed once.
+"""Checks a whole `.log` in one pass, each of its bytes summed once.
 
-Nothing is explained here: what is not right is only seen to be so, and `LogCheck` then reads it
-again and says what is wrong. The rules are its own, those of `rlm/data_plane/index_check.py` and, for headers,
-of `kafka_formats/record_batch.py`.
+Errors are only reported as such here; `LogCheck` then reads the log again and says what is wrong.
+The rules are its own, those of `rlm/data_plane/index_check.py` and, for headers, of
+`kafka_formats/record_batch.py`.
 
 One running CRC32C goes over the log. That of any part, chunk or batch, is made of the two at its
 ends: crc(AB) = crc(A followed by |B| zeros) ^ crc(B), see `kafka_formats/crc32c.py`.
@@ -172,8 +172,8 @@ cdef class LogScan:
         return self.max_timestamp_ms
 
     def take(self, piece):
-        """None if something is not right, which is then the end of it. Else the transactional and
-        control batches that end in this piece: the header's bytes, or of a control batch all.
+        """None if something is wrong, which ends the scan. Else the transactional and control
+        batches that end in this piece: the header's bytes, or all of a control batch.
         """
         cdef Py_buffer source
         self.found = []
@@ -185,7 +185,7 @@ cdef class LogScan:
         return self.found if right else None
 
     def finish(self):
-        """Whether the log, at its end now, was right, and all of both indexes fits it."""
+        """True if the log, at its end now, is right, and both indexes fit it wholly."""
         return (
             self.position == self.log_bytes
             and self.part == UNSUMMED and not self.header_bytes
@@ -298,7 +298,7 @@ cdef class LogScan:
         return True
 
     cdef void _enter_epoch(self) noexcept:
-        """What the lineage has for the offsets up to `epoch_end` (exclusive)."""
+        """The lineage's epoch of the offsets up to `epoch_end` (exclusive)."""
         if self.next_epoch < len(self.epochs):
             self.epoch = self.epochs[self.next_epoch]
             self.next_epoch += 2

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Manifests read fast: the very text that `Manifest.encode` writes, of a segment that is listed.
+"""Reads manifests of listed segments fast, if they have the very text of `Manifest.encode`.
 
-To parse the JSON and judge each field takes longer than to read the file. What differs from that
-text in a single byte, or does not fit what is listed, goes the general way (`parse_manifest`,
-`told_whole`), so that there is one judgement on what is valid.
+Parsing the JSON and judging each field takes longer than reading the file. A manifest that differs
+from that text in a single byte, or does not fit the listing, goes the general way
+(`parse_manifest`, `told_whole`), so one place judges what is valid.
 """
 
 import binascii
@@ -57,7 +57,7 @@ cdef struct Checksums:
 
 
 cdef inline bint text(Cursor *cursor, const char *expected) noexcept:
-    """Each of these goes on behind what it finds; without it nothing else may be asked."""
+    """Move behind the expected text. After a failure the cursor must not be used."""
     cdef Py_ssize_t size = strlen(expected)
     if cursor.end - cursor.at < size or memcmp(cursor.at, expected, size):
         return False
@@ -199,7 +199,7 @@ cdef bint origin(Cursor *cursor):
 
 
 def usual_segment(object stored, bytes manifest_bytes):
-    """What `whole_segment` says where it says one; None: ask that one."""
+    """The answer of `whole_segment` if it finds one; None: ask that function."""
     cdef Py_ssize_t size = len(manifest_bytes)
     cdef const char *begun = manifest_bytes
     cdef Cursor cursor = Cursor(begun, begun + size)

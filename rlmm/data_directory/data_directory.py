@@ -256,7 +256,7 @@ def _load_meta(disk: Disk, path: Path) -> tuple[MetaProperties, Uuid, Uuid]:
 
 @contextmanager
 def _instructions() -> Iterator[None]:
-    """Say what to do about damage in what the directory was formatted with."""
+    """Add to CorruptData what to do about damage of the directory's identity."""
     try:
         yield
     except CorruptData as error:
@@ -313,7 +313,7 @@ def _check_free(disk: Disk, path: Path) -> None:
 
 
 def _remove_interrupted_format(disk: Disk, partition: Path) -> None:
-    """Conflict if a node ran here: its log is no left-over, whatever else is missing."""
+    """Conflict if a node ran here: its log must stay, whatever else is missing."""
     names = disk.list_names(partition)
     if any(name.endswith(LOG_SUFFIX) for name in names):
         raise Conflict(
@@ -343,7 +343,7 @@ def _checksum(fields: dict[str, object]) -> str:
 
 
 def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
-    """The Kafka cluster's id. CorruptData, or Refused where the two files tell two owners."""
+    """The Kafka cluster's id. CorruptData, or Refused if the two files tell two owners."""
     source = path / CLUSTER_FILE
     try:
         fields = json.loads(disk.read(source))
@@ -371,7 +371,7 @@ def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
 
 
 def _keep_partition_metadata(disk: Disk, partition: Path, cluster_id: Uuid) -> None:
-    """Kafka's tools read this file, we never do: what it has to say follows from the cluster."""
+    """Write the file for Kafka's tools; its content follows from the cluster."""
     data = encode_partition_metadata(metadata_topic_id(cluster_id))
     path = partition / PARTITION_METADATA
     try:
@@ -407,7 +407,7 @@ def _load_boot_counter(disk: Disk, path: Path) -> int:
 
 
 def _lock(path: Path) -> int:
-    """Take the directory's lock; the descriptor holds it. Conflict: another process does."""
+    """Take the directory's lock; the descriptor holds it. Conflict: another process has it."""
     descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

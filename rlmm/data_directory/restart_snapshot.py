@@ -1,4 +1,4 @@
-"""A new cluster's first snapshot, made from its predecessor's (design 5.1 (10)). Blocks."""
+"""A new cluster's first snapshot, made from its predecessor's, whose quorum is lost. Blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlmm.rows.snapshot_rows import from_proposals, to_proposals
 
 
 def snapshot_id_of(path: Path) -> SnapshotId:
-    """The id in a snapshot file's name; InvalidRequest for any other name, and an empty one."""
+    """The id in a snapshot file's name. InvalidRequest: another name, or an empty snapshot."""
     snapshot = parse_snapshot_file_name(path.name)
     if snapshot is None or snapshot.end_offset == 0:
         raise InvalidRequest(
@@ -62,7 +62,7 @@ def write_restart_snapshot(
 
 
 def _timestamp_ms(disk: Disk, path: Path) -> int:
-    """The time of the last record in a snapshot, as its header has it."""
+    """The time of the last record in a snapshot, from its header."""
     source = str(path)
     for batch in snapshot_batches(disk, path):
         for record in iter_records(batch.data, source=source, position=batch.position):

@@ -85,7 +85,7 @@ class LogDirectory:
         self.committed_end = self._stored_committed_end = load_committed_end(
             disk, metadata_directory
         )
-        """What is known to be committed: the driver raises it."""
+        """The known committed end; the driver raises it."""
 
     @classmethod
     def open(

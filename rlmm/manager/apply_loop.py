@@ -34,17 +34,17 @@ from rlmm.view.view import View
 T = TypeVar("T")
 
 COST_OF_OTHERS = 10
-"""How many added segments any other record counts for: these read and write coverage and more."""
+"""The cost of any other record in added segments: these read and write coverage and more."""
 
 FULL_GROUP_RECORDS = 256
-"""Behind a group of so many there are more: there is no rest before these."""
+"""More records follow a group of so many: there is no rest before them."""
 
 
 _ABOUT_NODES = frozenset({ControlRecordType.NODE_REGISTRATION, ControlRecordType.NODE_CONTESTED})
-"""What these change is whether claims stand, in the states of any partitions."""
+"""These change whether claims stand, in the states of any partitions."""
 
 _NOWHERE = -2
-"""Behind this no state is known."""
+"""No state is known behind this offset."""
 
 
 class ApplyPace:
@@ -106,8 +106,8 @@ class ApplyLoop:
         limits: MetadataLimits,
         committed: Callable[[Iterable[TopicIdPartition], int], None],
     ) -> None:
-        """`committed` hears of the partitions that committed records are about, and behind which
-        offset those are, before anybody else runs.
+        """`committed` is told the partitions of committed records and the offset before them, at
+        once.
         """
         self._log = log
         self._view = view
@@ -143,7 +143,7 @@ class ApplyLoop:
     async def run(self) -> None:
         """Apply until the log ends; go on from a snapshot where it left the view behind (KIP-630).
 
-        Whatever else `follow` raises ends it.
+        Any other error of `follow` ends it.
         """
         try:
             while True:
@@ -171,7 +171,7 @@ class ApplyLoop:
         self._wake()
 
     async def wait_for(self, offset: int) -> bool:
-        """Wait until `offset` is applied; False if that will not happen any more."""
+        """Wait until `offset` is applied; False if it never will be."""
         if self._view.applied_offset < offset:
             with self._pace.waiting():
                 while self._view.applied_offset < offset:
@@ -186,9 +186,7 @@ class ApplyLoop:
             return call()
 
     async def flush(self, *, busy: bool | None = None) -> None:
-        """Make the view durable up to what is applied, and let the log be cut so far; `busy` as
-        `View.flush` takes it.
-        """
+        """Make the view durable, and let the log be cut up to there; `busy` as in `View.flush`."""
         async with self._flush_lock:
             self._unflushed_records = 0
             self.flush_due.clear()
@@ -207,7 +205,7 @@ class ApplyLoop:
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
 
     def snapshot_begun(self) -> None:
-        """Count anew, from what is applied now."""
+        """Count anew, from the applied offset."""
         self._records_since_snapshot = self._bytes_since_snapshot = 0
         self.snapshot_due.clear()
 
@@ -253,7 +251,7 @@ class ApplyLoop:
     def _commit(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
     ) -> list[tuple[int, Decision]]:
-        """What became of each record, if anybody may ask."""
+        """The outcome of each record, if anybody may ask."""
         overlay = OverlayRows(self._rows)
         decisions = []
         partitions = set()
@@ -292,14 +290,14 @@ class ApplyLoop:
 
 
 def _records_behind(log: MetadataLog, view: View) -> int:
-    """How many offsets the newest snapshot lacks, so that short lives add up to a snapshot too."""
+    """The number of offsets behind the newest snapshot: short lives add up to a snapshot, too."""
     snapshot = log.latest_snapshot()
     start = log.describe().log_start_offset if snapshot is None else snapshot.end_offset
     return max(view.applied_offset + 1 - start, 0)
 
 
 def _step_end(records: Sequence[CommittedRecord], start: int, cost_max: int) -> int:
-    """Where the step from `start` on ends; one record at least."""
+    """The end of the step from `start` on; at least one record."""
     cost = 0
     for index in range(start, len(records)):
         record = records[index]

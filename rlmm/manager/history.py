@@ -18,7 +18,7 @@ HISTORY_ENTRIES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A record about the segment as it was proposed, accepted or not; `epoch` is the quorum's."""
+    """A record about the segment as proposed, accepted or not; `epoch` is the quorum's."""
 
     offset: int
     epoch: int

@@ -76,7 +76,7 @@ class ClaimAnswer:
 
 
 class RemoteLogMetadataManager(MetadataReads):
-    """Make it with `start`. Who opened log and view closes them, after `close`."""
+    """Make it with `start`, then `close` it; log and view stay open."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class RemoteLogMetadataManager(MetadataReads):
     ) -> Self:
         """Bring the view to the log's high watermark and follow it from there.
 
-        `on_failure` is called once if applying stops: the node has to stop then. CorruptData: the
-        log starts above the view and no snapshot closes the gap. `monotonic`: by which time is
-        measured for the log; None: this node measures none.
+        `on_failure` is called once if applying stops: the node has to stop then. `monotonic`
+        measures time for the log; None: this node measures none. CorruptData: the log starts above
+        the view and no snapshot closes the gap.
         """
         limits = limits or MetadataLimits()
         await install_if_needed(log, view, limits.feature_levels)
@@ -155,7 +155,7 @@ class RemoteLogMetadataManager(MetadataReads):
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is applied any more; None while all is well."""
+        """The reason why applying stopped; None while all is well."""
         return self._failure
 
     async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
@@ -177,7 +177,7 @@ class RemoteLogMetadataManager(MetadataReads):
         return self._log.describe()
 
     def snapshot_age_ms(self) -> int | None:
-        """How long ago this process last took a snapshot; None if it has not yet."""
+        """The age of this process's last snapshot; None before the first."""
         taken = self._snapshot_taken_ms
         return None if taken is None else self._now_ms() - taken
 
@@ -186,7 +186,7 @@ class RemoteLogMetadataManager(MetadataReads):
     async def add_remote_log_segment_metadata(
         self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """A copy begins: state COPY_SEGMENT_STARTED. Repeating it has no further effect."""
+        """Begin a copy: COPY_SEGMENT_STARTED. Repeating it has no further effect."""
         if metadata.state is not SegmentState.COPY_SEGMENT_STARTED:
             raise InvalidRequest(
                 f"a segment is added as COPY_SEGMENT_STARTED, not {metadata.state.name}",
@@ -213,9 +213,7 @@ class RemoteLogMetadataManager(MetadataReads):
     async def claim_partition(
         self, claim: PartitionClaim, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> ClaimAnswer:
-        """Become the partition's one writer. The answer is the state at the claim's own offset:
-        nothing read before it counts.
-        """
+        """Become the partition's one writer. State read before the answer's no longer counts."""
         proposal = encode(claim)
         with self._applying.reading_claim(proposal.value):
             offset, decision = await self._decide(proposal, deadline_s)
@@ -240,29 +238,29 @@ class RemoteLogMetadataManager(MetadataReads):
     async def record_gaps_allowed(
         self, record: GapsAllowed, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Offsets without a batch are legal in a partition from here on."""
+        """Make offsets without a batch legal in a partition from here on."""
         return await self._write(record, deadline_s)
 
     async def skip_offsets(
         self, record: OffsetsSkipped, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """An admin gives up offsets that can't be copied."""
+        """Give up offsets that can't be copied; an admin's."""
         return await self._write(record, deadline_s)
 
     async def set_partition_mode(
         self, record: PartitionModeChange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Who copies and expires the partition; voids the standing claim."""
+        """Set the mode of copying and expiring; voids the standing claim."""
         return await self._write(record, deadline_s)
 
     async def set_topic_policy(
         self, record: TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Retention and kill switches of a topic."""
+        """Set retention and kill switches of a topic."""
         return await self._write(record, deadline_s)
 
     async def reset_claim(self, record: ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S) -> int:
-        """An admin voids the standing claim."""
+        """Void the standing claim; an admin's."""
         return await self._write(record, deadline_s)
 
     async def undo_partition_delete(
@@ -274,60 +272,62 @@ class RemoteLogMetadataManager(MetadataReads):
     async def record_partition_adopted(
         self, record: PartitionAdopted, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """What the store holds of a partition is recorded, after a restart from a snapshot."""
+        """Record that the store's segments of a partition have rows, after a restart."""
         return await self._write(record, deadline_s)
 
     async def record_segment_missing(
         self, record: SegmentMissing, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """The store does not have a segment of the snapshot any more."""
+        """Record that the store has lost a segment of the snapshot."""
         return await self._write(record, deadline_s)
 
     async def record_reconciled(
         self, record: Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """State and store were compared since the restart: deletes are allowed again."""
+        """Record that state and store were compared since the restart: deletes may go on."""
         return await self._write(record, deadline_s)
 
     async def register_node(
         self, record: NodeRegistration, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """This process has its node id from here on."""
+        """Take the node id for this process."""
         return await self._write(record, deadline_s)
 
     async def contest_node(
         self, record: NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Another process has this one's node id, and this one lives."""
+        """Contest another process that has this living one's node id."""
         return await self._write(record, deadline_s)
 
     async def finalise_feature_level(
         self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """On every node, for good: `feature_level.check_may_finalise` says whether all know it."""
+        """Raise the level on every node, for good, after `feature_level.check_may_finalise`."""
         _, replaces_offset = read_feature_level(self._view)
         return await self._write(FeatureLevel(level, replaces_offset), deadline_s)
 
     # ---- reads that ask more than the view
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
-        """Kafka's: these have another leader or epoch now, as this node's broker says. None of them
-        is ready until a barrier taken from now on is applied here."""
+        """Kafka's: the broker says that leader or epoch of these changed. None is ready until a
+        barrier taken from now on is applied here.
+        """
         self._readiness.changed(tips)
 
     def is_ready(self, tip: TopicIdPartition) -> bool:
-        """Whether an empty answer means that there is nothing. One while it is False would make a
-        broker move its log start and lose the tier (design 6.4)."""
+        """True if an empty answer means that there is nothing. An empty answer while it is False
+        would make a broker move its log start and lose the tier (Kafka's RLMM.isReady).
+        """
         return self._failure is None and not self._closed and self._readiness.is_ready(tip)
 
     def is_caught_up(self) -> bool:
-        """Whether everything completed before this start is applied here: a barrier says so."""
+        """True once a barrier shows that everything completed before this start is applied here."""
         return self._readiness.is_caught_up
 
     async def segment_history(
         self, segment_id: RemoteLogSegmentId, *, limit: int
     ) -> tuple[HistoryEntry, ...]:
-        """What the retained log says about a segment, oldest first."""
+        """The retained log's records about a segment, oldest first."""
         self._check_open()
         records = self._limits.history_read_records
         return await read_history(self._log, segment_id, limit=limit, read_records=records)
@@ -335,7 +335,7 @@ class RemoteLogMetadataManager(MetadataReads):
     # ---- snapshots and the end
 
     async def take_snapshot(self) -> SnapshotId:
-        """Write a snapshot of the present state, let the log be cut to it; the one there if new."""
+        """Write a snapshot of the present state, unless there is one, and let the log be cut."""
         self._check_open()
         async with self._snapshot_lock:
             newest = self._log.latest_snapshot()

@@ -11,17 +11,16 @@ WRITE_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MetadataLimits:
-    """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (what other
-    records count for: `apply_loop.COST_OF_OTHERS`); for `apply_rest_ms` after records were applied
-    no others are, while nobody waits for any (`apply_loop.ApplyPace`); `view_flush_records` how
-    much is replayed after a crash. Flushes less than `view_quiet_s` apart are those of a busy log:
-    the view merges its files less often then. A snapshot is made after so many records or bytes of
-    them. It is the whole state, and a node starts from its view, so they are far apart: what a
-    fresh node has to apply behind one is bounded, and the log's size (Kafka, which starts from
-    snapshots, makes one every 20 MiB).
+    """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (other
+    records: `apply_loop.COST_OF_OTHERS`). For `apply_rest_ms` after a step no records are applied
+    while nobody waits for any (`apply_loop.ApplyPace`). `view_flush_records` bounds the replay
+    after a crash. Flushes less than `view_quiet_s` apart are those of a busy log: the view merges
+    its files less often then. A snapshot follows so many records or bytes of them. It is the whole
+    state, and a node starts from its view, so snapshots are far apart; they bound the log's size
+    and what a fresh node applies (Kafka, which starts from snapshots, makes one every 20 MiB).
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
     `states_kept_max` partition states are remembered while nothing changes them. Records of another
-    level than `feature_levels` are not applied at all.
+    level than `feature_levels` are not applied.
     """
 
     apply_cost_max: int = 120

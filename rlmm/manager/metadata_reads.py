@@ -1,8 +1,7 @@
 """The reads of the remote log metadata manager: local, from the view, true at `applied_offset`.
 
-Kafka's (KIP-405) first of all; ours beyond them are the states of partitions, policies, and what
-readers without a broker ask. Whether an empty answer means that there is nothing is not said here:
-`is_ready` of the manager says it.
+Kafka's (KIP-405) and ours: states of partitions, policies, and questions of readers without a
+broker. The manager's `is_ready` says whether an empty answer means that there is nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from rlmm.view.view import View
 
 
 class MetadataReads:
-    """Whoever applies the log tells `_states` what is committed."""
+    """The task that applies the log tells `_states` of every commit."""
 
     def __init__(self, view: View, *, states_kept_max: int) -> None:
         self._view = view
@@ -45,7 +44,7 @@ class MetadataReads:
         return self._view.digest()
 
     def feature_level(self) -> int:
-        """The finalised one."""
+        """The finalised feature level."""
         return read_feature_level(self._view)[0]
 
     def restart(self) -> Restart | None:
@@ -53,7 +52,7 @@ class MetadataReads:
         return read_restart(self._view)
 
     def registered_node(self, node_id: int) -> RegisteredNode | None:
-        """Which process has a node id; None: none ever registered with it."""
+        """The process that has a node id; None: none ever registered with it."""
         return find_node(self._view, node_id)
 
     def remote_log_segment_metadata(
@@ -73,7 +72,7 @@ class MetadataReads:
         return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
 
     def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
-        """What a claim would leave, by the very rules that would judge it; nothing is written."""
+        """The state that a claim would leave, by the rules that would judge it; writes nothing."""
         return forecast_claim(self._view, asked)
 
     def list_remote_log_segments(
@@ -83,19 +82,19 @@ class MetadataReads:
         *,
         after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """Of every state but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
+        """All but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
         return queries.list_segments(self._view, tip, leader_epoch, after=after)
 
     def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
-        """Bytes of all listed segments of the epoch, whatever their state (as Kafka's does)."""
+        """Bytes of all listed segments of the epoch, whatever their state (as in Kafka)."""
         return sum(each.size_bytes for each in self.list_remote_log_segments(tip, leader_epoch))
 
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
-        """Everything known of the partition; None if no record ever named it."""
+        """The partition's state; None if no record ever named it."""
         return self._states.state(tip)
 
     def is_deleted(self, tip: TopicIdPartition) -> bool:
-        """Whether the partition was known, and its deletion is finished."""
+        """True if the partition was known, and its deletion is finished."""
         return queries.is_partition_tombstone(self._view, tip)
 
     def partitions(self) -> Iterator[TopicIdPartition]:
@@ -111,7 +110,7 @@ class MetadataReads:
         return queries.met_partitions(self._view, topic)
 
     def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
-        """Which segment serves which of the readable offsets `first` to `last`, ascending."""
+        """The segments of the readable offsets `first` to `last`, ascending."""
         return queries.served_segments(self._view, of, first, last)
 
     def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
@@ -127,17 +126,15 @@ class MetadataReads:
         return queries.left_overs(self._view, tip)
 
     def newest_topic_id(self, topic: str) -> Uuid:
-        """Of the newest topic of that name; zero: none is known."""
+        """The id of the newest topic of that name; zero: none is known."""
         return queries.newest_topic_id(self._view, topic)
 
     def topic_policy(self, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
-        """The policy of a topic name; the defaults if none was set. With `topic_id`: what of it
-        holds for that topic.
-        """
+        """A topic name's policy, or the defaults; with `topic_id` what holds for that topic."""
         return queries.topic_policy(self._view, topic, topic_id)
 
     def measured_time_ms(self) -> int:
-        """How much time nodes have measured since the log began."""
+        """The time that nodes have measured since the log began."""
         return read_measured_time(self._view).ms
 
     def totals(self) -> Totals:

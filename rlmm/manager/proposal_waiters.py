@@ -1,8 +1,8 @@
-"""Outcomes of proposals, waiting for their proposers, and proposers waiting for outcomes.
+"""Outcomes that wait for their proposers, and proposers that wait for outcomes.
 
 A proposer learns its offset from the log at about the time at which the record is applied, and
-either may come first. So outcomes are kept while anybody may still ask for them: a proposal under
-way is one whose offset is above what was applied when it began.
+either may come first. So outcomes are kept while anybody may still ask: a proposal under way is one
+whose offset is above the applied one at its beginning.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class PartitionReading:
-    """A partition as it was right after one record, before the next was applied."""
+    """A partition right after one record, before the next was applied."""
 
     state: PartitionState
     left_overs: tuple[RemoteLogSegmentMetadata, ...]
 
 
 class Decision(NamedTuple):
-    """What apply made of a record; `reading` for claims proposed here that have a partition."""
+    """A record's outcome; `reading` for claims proposed here that have a partition."""
 
     outcome: Outcome
     reading: PartitionReading | None = None
@@ -45,7 +45,7 @@ class ProposalWaiters:
         self._waiting: dict[int, asyncio.Future[Decision]] = {}
         self._ended: StrandlineError | None = None
         self.on_proposal: Callable[[], None] = _nothing
-        """Called when one begins, of which nobody was told before."""
+        """Called at the beginning of each proposal."""
 
     @contextmanager
     def proposal(self) -> Iterator[None]:
@@ -61,7 +61,7 @@ class ProposalWaiters:
 
     @property
     def may_ask(self) -> bool:
-        """Whether anybody waits for an outcome, or may come to: else nothing needs to be said."""
+        """True while anybody waits for an outcome, or may yet."""
         return self._under_way > 0 or bool(self._waiting)
 
     def decided(self, offset: int, decision: Decision) -> None:
@@ -78,7 +78,7 @@ class ProposalWaiters:
                 self._forgotten_below = oldest + 1
 
     async def wait(self, offset: int) -> Decision:
-        """The decision on the record at `offset`. OutcomeUnknown: it is no longer to be had."""
+        """The decision on the record at `offset`. OutcomeUnknown: it is gone."""
         kept = self._kept.pop(offset, None)
         if kept is not None:
             return kept
@@ -94,9 +94,7 @@ class ProposalWaiters:
             self._waiting.pop(offset, None)
 
     def passed_over(self, last_offset: int) -> None:
-        """A snapshot took the place of everything up to `last_offset`: nobody knows what apply made
-        of single records there.
-        """
+        """A snapshot replaced everything up to `last_offset`: single outcomes there are unknown."""
         self._forgotten_below = max(self._forgotten_below, last_offset + 1)
         for offset in [each for each in self._waiting if each <= last_offset]:
             waiting = self._waiting.pop(offset)
@@ -104,7 +102,7 @@ class ProposalWaiters:
                 waiting.set_exception(_passed_over(offset))
 
     def end(self, message: str) -> None:
-        """Nothing will be decided here any more: all waiters hear OutcomeUnknown."""
+        """Nothing more will be decided here: all waiters hear OutcomeUnknown."""
         self._ended = OutcomeUnknown(message)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():

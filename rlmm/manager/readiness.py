@@ -1,10 +1,10 @@
-"""Which partitions' empty answers this node may give (design 6.4, Kafka's RLMM.isReady).
+"""Readiness of partitions: whether this node may answer that there is nothing (Kafka's
+RLMM.isReady).
 
-A view that lags answers "nothing" about segments that exist, and a broker that believed it would
-move its log start and lose the tier. So a partition whose leadership changed is ready only when a
-barrier of the metadata log, taken after the change, is applied here; after a start that goes for
-all of them, since a leadership may have changed meanwhile. Without a quorum leader no barrier
-succeeds, and what is not ready stays so.
+A view that lags has no segments where some exist, and a broker that believed it would move its log
+start and lose the tier. So a partition whose leadership changed is ready only when a barrier of the
+metadata log, taken after the change, is applied here; after a start that goes for all, since a
+leadership may have changed meanwhile. Without a quorum leader no barrier succeeds.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ CHANGED_MAX = 100_000
 
 
 class Barriers(Protocol):
-    """The part of a metadata log that is needed."""
+    """The needed part of a metadata log."""
 
     async def barrier(self, *, deadline_s: float) -> int:
         """`MetadataLog.barrier`."""
 
 
 class Readiness:
-    """`run` is a task of the manager. `wait_for` returns once an offset is applied here, False if
-    that will not happen any more.
-    """
+    """`run` is a task of the manager. `wait_for(offset)`: True once applied, False if never."""
 
     def __init__(self, metadata_log: Barriers, wait_for: Callable[[int], Awaitable[bool]]):
         self._log = metadata_log
@@ -62,11 +60,11 @@ class Readiness:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether any barrier taken since the start is applied here."""
+        """True once any barrier taken since the start is applied here."""
         return self._proven > 0
 
     async def run(self) -> None:
-        """One barrier proves all changes before it; those that come meanwhile share the next."""
+        """One barrier proves all changes before it; later ones share the next."""
         while True:
             await self._due.wait()
             self._due.clear()

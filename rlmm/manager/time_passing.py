@@ -1,8 +1,8 @@
-"""The task that measures how much time passes and says so to the log (`rlmm/apply/purge.py`).
+"""The task that measures the passing time for the log (`rlmm/apply/purge.py`).
 
-Every node measures, by its monotonic clock, since it applied the last TimePassed; the
-quorum's leader proposes, and only while something waits for time: marked partitions, tombstones. A
-quiet cluster stays quiet.
+Every node measures, by its monotonic clock, since it applied the last TimePassed. The quorum's
+leader proposes, and only while something waits for time: marked partitions, tombstones. A quiet
+cluster stays quiet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_INTERVAL_S = 60.0
 
 
 class TimePassing:
-    """One per node. `leads` says whether it leads the quorum now."""
+    """One per node. `leads` is true while it leads the quorum."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class TimePassing:
         self._since: tuple[int, float] | None = None
 
     async def run(self) -> None:
-        """For as long as the node runs; what fails is repeated at the next look."""
+        """Runs as long as the node; a failure is repeated at the next look."""
         while True:
             try:
                 await self.look()
@@ -48,7 +48,7 @@ class TimePassing:
             await self._pause()
 
     async def look(self) -> None:
-        """Begin to measure from the last record on, or record what was measured since."""
+        """Begin to measure from the last record on, or record the measured time."""
         now_s = self._monotonic()
         measured_ms, offset, until_ms = read_measured_time(self._rows)
         if self._since is None or self._since[0] != offset:

@@ -1,4 +1,4 @@
-"""Which segments the log deleted to the end: their ids are kept for 30 days of record time."""
+"""Segments that the log deleted to the end: their ids are kept for 30 days of measured time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
 
 
 class KnownSegments:
-    """What the log knows or knew, as true as the last `barrier`."""
+    """Segments that the log knows or knew, as true as the last `barrier`."""
 
     def __init__(
         self, log: MetadataLog, manager: RemoteLogMetadataManager, rows: RowReader
@@ -21,9 +21,7 @@ class KnownSegments:
         self._rows = rows
 
     async def barrier(self, *, deadline_s: float) -> None:
-        """Return once everything that was completed before is applied here. RetryLater: it can't
-        be, without a quorum leader.
-        """
+        """Return once everything completed before is applied here. RetryLater: no leader."""
         end = await self._log.barrier(deadline_s=deadline_s)
         await self._manager.wait_for_offset(end - 1, deadline_s=deadline_s)
 
@@ -32,13 +30,13 @@ class KnownSegments:
         return self._manager.find_segment(segment_uuid)
 
     def is_deleted(self, segment_id: RemoteLogSegmentId) -> bool:
-        """Whether the log knows that this segment of this partition was deleted to the end."""
+        """True if the log knows that this segment of this partition was deleted to the end."""
         return is_deleted_segment(self._rows, segment_id)
 
 
 def is_deleted_segment(rows: RowReader, segment_id: RemoteLogSegmentId) -> bool:
-    """True for a segment of exactly this partition. Any other id that has no row is foreign: never
-    delete its objects.
+    """True for a segment of this very partition. Another id without a row is foreign: keep its
+    objects.
     """
     buried = rows.get(keys.segment_tombstone_key(segment_id.id))
     return buried == keys.partition_bytes(segment_id.partition)

@@ -1,4 +1,4 @@
-"""Carries out what the core asks for, in the order its contract demands (`rlmm/raft/actions.py`).
+"""Carries out the core's actions, in the order of its contract (`rlmm/raft/actions.py`).
 
 One event loop owns core, queue of actions, tail and timer; one thread writes (`disk_queue.py`), one
 reads. Nothing here decides anything about the quorum.
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class ProposalHandle(Protocol):
-    """What a Propose event carries as its handle."""
+    """The handle of a Propose event."""
 
     def committed(self, base_offset: int, epoch: int) -> None: ...
 
@@ -139,7 +139,7 @@ class QuorumDriver:
         self._take(self.core.start(self._monotonic_ms()))
 
     def feed(self, event: Event) -> None:
-        """One event into the core; what it asks for is begun before this returns."""
+        """One event into the core; its actions are begun before this returns."""
         if self._stopped:
             return
         if isinstance(event, SnapshotInstalled):
@@ -164,7 +164,7 @@ class QuorumDriver:
         return await waiting
 
     async def read_bytes(self, from_offset: int, bytes_max: int) -> bytes:
-        """Whole batches from `from_offset` on, below what is committed and durable here."""
+        """Whole batches from `from_offset` on, below the committed and durable end."""
         end = self.apply_to
         if from_offset >= end:
             return b""
@@ -178,11 +178,11 @@ class QuorumDriver:
             raise self.unread(error) from error
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        """What another node knows. PeerFailedError: it did not say in time."""
+        """The levels that another node knows. PeerFailedError: no answer in time."""
         return await self._peers.feature_levels(node_id, deadline_ms=deadline_ms)
 
     async def role_change(self) -> None:
-        """Until role, epoch or leader are not what they are now."""
+        """Wait until role, epoch or leader change."""
         await self._role_change.wait()
 
     def now_monotonic_ms(self) -> int:
@@ -200,7 +200,7 @@ class QuorumDriver:
         )
 
     async def stop(self) -> None:
-        """Take no more events; what was asked of the disk is still done."""
+        """Take no more events; jobs already queued for the disk are done."""
         await self.jobs.settled()
         self._stopped = True
         if self._timer is not None:
@@ -335,7 +335,7 @@ class QuorumDriver:
         self._on_role()
 
     def fail(self, message: str) -> None:
-        """Nothing more is done: the node has to stop."""
+        """Do nothing more: the node has to stop."""
         if self.failure is None:
             self.failure = message
             self._stopped = True
@@ -344,8 +344,8 @@ class QuorumDriver:
             self._on_failure(message)
 
     def damaged(self, error: Exception) -> None:
-        """What was durable here is not what was written. No other node can help who is led by this
-        one, so it stops, and another leads (design 5.1 (6)).
+        """Stop this node: durable bytes differ from those written. Nodes that it leads could not be
+        served; another node leads instead.
         """
         self.fail(
             f"the disk has lost what was durable in the metadata log: {error}. Another node leads "
@@ -354,7 +354,7 @@ class QuorumDriver:
         )
 
     def unread(self, error: OSError | CorruptData) -> RetryLater:
-        """What a reader of the log hears; damage ends this node first."""
+        """The error for a reader of the log; damage stops this node first."""
         if is_damage(error):
             self.damaged(error)
             return RetryLater(str(self.failure))
@@ -411,7 +411,7 @@ class QuorumDriver:
             self.feed(ResponseReceived(action.request_id, response))
 
     def _leader_is_at(self, leader_id: int, epoch: int, at: tuple[str, int] | None) -> None:
-        """Somebody names a leader and its address, before the core hears of the leader."""
+        """Take a leader's address from a message, before the core hears of the leader."""
         if at is None or leader_id == self.core.replica.key.node_id or epoch < self.core.epoch:
             return
         if self._addresses.told(leader_id, at):

@@ -1,7 +1,7 @@
 """The metadata log of a quorum of any size, one voter included: `MetadataLog` over core and driver.
 
-Proposals go to the leader, wherever it is; reads are local, below what is committed and durable
-here. The event loop never waits for the disk.
+Proposals go to the leader, wherever it is; reads are local, below the committed and durable end.
+The event loop never waits for the disk.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class QuorumLog:
         self._on_failure(message)
 
     async def _recovery_point_loop(self) -> None:
-        """Say about once a second, durably, how far the log is durable."""
+        """Store about once a second how far the log is durable."""
         while True:
             await self._recovery_point_due.wait()
             await self._ambient.sleep(self._limits.recovery_point_interval_s)
@@ -291,7 +291,7 @@ class QuorumLog:
         return await self._read_in(self._read_group, position, end)
 
     async def _read_in(self, call: Callable[..., T], *args: object) -> T:
-        """In the reader's thread; damage that it meets is this node's end."""
+        """Run in the reader's thread; damage stops this node."""
         try:
             return await self._in(self._reader, call, *args)
         except CorruptData as error:
@@ -359,8 +359,8 @@ class QuorumLog:
         await self._cut()
 
     async def _cut(self) -> None:
-        """Cut the log up to what both a snapshot and the flushed view hold, no further, and nothing
-        that replicas which download a snapshot still need.
+        """Cut the log up to what both a snapshot and the flushed view hold, and keep what replicas
+        need that download a snapshot.
         """
         newest = self.latest_snapshot()
         if newest is None:

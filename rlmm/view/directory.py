@@ -1,6 +1,4 @@
-"""The view's directory and those beside it: the swap for a new one, and where a damaged one goes.
-All of it blocks.
-"""
+"""The view's directory and its neighbours: the swap for a new one, and damaged ones. Blocks."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ log = logging.getLogger(__name__)
 
 
 def settle_swap(path: Path) -> None:
-    """End or take back what a crash left of `install_from`, whose order is: build `.new` whole and
-    durably, rename the view to `.old`, rename `.new` to the view, remove `.old`.
+    """Finish or undo an interrupted `install_from`, whose order is: build `.new` whole and durably,
+    rename the view to `.old`, rename `.new` to the view, remove `.old`.
     """
     new, old = beside(path, ".new"), beside(path, ".old")
     if not path.exists() and old.exists():
@@ -33,7 +31,7 @@ def damage_mark(path: Path) -> Path:
 
 
 def mark_damage(path: Path, found: CorruptData) -> None:
-    """Remember it beside the view, for the next `View.open`."""
+    """Remember damage beside the view, for the next `View.open`."""
     try:
         damage_mark(path).touch()
     except OSError as unmarked:
@@ -41,7 +39,7 @@ def mark_damage(path: Path, found: CorruptData) -> None:
 
 
 def set_aside(path: Path, reason: str) -> None:
-    """Make room for a new view. The old one is kept for whoever looks for the cause."""
+    """Make room for a new view. The damaged one is kept for a look at the cause."""
     damaged = beside(path, ".damaged")
     log.error(
         "the view %s is damaged (%s): it is kept as %s and made again from the newest snapshot and "

@@ -1,5 +1,5 @@
-"""The view's rows as step after step of apply reads them: the few that nearly every record needs
-are not read again of the database as long as only these steps change them. Pure.
+"""The view's rows for step after step of apply: the few that nearly every record needs are not read
+again while only these steps change them. Pure.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _HOT = frozenset(
     {RowKind.RECORD_TIME, RowKind.TOTALS, RowKind.RESTART, RowKind.NODE, RowKind.PARTITION}
 )
 _SEARCHED = frozenset({RowKind.PURGE, RowKind.LOST_RANGE})
-"""Kinds of which `lowest_key` is asked."""
+"""Kinds with questions for `lowest_key`."""
 
 
 class HotRows(OverlayRows):
-    """Nothing is ever written here: a step writes into an overlay over this.
+    """Read only: a step writes into an overlay over this.
 
-    Invariant: whoever changes the base says so, by `committed` or by `forget`, before anybody reads
-    here again.
+    Invariant: every change of the base is told, by `committed` or by `forget`, before the next read
+    here.
     """
 
     __slots__ = ()
@@ -60,6 +60,6 @@ class HotRows(OverlayRows):
                 self._lowest.clear()
 
     def forget(self) -> None:
-        """The base may have become any other."""
+        """The base may have changed in any way."""
         self._read.clear()
         self._lowest.clear()

@@ -1,6 +1,4 @@
-"""States of partitions, and which topic of a name is the newest, as they were last asked for, each
-until a record that may change it.
-"""
+"""States of partitions and newest topics by name, as last asked for, until a record changes them."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from rlmm.view.view import View
 
 
 class PartitionStates:
-    """Asking again costs nothing while nothing changed: an idle node asks of every partition at
-    each look at its disks. One event loop's; not for threads.
+    """Repeated questions cost nothing while nothing changes: an idle node asks for every partition
+    at each look at its disks. One event loop's; not for threads.
 
-    Invariant: whoever commits records to the view calls `committed` with the partitions that they
-    are about before anybody asks again; a partition's state depends on records about it alone, and
-    on registrations of nodes: behind one of these it names no offset that is known (`before`).
-    Where the view moved in any other way (a snapshot was installed), nothing is remembered.
+    Invariant: a commit to the view is told to `committed` with the partitions of its records before
+    the next question. A state depends on records about its partition alone, and on registrations of
+    nodes: behind those an unknown offset is told (`before`). After any other change of the view (a
+    snapshot was installed) nothing is remembered.
     """
 
     def __init__(self, view: View, *, kept_max: int) -> None:

@@ -22,8 +22,8 @@ _MASK_DELTA = 0xA282EAD8
 
 def check_manifest(view: Path) -> None:
     """CorruptData unless CURRENT names a MANIFEST of whole records, perhaps with a torn tail: a
-    record that the file's end cuts off, or zeros to the end of a block. A view without CURRENT is a
-    new one.
+    record that the file's end cuts off, or zeros to the end of a block. Without CURRENT a view is
+    new.
     """
     try:
         name = (view / "CURRENT").read_text("ascii").removesuffix("\n")
@@ -42,7 +42,7 @@ def check_manifest(view: Path) -> None:
 
 
 def check_records(data: bytes, *, source: str) -> None:
-    """The rule above for the bytes of a MANIFEST. CorruptData: anything else."""
+    """Check the bytes of a MANIFEST. Errors: `check_manifest`."""
     at = 0
     while at < len(data):
         room = BLOCK_BYTES - at % BLOCK_BYTES

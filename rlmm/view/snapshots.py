@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ViewAtOffset:
-    """The logical rows of one moment, in key order, and where in the log that was. Close `rows`."""
+    """The logical rows at one metadata offset, in key order. Close `rows`."""
 
     snapshot: SnapshotId
     record_time_ms: int
@@ -28,7 +28,7 @@ class ViewAtOffset:
 
 
 def view_now(view: View) -> ViewAtOffset:
-    """The view goes on changing meanwhile: the rows are bound to this call."""
+    """The rows as they are at this call, whatever the view does meanwhile."""
     snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
     return ViewAtOffset(snapshot, view.record_time_ms, view.rows_in_key_order())
 
@@ -40,10 +40,10 @@ async def write_snapshot(
     slice_rows: int,
     check_open: Callable[[], None],
 ) -> SnapshotId:
-    """Write what was taken of the view at the end of a record batch; durable on return.
+    """Write a snapshot of the view, taken at the end of a record batch; durable on return.
 
-    Slices keep each step on the event loop short; after each, `check_open` may raise to end it, and
-    nothing of it stays. Errors: `MetadataLog.begin_snapshot`.
+    Slices keep each step on the event loop short; after each, `check_open` may raise, and nothing
+    stays. Errors: `MetadataLog.begin_snapshot`.
     """
     # Closed also when the caller is cancelled: a scan left behind keeps the database open.
     with closing(taken.rows) as rows:
@@ -64,12 +64,11 @@ async def write_snapshot(
 async def install_if_needed(
     metadata_log: MetadataLog, view: View, levels: FeatureLevels = LEVELS_KNOWN
 ) -> None:
-    """Let the view start from the newest snapshot where the log alone does not lead on from it.
+    """Start the view from the newest snapshot if the log alone does not continue it.
 
-    An empty view starts from a snapshot too, if there is one: that is shorter than the log; if that
-    snapshot is damaged and the log is whole, from the log. CorruptData: there is a gap between view
-    and log that no snapshot closes. Refused: the snapshot is of a feature level that is not among
-    `levels`; the view stays as it was.
+    So does an empty view: a snapshot is shorter than the log; if it is damaged and the log is
+    whole, the log is used. CorruptData: no snapshot closes a gap between view and log. Refused: the
+    snapshot's feature level is not in `levels`; the view stays as it was.
     """
     log_start = metadata_log.describe().log_start_offset
     snapshot = metadata_log.latest_snapshot()

@@ -74,13 +74,13 @@ _SIGNS_OF_DAMAGE = (
     "Invalid argument",
     "Not implemented",
 )
-"""In RocksDB's texts; a missing file is one that its CURRENT or MANIFEST names. Not among them:
-whatever passes by itself or with more space, rights or handles.
+"""In RocksDB's texts; a missing file is one that its CURRENT or MANIFEST names. Troubles that pass
+by themselves, or with more space, rights or handles, are not among them.
 """
 
 
 def row_digest(key: bytes, value: bytes) -> int:
-    """What one logical row adds to the digest."""
+    """The contribution of one logical row to the digest."""
     hashed = blake2b(_KEY_LENGTH(len(key)) + key + value, digest_size=DIGEST_BYTES)
     return int.from_bytes(hashed.digest(), "big")
 
@@ -92,8 +92,8 @@ def digest_of(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 class View:
-    """One node's rows. Calls block, for microseconds but for `flush`, `install_from` and `close`:
-    run those three in a thread. `commit` is for one caller at a time.
+    """One node's rows. Calls block, for microseconds, except `flush`, `install_from` and `close`:
+    run those in a thread. `commit` is for one caller at a time.
     """
 
     def __init__(self, path: Path, database: Rdict) -> None:
@@ -102,7 +102,7 @@ class View:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the view in directory `path`, an empty one where there is none or a damaged one.
+        """Open the view in directory `path`; a missing or damaged one is made anew.
 
         Conflict: another process has it open.
         """
@@ -147,7 +147,7 @@ class View:
 
     @property
     def flushed_offset(self) -> int:
-        """Like `applied_offset`, for what any crash leaves."""
+        """Like `applied_offset`, for the rows that survive any crash."""
         return self._flushed_offset
 
     @property
@@ -189,8 +189,8 @@ class View:
         rows: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive
     ) -> Iterator[tuple[bytes, bytes]]:
-        """`options` own the upper bound's bytes, which the iterator only points to: they must live
-        as long as it does, or the scan ends at whatever stands there next.
+        """`options` own the upper bound's bytes, to which the iterator only points: they must live
+        as long, or the scan ends at other bytes.
         """
         while rows.valid():
             yield rows.key(), rows.value()
@@ -214,14 +214,14 @@ class View:
         self._check(rows)
 
     def _check(self, rows: RdictIter) -> None:
-        """An iterator also becomes invalid where it met damage: that is no end."""
+        """An iterator also becomes invalid where it met damage, which is not the end."""
         try:
             rows.status()
         except Exception as error:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> StrandlineError:
-        """The error as ours. Damage is remembered beside the view, for the next `open`."""
+        """Translate the error; damage is remembered beside the view, for the next `open`."""
         ours = _ours(error, self._path)
         if isinstance(ours, CorruptData):
             mark_damage(self._path, ours)
@@ -246,8 +246,8 @@ class View:
         behind: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive, as in `_ascending`
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """`rows` also end where they meet damage, and do not say so: behind the last one there has
-        to be nothing, and a second look has to be well.
+        """`rows` also end silently at damage: nothing may follow the last row, by a second
+        iterator.
         """
         last: tuple[bytes, bytes] | None = None
         for last in rows:
@@ -268,7 +268,7 @@ class View:
     def commit_changes(
         self, changes: Iterable[RowChange], *, applied_offset: int, epoch: int
     ) -> None:
-        """`commit` for who has read what is there now of each key: nothing is read again."""
+        """`commit` by a caller that has read the present values: nothing is read again."""
         if applied_offset <= self._applied_offset:
             raise InternalError(
                 f"metadata offset {applied_offset} comes after {self._applied_offset} was applied"
@@ -300,8 +300,8 @@ class View:
     def flush(self, *, busy: bool | None = None) -> None:
         """Make everything committed before this call durable. Blocks: run it in a thread.
 
-        `busy`: whether flush will follow flush from now on; None: as before. Then files are merged
-        in larger numbers, and whoever reads looks into more of them.
+        `busy`: True if flushes follow one another from now on; None: as before. Then files are
+        merged in larger numbers, and reads look into more of them.
         """
         offset = self._applied_offset
         if busy is not None and busy != self._is_busy:
@@ -335,7 +335,7 @@ class View:
 
         `rows` ascend by key. A crash at any moment leaves the old view or the new one, whole; so
         does an error raised by `rows`. Blocks: run it in a thread. Nobody may commit meanwhile;
-        readers are told to retry during the swap, which waits for scans that are under way.
+        readers are told to retry during the swap, which waits for running scans.
         """
         if applied_offset < self._applied_offset:
             raise InternalError(
@@ -359,7 +359,7 @@ class View:
 
 def _wait_until_free(path: Path) -> None:
     """Wait until no scan holds the closed database open: it would look for its files by name, and
-    find those of its successor. Conflict: one still does after `SWAP_ATTEMPTS_MAX` pauses.
+    find its successor's. Conflict: a scan still does after `SWAP_ATTEMPTS_MAX` pauses.
     """
     never = threading.Event()
     for attempt in range(SWAP_ATTEMPTS_MAX):
@@ -453,8 +453,9 @@ def _encode_position(applied_offset: int, epoch: int, digest: int) -> bytes:
 
 
 def _scanning() -> ReadOptions:
-    """What a scan was the last to need is removed by RocksDB's own threads, not by the caller's:
-    14 ms of it were measured at the end of a scan over 3 million rows, behind a compaction.
+    """Read options with which RocksDB's own threads, not the caller's, remove files that a scan was
+    the last to need: 14 ms were measured at the end of a scan over 3 million rows, behind a
+    compaction.
     """
     options = ReadOptions()
     options.set_background_purge_on_iterator_cleanup(True)
@@ -475,7 +476,7 @@ def _read_position(database: Rdict, path: Path) -> tuple[int, int, int]:
 
 
 def _ours(error: Exception, path: Path) -> StrandlineError:
-    """The one place that turns RocksDB's errors, which are texts, into ours."""
+    """Translates RocksDB's errors, which are texts."""
     if isinstance(error, StrandlineError):
         return error
     if type(error).__name__ == "DbClosedError":

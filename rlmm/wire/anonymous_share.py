@@ -1,5 +1,6 @@
-"""What all clients that are no peers get of a listener together: requests a second, and memory for
-answers. The event loop that answers them is the one that leads, so peers come first.
+"""The common share of all clients that are not peers: requests a second, and memory for answers.
+
+The event loop that answers them is the one that leads, so peers come first.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 
 
 class AnonymousShare:
-    """One listener's. `held_bytes` are of answers that nobody has taken yet, of all connections."""
+    """One listener's. `held_bytes` are answers that no client has taken yet, of all connections."""
 
     def __init__(
         self, *, requests_per_turn: int, requests_per_s: int, answer_bytes_max: int
@@ -24,22 +25,22 @@ class AnonymousShare:
 
     @property
     def free_bytes(self) -> int:
-        """Room for what is read for another answer; may be negative."""
+        """Room for reading another answer; may be negative."""
         return self._answer_bytes_max - self.held_bytes - self._being_read
 
     @property
     def is_spent(self) -> bool:
-        """No more requests in this second."""
+        """True if this second has no requests left."""
         return self._requests_left <= 0
 
     @property
     def turn_has_begun(self) -> bool:
-        """Whether `next_turn` is to be called already."""
+        """True if `next_turn` is due already."""
         return self._turn_left < self._requests_per_turn
 
     @property
     def turn_is_spent(self) -> bool:
-        """No more requests in this turn of the event loop."""
+        """True if this turn of the event loop has no requests left."""
         return self._turn_left <= 0
 
     def take_requests(self, requests: int, *, of_this_second: int) -> None:
@@ -50,11 +51,11 @@ class AnonymousShare:
         self._turn_left = self._requests_per_turn
 
     def refuse_read(self) -> None:
-        """There was no room for it."""
+        """Count a read without room."""
         self._reads_refused += 1
 
     def short_of(self) -> str | None:
-        """The setting of what ran out in this second; None: there was enough."""
+        """The setting that ran out in this second; None: there was enough."""
         if self.is_spent:
             return f"quorum.anonymous_requests_per_s_max is {self._requests_per_s}"
         if self._reads_refused:
@@ -67,7 +68,7 @@ class AnonymousShare:
 
     @contextmanager
     def reading(self, size_bytes: int) -> Iterator[None]:
-        """While so much is read for an answer, which is held from then on."""
+        """Reserve the bytes that are being read; the answer is held afterwards."""
         self._being_read += size_bytes
         try:
             yield

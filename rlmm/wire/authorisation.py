@@ -1,7 +1,7 @@
-"""Who may do what on the quorum's listener: peers everything, everybody else reads, if at all.
+"""Rights on the quorum's listener: peers may do everything, others read at most.
 
-Whoever may Produce may delete everything, so a peer is proved: by a certificate of the configured
-authority with a known name or fingerprint, or by the shared secret.
+Produce can delete everything, so a peer proves itself: by a certificate of the configured authority
+with a known name or fingerprint, or by the shared secret.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READS = frozenset(
         Api.FETCH,  # as a consumer; as a replica it is a peer's
     }
 )
-"""What everybody may ask where `anonymous_reads` is on."""
+"""The APIs for everybody where `anonymous_reads` is on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Authorisation:
     anonymous_reads: bool = True
 
     def is_peer(self, certificate: Mapping[str, Any] | None, der: bytes | None) -> bool:
-        """Whether a client certificate, verified by TLS, is a peer's."""
+        """True if a client certificate, verified by TLS, is a peer's."""
         if not certificate or der is None:
             return False
         if hashlib.sha256(der).hexdigest() in self.certificate_fingerprints:
@@ -60,7 +60,7 @@ def _names(certificate: Mapping[str, Any]) -> set[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is said to this address stays on this machine."""
+    """True if traffic to this address stays on this machine."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
 """Work of a request that begins where the request is read, not in the next turn of the event loop.
 
-A task makes its first step a turn later. Whoever waits for a commit waits for several requests one
-after the other, a Produce and the Fetches of followers, and for such a turn in each of them.
+A task makes its first step a turn later. A commit waits for several requests one after the other, a
+Produce and the Fetches of followers, and for such a turn in each of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 
 
 def begun_at_once(work: Coroutine[Any, Any, Result]) -> Result | Awaitable[Result]:
-    """Make the first step of `work`, which must not ask for its task in it. Its result, or what a
-    task has to await; so are errors of this step.
+    """Make the first step of `work`, which must not ask for its task in it. Returns its result, or
+    an awaitable of the rest; errors of the first step are raised there, too.
     """
     try:
         waiting = work.send(None)

@@ -1,6 +1,6 @@
-"""Requests and responses as frames: which APIs there are, headers, bodies. Pure.
+"""Requests and responses as frames: the APIs, headers, bodies. Pure.
 
-A frame here is what follows the four bytes of its size.
+A frame here follows the four bytes of its size.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
     Api.REMOVE_RAFT_VOTER: (0, 0),
     Api.UPDATE_RAFT_VOTER: (0, 0),
 }
-"""Lowest and highest version of each API; what only peers send, in one version."""
+"""Lowest and highest version of each API; peers' own APIs have one version."""
 
 _OWN_REQUESTS: Mapping[tuple[int, int], type[Any]] = {
     (52, 2): private_fields.VoteRequest,
@@ -111,7 +111,7 @@ def response_type(api_key: int, version: int) -> type[Any]:
 
 
 def load_schemas() -> None:
-    """Import and compile what requests would otherwise load while a loop waits; takes a while."""
+    """Import and compile all schemas, which requests would do while a loop waits; takes a while."""
     for api, (low, high) in VERSIONS.items():
         for version in range(low, high + 1):
             schema.load(request_type(api, version))
@@ -119,7 +119,7 @@ def load_schemas() -> None:
 
 
 def decode_request(frame: bytes) -> Request:
-    """FrameError for what is malformed, UnsupportedVersionError for what is not served."""
+    """FrameError: malformed. UnsupportedVersionError: not served."""
     if len(frame) < REQUEST_HEAD.size:
         raise FrameError(f"{len(frame)} bytes are no request")
     api_key, version, correlation_id = REQUEST_HEAD.unpack_from(frame)
@@ -150,7 +150,7 @@ def encode_request(api: Api, version: int, correlation_id: int, body: Mapping[st
 
 
 def decode_response(api: Api, version: int, frame: bytes) -> schema.Values:
-    """The body of a response whose correlation id was checked. FrameError if malformed."""
+    """The body of a response whose correlation id was checked. FrameError: malformed."""
     entity = response_type(api, version)
     at = 4
     if entity.__header_schema__.__version__ >= 1:

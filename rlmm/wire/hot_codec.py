@@ -1,7 +1,7 @@
 """Fetch 18 and Produce 13, one partition each, as fixed layouts: a tenth of the general cost. Pure.
 
-Every commit of every node goes through these four messages. What does not have exactly the shape
-written here gives None and is read by `schema`, with which a property test compares this file.
+Every commit of every node goes through these four messages. Any other shape gives None and is read
+by `schema`, with which a property test compares this file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ERRORS = {error.value: error for error in Error}
 
 
 class ProducedRecords(NamedTuple):
-    """What a Produce request says; `forwarded` as in `private_fields.ProduceRequest`."""
+    """The content of a Produce request; `forwarded` as in `private_fields.ProduceRequest`."""
 
     acks: int
     timeout_ms: int
@@ -83,7 +83,7 @@ class HotCodec:
         )  # fmt: skip
 
     def decode_fetch(self, frame: bytes, at: int) -> FetchRequest | None:
-        """The body that starts at `at`; None unless a replica's, of this cluster and topic."""
+        """The body at `at`; None unless it is a replica's, of this cluster and topic."""
         if len(frame) - at != self._fetch_body.size:
             return None
         (
@@ -108,7 +108,7 @@ class HotCodec:
         self._fetched = struct.Struct(f">i{len(start)}shqqq5s")
 
     def encode_fetched(self, response: FetchResponse, data: bytes, correlation_id: int) -> bytes:
-        """The answer to a replica, `data` in it."""
+        """The answer to a replica, with `data`."""
         tail = _fetched_tail(response)
         length = bytearray()
         schema.write_uvarint(length, len(data) + 1)
@@ -122,9 +122,7 @@ class HotCodec:
         return b"".join((SIZE.pack(size), body, length, data, tail))
 
     def decode_fetched(self, frame: bytes) -> tuple[FetchResponse, bytes] | None:
-        """The answer and its records; None unless it is for this topic and without a top-level
-        error.
-        """
+        """The answer and its records; None for another topic, or with a top-level error."""
         layout = self._fetched
         if len(frame) <= layout.size:
             return None
@@ -165,7 +163,7 @@ class HotCodec:
         return b"".join((head, body, length, records, tail))
 
     def decode_produce(self, frame: bytes, at: int) -> ProducedRecords | None:
-        """The body that starts at `at`; None unless it is plain and for this topic."""
+        """The body at `at`; None unless it is plain and for this topic."""
         layout = self._produce_body
         if len(frame) - at <= layout.size:
             return None

@@ -1,7 +1,7 @@
-"""Where a leader listens, in messages that name one (KIP-853): lists of endpoints in the requests
-of a new or a resigning leader, NodeEndpoints in answers. Pure.
+"""A leader's address in messages that name one (KIP-853): lists of endpoints in the requests of a
+new or a resigning leader, NodeEndpoints in answers. Pure.
 
-What cannot be an address is passed over: it is a hint, and the message is about something else.
+Impossible addresses are ignored: they are a hint, and the message is about something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PORT_MAX = 65_535
 
 
 def is_reachable(host: str, port: int) -> bool:
-    """Whether it can be an address at all."""
+    """True if it can be an address."""
     return 0 < len(host) <= HOST_CHARACTERS_MAX and 0 < port <= PORT_MAX
 
 
@@ -30,7 +30,7 @@ def endpoints(request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> list[
 
 
 def read_endpoints(body: Values) -> tuple[str, int] | None:
-    """The one of our listener."""
+    """The endpoint of our listener."""
     named = (each for each in body["leader_endpoints"] if each["name"] == LISTENER_NAME)
     return _first(named)
 
@@ -44,7 +44,7 @@ def node_endpoints(response: PeerResponse) -> list[Values]:
 
 
 def read_node_endpoints(body: Values, leader_id: int) -> tuple[str, int] | None:
-    """The leader's."""
+    """The leader's endpoint."""
     return _first(each for each in body["node_endpoints"] if each["node_id"] == leader_id)
 
 

@@ -1,6 +1,6 @@
 """The quorum's listener: Kafka's protocol in front of a `QuorumServer`.
 
-`Answers` knows what each request means; here are the socket, who is at the other end, and bounds.
+`Answers` knows the meaning of requests; here are the socket, the clients' identity, and bounds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class QuorumListener:
         self._refusals = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which is chosen where 0 is asked for. OSError: it can't."""
+        """Listen; the port, chosen by the system if 0. OSError: it can't."""
         loop = asyncio.get_running_loop()
         self._open = True
         handshakes = self._handshakes
@@ -113,7 +113,7 @@ class QuorumListener:
         return listening
 
     async def close(self) -> None:
-        """Listen no more and end every connection. Idempotent."""
+        """Stop listening and end every connection. Idempotent."""
         self._open = False
         if self._ticker is not None:
             self._ticker.cancel()
@@ -158,13 +158,13 @@ class QuorumListener:
         self._connections.discard(connection)
 
     def refused(self, who: str, why: str) -> None:
-        """Into the log; of a flood only the first ones."""
+        """Log a refusal; of a flood only the first ones."""
         self._refusals += 1
         if self._refusals <= REFUSALS_PER_TICK_MAX:
             log.warning("quorum listener of node %d: %s %s", self._node_id, who, why)
 
     def _made_room(self) -> bool:
-        """A peer must get in whoever holds connections: the idlest of the others goes."""
+        """End the idlest connection that is not a peer's, so that a peer gets in."""
         others = [each for each in self._connections if not each.is_peer]
         if not others:
             return False

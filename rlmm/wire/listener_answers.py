@@ -1,4 +1,4 @@
-"""What each request to the quorum's listener means: who may ask, checks, and the answer's frame."""
+"""Answers to requests on the quorum's listener: rights, checks, and the answer's frame."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import Caller, DisconnectError, ListenerLimits
 
 REMOVE_VOTER_WAIT_MS = 30_000
-"""RemoveRaftVoter says no time-out of its own."""
+"""RemoveRaftVoter carries no time-out."""
 
 ADD_VOTER_WAIT_MS_MAX = 60_000
-"""However long an admin would wait: meanwhile no other change of voters may begin."""
+"""The upper bound of an admin's wait: meanwhile no other change of voters may begin."""
 
 Begun = bytes | Awaitable[bytes]
 
@@ -44,7 +44,7 @@ _ALL_ACKS = -1
 
 
 class Answers:
-    """One listener's. `refused` takes a line for the log: who, and why."""
+    """One listener's. `refused` takes a line for the log: the client, and the reason."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Answers:
         )
 
     def begin(self, caller: Caller, frame: bytes) -> Begun:
-        """The answer's frame, or what computes it. FrameError, DisconnectError."""
+        """The answer's frame, or an awaitable of it. FrameError, DisconnectError."""
         if caller.is_peer:
             begun = self._begin_hot(frame)
             if begun is not None:
@@ -169,9 +169,7 @@ class Answers:
         return self._encode(request, {"error_message": None, "auth_bytes": answer})
 
     def _authorise(self, caller: Caller, request: Request) -> None:
-        """RequestRefusedError for what only peers may do, DisconnectError where nobody else may
-        anything.
-        """
+        """RequestRefusedError: only peers may. DisconnectError: only peers may do anything."""
         if caller.is_peer:
             return
         if not self._authorisation.anonymous_reads:
@@ -239,8 +237,8 @@ class Answers:
     def _produce(self, request: Request) -> Begun:
         """A producer of any version: one batch list, acknowledged by the quorum.
 
-        Only another node of ours says `forwarded`. Whatever else a peer sends is a client's, a
-        stock producer with the secret included.
+        Only another node of ours sets `forwarded`. Any other Produce is a client's, even of a stock
+        producer that logs in as a peer.
         """
         body = request.body
         if body["acks"] == 0:
@@ -271,7 +269,7 @@ class Answers:
         return produced()
 
     def _unsupported(self, error: UnsupportedVersionError) -> bytes:
-        """ApiVersions says which versions there are; of others the client should not ask."""
+        """ApiVersions lists the versions; a client that uses others is disconnected."""
         if error.api_key != Api.API_VERSIONS:
             raise DisconnectError(
                 f"asks for API key {error.api_key} in version {error.version}, which ApiVersions "
@@ -285,7 +283,7 @@ class Answers:
 
 
 def replica_id(fetch: Values) -> int:
-    """Who fetches, in any version: -1 for a consumer."""
+    """The fetching replica, in any version: -1 for a consumer."""
     state = fetch.get("replica_state")
     found: int = fetch["replica_id"] if state is None else state["replica_id"]
     return found

@@ -1,4 +1,4 @@
-"""What both ends of the quorum's wire call things: the topic, directory ids. Pure."""
+"""Names on the quorum's wire: the topic, directory ids. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlmm.log.recovery import TOPIC
 
 PARTITION = 0
 KRAFT_TOPIC = "__cluster_metadata"
-"""What `kafka-metadata-quorum` asks for; answered for our one partition."""
+"""The topic that `kafka-metadata-quorum` asks for; answered for our one partition."""
 
 OUR_TOPICS = (TOPIC, KRAFT_TOPIC)
 
@@ -19,13 +19,13 @@ _DIRECTORIES_MAX = 1024
 
 @lru_cache(_DIRECTORIES_MAX)
 def directory_bytes(text: str) -> bytes:
-    """The 16 bytes of a ReplicaKey's directory id; zeros for one that is not told."""
+    """The 16 bytes of a ReplicaKey's directory id; zeros if not told."""
     return bytes(Uuid.parse(text)) if text else bytes(ZERO_UUID)
 
 
 @lru_cache(_DIRECTORIES_MAX)
 def directory_text(raw: bytes) -> str:
-    """The other way round."""
+    """The reverse of `directory_bytes`."""
     if len(raw) != len(ZERO_UUID):
         raise InvalidRequest(f"a directory id of {len(raw)} bytes", field="directory_id")
     return "" if raw == ZERO_UUID else str(Uuid(raw))

@@ -1,4 +1,4 @@
-"""What a peer answers about the one partition: bodies of Kafka's messages to responses. Pure."""
+"""Reads a peer's answer about the one partition. Pure."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from rlmm.wire.frames import SIZE, Api
 RESPONSE_BYTES_MAX = 16 << 20
 CORRELATION_MAX = 2**31
 UNACKNOWLEDGED_MAX_MS = 5_000
-"""What the other machine does not acknowledge for so long ends the connection. TCP alone would try
-for a quarter of an hour, ever more seldom: behind a cut of the network, a connection whose last
-request had a long deadline would hold up the next ones although the node can be reached again.
+"""A connection ends if the other machine acknowledges nothing for so long. TCP alone would try for
+a quarter of an hour, ever more seldom: after a cut of the network, a connection whose last request
+had a long deadline would hold up the next ones although the node can be reached again.
 """
 
 ApiVersions = dict[int, tuple[int, int]]
@@ -33,7 +33,7 @@ _SASL_ROUNDS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class PeerSecurity:
-    """How to reach other nodes: `tls` None is plain text, `secret` None logs in by certificate."""
+    """`tls` None: plain text; `credentials` None: this node's certificate logs in."""
 
     tls: ssl.SSLContext | None = None
     credentials: SaslCredentials | None = None
@@ -46,7 +46,7 @@ class _Asked:
 
 
 class PeerConnection(asyncio.Protocol):
-    """Made by `open_connection`. `versions` is what the node announced."""
+    """Made by `open_connection`. `versions` are those the node announced."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,9 +62,9 @@ class PeerConnection(asyncio.Protocol):
         return self._lost is not None
 
     def ask(self, encode: Callable[[int], bytes]) -> asyncio.Future[bytes]:
-        """Send what `encode` makes of a correlation id; its answer's frame, or PeerFailedError.
+        """Send the frame that `encode` makes of a correlation id; its answer, or PeerFailedError.
 
-        A future that is cancelled leaves the connection whole; its answer is dropped.
+        Cancelling the future leaves the connection whole; its answer is dropped.
         """
         if self._lost is not None or self._transport is None:
             raise PeerFailedError(self._lost or "not connected", sent=False)
@@ -77,7 +77,7 @@ class PeerConnection(asyncio.Protocol):
         return asked.answer
 
     def abort(self, why: str) -> None:
-        """Close at once; whoever waits is told why."""
+        """Close at once; all waiters hear `why`."""
         if self._lost is None:
             self._lost = f"{self.name}: {why}"
         if self._transport is not None:
@@ -140,9 +140,7 @@ class PeerConnection(asyncio.Protocol):
 async def open_connection(
     name: str, address: tuple[str, int], security: PeerSecurity, *, new_nonce: Callable[[], str]
 ) -> PeerConnection:
-    """Connect, ask for the versions, log in. PeerFailedError, nothing of a request sent; the
-    caller bounds the time.
-    """
+    """Connect, negotiate, log in; the caller bounds the time. PeerFailedError: nothing was sent."""
     loop = asyncio.get_running_loop()
     connection = PeerConnection(name)
     try:

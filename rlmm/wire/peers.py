@@ -1,7 +1,7 @@
 """Requests to other nodes of the quorum over Kafka's protocol: `rlmm.quorum.network_ports.Peers`.
 
 Three connections to a node, each opened when it is needed: answers come in the order of requests,
-and neither a Fetch that waits nor a Produce until its commit may delay a Vote.
+and neither a waiting Fetch nor a Produce until its commit may delay a Vote.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Encode = Callable[[int], bytes]
 
 
 class Lane(Enum):
-    """What goes over a connection of its own."""
+    """Kinds of requests with a connection of their own."""
 
     FETCH = "fetch"
     PRODUCE = "produce"
@@ -131,7 +131,7 @@ class WirePeers:
         return self._refused_produce(node_id, frame) if answer is None else answer
 
     def _refused_produce(self, node_id: int, frame: bytes) -> NoReturn:
-        """What a listener answers that did not hand it to its quorum: nothing was appended."""
+        """Raise a refusal by a listener that did not reach its quorum: nothing was appended."""
         try:
             body = frames.decode_response(Api.PRODUCE, PRODUCE_VERSION, frame)
             code = body["responses"][0]["partition_responses"][0]["error_code"]
@@ -211,7 +211,7 @@ class WirePeers:
 
 
 class _Link:
-    """One lane to one node: the connection, or when it may be tried again."""
+    """One lane to one node: the connection, or the time of the next attempt."""
 
     def __init__(
         self,
@@ -325,6 +325,6 @@ class _Link:
 def _expired(
     connection: PeerConnection, answer: asyncio.Future[bytes], api: Api, deadline_ms: int
 ) -> None:
-    """It may be hung, and what comes behind this request would wait for it."""
+    """End a connection that may hang: later requests would wait for it."""
     if not answer.done():
         connection.abort(f"no answer to {api.name} within {deadline_ms} ms")

@@ -59,14 +59,14 @@ class FetchRequest(fetch_request.FetchRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceRequest(produce_request.ProduceRequest):
-    """`forwarded`: a node hands on what it took; only the leader takes it then."""
+    """`forwarded`: by a node; only the leader takes it then."""
 
     forwarded: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponsePartition(produce_response.PartitionProduceResponse):
-    """`appended`: in spite of the error the records may be committed."""
+    """`appended`: despite the error the records may be committed."""
 
     appended: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=False)
 

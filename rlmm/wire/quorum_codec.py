@@ -41,10 +41,10 @@ from rlmm.wire.peer_answers import read_partition
 from rlmm.wire.schema import Values
 
 NOT_A_HIGH_WATERMARK = 2**63 - 1
-"""What stands in a Fetch of somebody who does not know KIP-1166."""
+"""The value in a Fetch of a replica without KIP-1166."""
 
 KRAFT_VERSIONS = (0, 1)
-"""Of `kraft.version`: what a voter says it supports; voters are in the log from 1 on."""
+"""The supported versions of `kraft.version`; voters are in the log from 1 on."""
 
 Body = Mapping[str, Any]
 _ERRORS = {error.value: error for error in Error}
@@ -59,7 +59,7 @@ class RequestRefusedError(Exception):
 
 
 class PeerRefusedError(Exception):
-    """A response that says `code` of the request as a whole."""
+    """A response with an error code for the whole request."""
 
     def __init__(self, code: int) -> None:
         try:
@@ -79,7 +79,7 @@ class QuorumCodec:
     # ---- checks
 
     def check_cluster(self, cluster_id: str | None, *, told: bool = True) -> None:
-        """`told`: a request without one is refused, too."""
+        """`told`: a request without a cluster id is refused, too."""
         if cluster_id != self._cluster_id and (told or cluster_id is not None):
             raise RequestRefusedError(
                 ErrorCode.inconsistent_cluster_id,
@@ -294,7 +294,7 @@ class QuorumCodec:
     # ---- responses
 
     def response_body(self, response: PeerResponse, data: bytes) -> Body:
-        """What a peer is answered; `data` are the bytes it announces."""
+        """The body of an answer to a peer; `data` are the bytes it announces."""
         if isinstance(response, UpdateVoterResponse):
             host, port = response.leader_at or ("", 0)
             leader = _leader(response) | {"host": host, "port": port}
@@ -358,7 +358,7 @@ class QuorumCodec:
 
 
 def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
-    """RequestRefusedError: nobody could reach it, or it is nobody."""
+    """RequestRefusedError: the voter has no identity, or the others could not reach it."""
     endpoints = tuple(Endpoint(each["name"], each["host"], each["port"]) for each in listeners)
     if key.node_id < 0 or not key.directory_id:
         raise RequestRefusedError(

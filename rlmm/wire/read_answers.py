@@ -1,6 +1,6 @@
-"""What everybody may ask of the quorum's listener, so that Kafka's own tools can look at it.
+"""Answers to requests that need no login, so that Kafka's own tools can look at the quorum.
 
-Sources: KafkaApis and ControllerApis of Kafka 4.3, and what its clients do with the answers.
+Sources: KafkaApis and ControllerApis of Kafka 4.3, and its clients' use of the answers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LISTENER_NAME = "QUORUM"
 POLL_S = 0.05
 
 LATEST = (-1, -3)
-"""Timestamps of ListOffsets: the end, and the largest timestamp's (our last one, nearly)."""
+"""Timestamps of ListOffsets: the end, and the largest timestamp's (nearly our last one)."""
 EARLIEST = (-2, -4)
-"""The start, of the log and of what is local."""
+"""The start of the log and of its local part."""
 
 
 class ReadAnswers:
@@ -56,7 +56,7 @@ class ReadAnswers:
         self._to_wall_ms = to_wall_ms
 
     def begin(self, request: Request) -> bytes | Coroutine[Any, Any, bytes]:
-        """An answer, or what computes it. RequestRefusedError."""
+        """An answer, or an awaitable of it. RequestRefusedError."""
         if request.api is Api.FETCH:
             return self._fetch(request)
         if request.api is Api.DESCRIBE_QUORUM:
@@ -127,7 +127,7 @@ class ReadAnswers:
         }
 
     def _find_coordinator(self, body: Values, _view: ListenerView) -> Body:
-        """There are no groups: a consumer that is told to try again reads without."""
+        """There are no groups: a consumer that is told to try again reads without one."""
         error = {
             "error_code": ErrorCode.coordinator_not_available.value,
             "error_message": "there are no consumer groups here",

@@ -1,7 +1,7 @@
 """The server's half of SASL PLAIN and SCRAM-SHA-512, for one user: the quorum's secret. Pure.
 
-With SCRAM the secret never crosses the wire, and the server proves that it knows it, too. The rest
-of `sasl.py` says whose rules these are.
+With SCRAM the secret never crosses the wire, and the server proves that it knows it, too. Sources:
+`kafka_client/sasl.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PEER_USER = "strandline-peer"
 PLAIN = "PLAIN"
 SCRAM = "SCRAM-SHA-512"
 ITERATIONS = 4_096
-"""What the secret lacks in length, iterations do not make up for: `strandline` makes long ones."""
+"""Iterations do not make up for a short secret: `strandline` makes long ones."""
 
 _HASH = "sha512"
 _GS2_HEADER = "n,,"
@@ -28,7 +28,7 @@ _MESSAGE_BYTES_MAX = 4_096
 
 @dataclass(frozen=True, slots=True)
 class SecretVerifier:
-    """What the server keeps of the secret."""
+    """The server's derivation of the secret."""
 
     plain_digest: bytes
     salt: bytes
@@ -64,13 +64,13 @@ class SaslServer:
         self._first: tuple[str, str, str, bool] | None = None
 
     def choose(self, mechanism: str) -> bool:
-        """Whether the mechanism is offered; it is used from now on."""
+        """True if the mechanism is offered; it is used from now on."""
         self._first = None
         self._mechanism = mechanism if mechanism in self.mechanisms else None
         return self._mechanism is not None
 
     def answer(self, message: bytes) -> bytes:
-        """What the client is sent for its message. One wrong one is all that is borne."""
+        """The answer to a client's message. The first wrong message ends the authentication."""
         try:
             return self._answer(message)
         except Refused:

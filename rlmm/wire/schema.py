@@ -1,12 +1,12 @@
 """Kafka's messages as plain data, read and written along kio's schemas. Pure.
 
 A message is a dict by kio's field names: integers (times in milliseconds, error codes by number),
-text, bytes (records, and uuids as 16 bytes), lists of dicts. What a version does not have is left
-out of it, what is missing has the schema's default; so one function answers every version.
+text, bytes (records, and uuids as 16 bytes), lists of dicts. Fields that a version lacks are left
+out of it, missing values have the schema's default; so one function answers every version.
 
-kio itself writes slowly, refuses a tagged field that it does not know where Kafka skips it, and
-takes room for as many elements as a length announces. Here every length is held against the bytes
-that are there before anything is made of it, and unknown tagged fields are skipped (KIP-482).
+kio itself writes slowly, refuses unknown tagged fields where Kafka skips them, and allocates as
+many elements as a length announces. Here every length is compared with the bytes that are there
+first, and unknown tagged fields are skipped (KIP-482).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kio.static.protocol import Entity
 from kafka_client.frame_check import FrameError
 
 ELEMENTS_MAX = 200
-"""Of one array. The largest that has a meaning is a list of replicas or of API versions."""
+"""Of one array. The largest that make sense are lists of replicas or of API versions."""
 
 Values = dict[str, Any]
 Read = Callable[[bytes, int], tuple[Any, int]]
@@ -49,19 +49,19 @@ def load(entity: type[Entity]) -> None:
 
 
 def read(entity: type[Entity], frame: bytes, at: int) -> tuple[Values, int]:
-    """The message that starts at `at`, and where it ends. FrameError if it is malformed."""
+    """The message that starts at `at`, and its end. FrameError: malformed."""
     values: Values
     values, end = _codec(entity)[0](frame, at)
     return values, end
 
 
 def write(entity: type[Entity], into: bytearray, values: Mapping[str, Any]) -> None:
-    """Append a message. What the version does not know is not written."""
+    """Append a message, without values that the version lacks."""
     _codec(entity)[1](into, values)
 
 
 def read_uvarint(frame: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint and where it ends."""
+    """An unsigned varint and its end."""
     value = 0
     for position in range(at, at + _UVARINT_BYTES_MAX):
         if position >= len(frame):
@@ -92,7 +92,7 @@ def read_client_id(frame: bytes, at: int) -> tuple[str | None, int]:
 
 
 def skip_tagged_fields(frame: bytes, at: int) -> int:
-    """Where the tagged fields that start at `at` end; none is known here."""
+    """The end of the tagged fields that start at `at`; none is known here."""
     return _read_tagged({}, frame, at, {})
 
 
@@ -191,7 +191,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _default(each: Field[Any]) -> Any:
-    """The schema's, as plain data; without one, what Kafka's generated classes start with."""
+    """The schema's default as plain data, else the initial value of Kafka's generated classes."""
     if each.default is not MISSING:
         return _plain(each.default, each)
     kind, nullable = _without_none(each.type)
@@ -242,7 +242,7 @@ def _fixed(layout: struct.Struct) -> tuple[Read, Write]:
 
 
 def _sized(*, flexible: bool, short: bool, nullable: bool) -> tuple[Read, Write]:
-    """Bytes behind their length: compact, or after an int16 or int32."""
+    """Bytes behind their length: compact, or an int16 or int32."""
     layout = _INT16 if short else _INT32
 
     def read_sized(frame: bytes, at: int) -> tuple[bytes | None, int]:

@@ -24,25 +24,24 @@ log = logging.getLogger(__name__)
 _REQUEST_BYTES_MIN = 8
 
 COUNTED_BYTES = 256
-"""Of a request: Kafka's tools ask for less at once."""
+"""Bytes of a request that count once: Kafka's tools ask for less at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """Bounds of the quorum's listener. Those of anonymous clients are for everybody but peers.
+    """Bounds of the quorum's listener. Those of anonymous clients hold for all but peers.
 
-    A half-sent frame is waited for `frame_deadline_s`, an answer to be taken `write_deadline_s`, a
-    connection without requests is kept `idle_deadline_s`. A request that is not answered within
-    `answer_deadline_s` ends the connection: for a Produce that is the same as a time-out, its
-    outcome is unknown, and one sweep a second is cheaper than a timer for each.
+    The rest of a frame is awaited for `frame_deadline_s`, the client's taking of an answer for
+    `write_deadline_s`; a connection without requests is kept for `idle_deadline_s`. A request not
+    answered within `answer_deadline_s` ends the connection: for a Produce that is a time-out with
+    unknown outcome, and one sweep a second is cheaper than a timer for each.
 
-    Of one anonymous connection `anonymous_requests_per_turn_max` requests are begun before others
-    have their turn, and `anonymous_requests_per_s` in a second; of all together
+    One anonymous connection has `anonymous_requests_per_turn_max` requests begun before others have
+    their turn, and `anonymous_requests_per_s` a second; all together
     `anonymous_requests_per_turn_of_all` in one turn of the event loop, and
-    `anonymous_requests_per_s_max`, but for the `anonymous_requests_first` of each. A request counts
-    once more for each `COUNTED_BYTES` of it: a long one asks for much. What they asked for and do
-    not take is at most `anonymous_answer_bytes_max` over all connections; where there is no room,
-    they wait.
+    `anonymous_requests_per_s_max`, besides the `anonymous_requests_first` of each. A request counts
+    once more for each `COUNTED_BYTES` of it: a long one asks for much. Their untaken answers take
+    at most `anonymous_answer_bytes_max` over all connections; without room, they wait.
     """
 
     connections_max: int = 1000
@@ -71,7 +70,7 @@ class DisconnectError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """Who is at the other end, as far as it is known."""
+    """The other end, as far as it is known."""
 
     name: str
     sasl: SaslServer
@@ -79,13 +78,13 @@ class Caller:
 
 
 class Requests(Protocol):
-    """What connections need from the listener."""
+    """The listener, as its connections see it."""
 
     limits: ListenerLimits
     share: AnonymousShare
 
     def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
-        """The answer's frame, or what computes it. FrameError, DisconnectError."""
+        """The answer's frame, or an awaitable of it. FrameError, DisconnectError."""
 
     def accepted(self, connection: ServerConnection) -> Caller | None:
         """None: no room for it."""
@@ -93,7 +92,7 @@ class Requests(Protocol):
     def ended(self, connection: ServerConnection) -> None: ...
 
     def refused(self, who: str, why: str) -> None:
-        """Say it in the log, within reason."""
+        """Log it, within reason."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +134,7 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody can listen: it is encrypted, or does not leave the machine."""
+        """True if nobody can listen: it is encrypted, or stays on the machine."""
         transport = self.transport
         host = (transport.get_extra_info("peername") or ("",))[0]
         return transport.get_extra_info("ssl_object") is not None or is_loopback(host)
@@ -190,7 +189,7 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     def end(self, why: str | None) -> None:
-        """End it at once; None without a word in the log."""
+        """End it at once; None: without a log line."""
         if not self.transport.is_closing():
             if why is not None:
                 self._requests.refused(self.name, why)
@@ -237,8 +236,8 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def _has_had_its_share(self) -> bool:
-        """Of this turn, this second, or of what all clients that are no peers get together. First
-        of all a connection gets what it takes to log in as a peer, whatever others do.
+        """True if its share of this turn or second, or that of all other clients, is used up. Its
+        first requests are free of that: as many as it takes to log in as a peer.
         """
         if self.is_peer:
             return False
@@ -251,7 +250,7 @@ class ServerConnection(asyncio.Protocol):
         return self._first_left <= 0 and share.is_spent
 
     def _size_at(self, data: bytes | bytearray, at: int) -> int:
-        """The size announced there. DisconnectError if it is none."""
+        """The size announced there. DisconnectError: not a valid size."""
         size: int = SIZE.unpack_from(data, at)[0]
         limits = self._requests.limits
         bytes_max = limits.request_bytes_max if self.is_peer else limits.anonymous_request_bytes_max
@@ -264,7 +263,7 @@ class ServerConnection(asyncio.Protocol):
         return size
 
     def _complete(self, data: bytearray) -> bool:
-        """Whether a first frame is there, or what should not be taken."""
+        """True if a first frame is there, or one to refuse."""
         if len(data) < SIZE.size:
             return False
         try:
@@ -331,7 +330,7 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     def _account(self) -> None:
-        """What is held here of answers that the client has not taken."""
+        """Count the answers that the client has not taken."""
         if self.is_peer or self.transport.is_closing():
             self._hold(0)
             return
@@ -367,7 +366,7 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     def _write_answers(self) -> None:
-        """Those at the head of the order, together."""
+        """Write the finished answers at the head of the order together."""
         slots = self._slots
         ready = []
         while slots and (answer := slots[0].answer) is not None:
@@ -383,7 +382,7 @@ class ServerConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _go_on(self) -> None:
-        """There may be room for more requests: first those that have arrived."""
+        """Use room for more requests: first those that have arrived."""
         if not self._reading_paused or self._busy or self.transport.is_closing():
             return
         self._reading_paused = False
@@ -395,7 +394,7 @@ class ServerConnection(asyncio.Protocol):
 
 
 def _unreadable(frame: bytes, error: FrameError) -> str:
-    """For the log: a request of a known API and version whose content is cut short or garbage."""
+    """The log line for a known API and version whose content is cut short or garbage."""
     api_key, version, _ = REQUEST_HEAD.unpack_from(frame)
     return (
         f"sent {Api(api_key).name} version {version} of {len(frame)} bytes that cannot be read "

@@ -1,7 +1,7 @@
 """TLS connections, counted from the moment they are accepted.
 
-A server that is given a TLS context tells of a connection behind its handshake only: until then
-whoever reaches the port, with a certificate or none, could hold as many open files as he likes.
+A server with a TLS context reports a connection only after its handshake: until then any client,
+with a certificate or without, could hold any number of open files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 class TlsHandshakes:
     """Of one listener. `accept` is its protocol factory; a connection whose handshake is done
-    becomes one of `make`. No more than `at_once_max` are under way, each for `deadline_s` at most:
-    for a further one the oldest goes, since a peer's takes no time, and `refused` is told why.
+    becomes one of `make`. At most `at_once_max` are under way, each for `deadline_s` at most: a
+    further one ends the oldest, since a peer's takes no time, and `refused` is told.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TlsHandshakes:
         return _Greeting(self)
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """A client is there."""
+        """Begin the handshake of a new connection."""
         if self._closed:
             transport.abort()
             return
@@ -67,7 +67,7 @@ class TlsHandshakes:
         self._under_way.pop(task, None)
 
     def close(self) -> None:
-        """End those under way, and whatever comes."""
+        """End handshakes under way, and refuse new ones."""
         self._closed = True
         for task in tuple(self._under_way):
             task.cancel()
@@ -104,7 +104,7 @@ class TlsHandshakes:
 
 
 class _Greeting(asyncio.Protocol):
-    """A connection until its handshake begins."""
+    """A connection before its handshake."""
 
     def __init__(self, handshakes: TlsHandshakes) -> None:
         self._handshakes = handshakes
@@ -115,7 +115,7 @@ class _Greeting(asyncio.Protocol):
 
 
 class _Early(asyncio.Protocol):
-    """A connection between the end of its handshake and the turn of the loop that hears of it."""
+    """A connection between the end of its handshake and the next turn of the loop."""
 
     def __init__(self) -> None:
         self.data = bytearray()
