@@ -143,9 +143,7 @@ class MetadataLog(Protocol):
         """The newest complete snapshot, None if there is none."""
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
-        """Its rows, in order. Blocks: iterate in a thread. CorruptData: it is damaged, and rows
-        read so far must not be used.
-        """
+        """Its rows, in order. Blocks. CorruptData: damaged; rows read so far must not be used."""
 
     async def begin_snapshot(
         self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int

@@ -1,6 +1,4 @@
-"""States of a partition, a topic and the whole, as plain values. They are answers; the rules are in
-`rlmm/apply/`.
-"""
+"""States of a partition, a topic and the whole, as plain values. The rules are in `rlmm/apply/`."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ CLAIMABLE_MODES = frozenset({Mode.SIDECAR, Mode.DELEGATED})
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A partition leadership. `token` is the metadata offset of the claim record, `timestamp_ms`
-    when it was accepted, ms since the epoch, for people.
-    """
+    """A leadership. `token` is its record's metadata offset; `timestamp_ms` of its acceptance."""
 
     token: int
     leader_epoch: int
@@ -108,9 +104,7 @@ class PartitionState:
 
     @property
     def delete_due_ms(self) -> int:
-        """About when a marked partition's deletion may start, ms since the epoch, for people.
-        Measured time decides (`rlmm/apply/partition_delete.py`).
-        """
+        """About when a marked partition's deletion starts, for people; measured time decides."""
         return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
 
 

@@ -25,24 +25,7 @@ from rlmm.apply.restart import apply_partition_adopted, apply_reconciled, apply_
 from rlmm.apply.segments import apply_add, apply_update
 from rlmm.apply.settings import apply_feature_level, apply_topic_policy
 from rlmm.metadata_log import CommittedRecord
-from rlmm.records.control_records import (
-    ClaimReset,
-    FeatureLevel,
-    GapsAllowed,
-    LogStart,
-    LostRange,
-    NodeContested,
-    NodeRegistration,
-    OffsetsSkipped,
-    PartitionAdopted,
-    PartitionClaim,
-    PartitionDeleteUndo,
-    PartitionModeChange,
-    Reconciled,
-    SegmentMissing,
-    TimePassed,
-    TopicPolicyChange,
-)
+from rlmm.records import control_records as control
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows.rows import OverlayRows, RowReader, RowWrite
 from rlmm.segment import (
@@ -55,9 +38,7 @@ __all__ = ["Applied", "Outcome", "Verdict", "apply"]
 
 
 class Applied(NamedTuple):
-    """A record's outcome, its row writes in key order, and its partition: None for records about no
-    partition and undecodable ones.
-    """
+    """Outcome and row writes (in key order) of a record, and its partition, if it is about one."""
 
     outcome: Outcome
     writes: tuple[RowWrite, ...]
@@ -106,12 +87,12 @@ def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
 # Tuples: a union in their place would be made anew for each record.
 _OF_A_SEGMENT = (RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate)
 _OF_NO_PARTITION = (
-    TopicPolicyChange,
-    FeatureLevel,
-    Reconciled,
-    NodeRegistration,
-    NodeContested,
-    TimePassed,
+    control.TopicPolicyChange,
+    control.FeatureLevel,
+    control.Reconciled,
+    control.NodeRegistration,
+    control.NodeContested,
+    control.TimePassed,
 )
 
 
@@ -119,20 +100,20 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     RemoteLogSegmentMetadata: apply_add,
     RemoteLogSegmentMetadataUpdate: apply_update,
     RemotePartitionDeleteMetadata: apply_partition_delete,
-    PartitionClaim: apply_claim,
-    LogStart: apply_log_start,
-    LostRange: apply_lost_range,
-    PartitionModeChange: apply_mode_change,
-    TopicPolicyChange: apply_topic_policy,
-    ClaimReset: apply_claim_reset,
-    PartitionDeleteUndo: apply_partition_delete_undo,
-    FeatureLevel: apply_feature_level,
-    PartitionAdopted: apply_partition_adopted,
-    SegmentMissing: apply_segment_missing,
-    Reconciled: apply_reconciled,
-    GapsAllowed: apply_gaps_allowed,
-    OffsetsSkipped: apply_offsets_skipped,
-    NodeRegistration: apply_node_registration,
-    NodeContested: apply_node_contested,
-    TimePassed: apply_time_passed,
+    control.PartitionClaim: apply_claim,
+    control.LogStart: apply_log_start,
+    control.LostRange: apply_lost_range,
+    control.PartitionModeChange: apply_mode_change,
+    control.TopicPolicyChange: apply_topic_policy,
+    control.ClaimReset: apply_claim_reset,
+    control.PartitionDeleteUndo: apply_partition_delete_undo,
+    control.FeatureLevel: apply_feature_level,
+    control.PartitionAdopted: apply_partition_adopted,
+    control.SegmentMissing: apply_segment_missing,
+    control.Reconciled: apply_reconciled,
+    control.GapsAllowed: apply_gaps_allowed,
+    control.OffsetsSkipped: apply_offsets_skipped,
+    control.NodeRegistration: apply_node_registration,
+    control.NodeContested: apply_node_contested,
+    control.TimePassed: apply_time_passed,
 }

@@ -220,9 +220,7 @@ def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
 
 
 def _is_from_before_restart(draft: Draft, claim: Claim) -> bool:
-    """True for a claim whose node was formatted anew since, while the broker beside it may still
-    lead at the same epoch.
-    """
+    """True for a claim by a node formatted anew since, whose broker may still lead."""
     restart = read_restart(draft.rows)
     return restart is not None and claim.token < restart.offset
 

@@ -50,9 +50,7 @@ def apply_gaps_allowed(draft: Draft, record: GapsAllowed) -> Outcome:
 
 
 def apply_offsets_skipped(draft: Draft, record: OffsetsSkipped) -> Outcome:
-    """A lost range that an admin decided on. It may lie anywhere above the next offset, where it
-    hides nothing.
-    """
+    """A lost range that an admin decided on, anywhere above the next offset: it hides nothing."""
     following = next_offset_for(draft, record, "a skipped range", end_max=OFFSET_MAX - 1)
     if isinstance(following, Outcome):
         return following

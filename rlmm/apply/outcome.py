@@ -155,9 +155,7 @@ def deletes_held_back(draft: Draft) -> Outcome | None:
 
 
 def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
-    """CONFLICT while the topic's policy pauses deleting: from that record on nothing is marked,
-    whatever was under way on any node.
-    """
+    """CONFLICT while the topic's policy pauses deleting, whatever was under way on any node."""
     policy = read_policy(draft.rows, partition.topic)
     if not policy.delete_paused:
         return None

@@ -55,9 +55,7 @@ def _is_known(draft: Draft, change: TopicPolicyChange) -> bool:
 
 
 def apply_feature_level(draft: Draft, change: FeatureLevel) -> Outcome:
-    """Accepted upwards only. Each node checks for itself whether it knows the level: old and new
-    programs must come to the same state.
-    """
+    """Accepted upwards, known here or not: all programs must come to the same state."""
     if change.level < FIRST_FEATURE_LEVEL:
         return invalid(f"{change.level} is not a feature level")
     level, offset = read_feature_level(draft.rows)

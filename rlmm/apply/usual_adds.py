@@ -73,9 +73,7 @@ class UsualAdds:
         self._first_purge: bytes | None = None
 
     def take(self, record: CommittedRecord) -> TopicIdPartition | None:
-        """Accept the record; its partition. None: nothing is done, `apply` judges it, after
-        `settle`.
-        """
+        """Accept the record; its partition. None: left to `apply`, after `settle`."""
         value, time_ms = record.value, self._time_ms
         if record.control_type is not None:
             return None

@@ -331,9 +331,7 @@ class LogDirectory:
     def _batches(
         self, segment: SegmentFile, length: int, from_offset: int, end_offset: int
     ) -> tuple[StoredBatch, ...]:
-        """Offset and length lie outside the CRC, and the last offset is used before it is checked:
-        so each batch has to begin where the one before it ended.
-        """
+        """Offsets and lengths lie outside the CRC: each batch must begin where the last ended."""
         path, source = segment.path, str(segment.path)
         next_offset, start = segment.border_before(from_offset)
         data = self._disk.read(path, start, length)

@@ -216,9 +216,7 @@ def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
 
 
 def check_snapshot(disk: Disk, path: Path) -> None:
-    """Check every byte of a complete snapshot, much faster than reading its rows. Blocks.
-    CorruptData.
-    """
+    """CorruptData unless every byte is whole; much faster than reading its rows. Blocks."""
     source = str(path)
     first = last = None
     for batch in snapshot_batches(disk, path):

@@ -58,9 +58,7 @@ class ApplyPace:
     """
 
     def __init__(self, rest_ms: int, *, proposing: Callable[[], bool]) -> None:
-        """`proposing()` is true while a caller waits for an outcome. Call `awaited()` when it
-        becomes true.
-        """
+        """`proposing()`: a caller waits for an outcome. Call `awaited()` when it becomes true."""
         self._rest_s = rest_ms / 1000
         self._proposing = proposing
         self._waiting = 0
@@ -106,9 +104,7 @@ class ApplyLoop:
         limits: MetadataLimits,
         committed: Callable[[Iterable[TopicIdPartition], int], None],
     ) -> None:
-        """`committed` is told the partitions of committed records and the offset before them, at
-        once.
-        """
+        """`committed` hears at once of committed records' partitions and the offset before them."""
         self._log = log
         self._view = view
         self._rows = HotRows(view)

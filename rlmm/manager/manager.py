@@ -29,24 +29,7 @@ from rlmm.manager.readiness import Readiness
 from rlmm.manager.time_passing import TimePassing
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState
-from rlmm.records.control_records import (
-    ClaimReset,
-    FeatureLevel,
-    GapsAllowed,
-    LogStart,
-    LostRange,
-    NodeContested,
-    NodeRegistration,
-    OffsetsSkipped,
-    PartitionAdopted,
-    PartitionClaim,
-    PartitionDeleteUndo,
-    PartitionModeChange,
-    Reconciled,
-    SegmentMissing,
-    TimePassed,
-    TopicPolicyChange,
-)
+from rlmm.records import control_records as control
 from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows.feature_level import check_feature_level
 from rlmm.rows.reads import read_feature_level
@@ -151,8 +134,6 @@ class RemoteLogMetadataManager(MetadataReads):
         self._tasks.append(asyncio.create_task(self._readiness.run(), name="metadata-readiness"))
         return self
 
-    # ---- state
-
     @property
     def failure(self) -> str | None:
         """The reason why applying stopped; None while all is well."""
@@ -181,8 +162,6 @@ class RemoteLogMetadataManager(MetadataReads):
         taken = self._snapshot_taken_ms
         return None if taken is None else self._now_ms() - taken
 
-    # ---- Kafka's writes
-
     async def add_remote_log_segment_metadata(
         self, metadata: RemoteLogSegmentMetadata, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
@@ -208,10 +187,8 @@ class RemoteLogMetadataManager(MetadataReads):
         """A step in the deletion of a whole partition."""
         return await self._write(metadata, deadline_s)
 
-    # ---- our writes
-
     async def claim_partition(
-        self, claim: PartitionClaim, *, deadline_s: float = WRITE_DEADLINE_S
+        self, claim: control.PartitionClaim, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> ClaimAnswer:
         """Become the partition's one writer. State read before the answer's no longer counts."""
         proposal = encode(claim)
@@ -224,77 +201,79 @@ class RemoteLogMetadataManager(MetadataReads):
         return ClaimAnswer(reading.state.claim.token, reading.state, reading.left_overs)
 
     async def record_log_start(
-        self, record: LogStart, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.LogStart, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Move the tier's log start forward."""
         return await self._write(record, deadline_s)
 
     async def record_lost_range(
-        self, record: LostRange, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.LostRange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record that offsets were gone before they could be copied."""
         return await self._write(record, deadline_s)
 
     async def record_gaps_allowed(
-        self, record: GapsAllowed, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.GapsAllowed, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Make offsets without a batch legal in a partition from here on."""
         return await self._write(record, deadline_s)
 
     async def skip_offsets(
-        self, record: OffsetsSkipped, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.OffsetsSkipped, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Give up offsets that can't be copied; an admin's."""
         return await self._write(record, deadline_s)
 
     async def set_partition_mode(
-        self, record: PartitionModeChange, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.PartitionModeChange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Set the mode of copying and expiring; voids the standing claim."""
         return await self._write(record, deadline_s)
 
     async def set_topic_policy(
-        self, record: TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Set retention and kill switches of a topic."""
         return await self._write(record, deadline_s)
 
-    async def reset_claim(self, record: ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S) -> int:
+    async def reset_claim(
+        self, record: control.ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
         """Void the standing claim; an admin's."""
         return await self._write(record, deadline_s)
 
     async def undo_partition_delete(
-        self, record: PartitionDeleteUndo, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.PartitionDeleteUndo, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Take a partition's deletion mark back."""
         return await self._write(record, deadline_s)
 
     async def record_partition_adopted(
-        self, record: PartitionAdopted, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.PartitionAdopted, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record that the store's segments of a partition have rows, after a restart."""
         return await self._write(record, deadline_s)
 
     async def record_segment_missing(
-        self, record: SegmentMissing, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.SegmentMissing, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record that the store has lost a segment of the snapshot."""
         return await self._write(record, deadline_s)
 
     async def record_reconciled(
-        self, record: Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record that state and store were compared since the restart: deletes may go on."""
         return await self._write(record, deadline_s)
 
     async def register_node(
-        self, record: NodeRegistration, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.NodeRegistration, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Take the node id for this process."""
         return await self._write(record, deadline_s)
 
     async def contest_node(
-        self, record: NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
+        self, record: control.NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Contest another process that has this living one's node id."""
         return await self._write(record, deadline_s)
@@ -304,9 +283,7 @@ class RemoteLogMetadataManager(MetadataReads):
     ) -> int:
         """Raise the level on every node, for good, after `feature_level.check_may_finalise`."""
         _, replaces_offset = read_feature_level(self._view)
-        return await self._write(FeatureLevel(level, replaces_offset), deadline_s)
-
-    # ---- reads that ask more than the view
+        return await self._write(control.FeatureLevel(level, replaces_offset), deadline_s)
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
         """Kafka's: the broker says that leader or epoch of these changed. None is ready until a
@@ -331,8 +308,6 @@ class RemoteLogMetadataManager(MetadataReads):
         self._check_open()
         records = self._limits.history_read_records
         return await read_history(self._log, segment_id, limit=limit, read_records=records)
-
-    # ---- snapshots and the end
 
     async def take_snapshot(self) -> SnapshotId:
         """Write a snapshot of the present state, unless there is one, and let the log be cut."""
@@ -387,7 +362,7 @@ class RemoteLogMetadataManager(MetadataReads):
         found = self._log.describe()
         return found.leader_id == found.node_id
 
-    async def _record_time_passed(self, record: TimePassed) -> int:
+    async def _record_time_passed(self, record: control.TimePassed) -> int:
         return await self._write(record, WRITE_DEADLINE_S)
 
     async def _snapshot_task(self) -> None:

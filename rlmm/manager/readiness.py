@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from kafka_formats.errors import StrandlineError
@@ -84,8 +85,6 @@ class Readiness:
             }
 
     async def _pause(self) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(BARRIER_RETRY_S):
                 await asyncio.Event().wait()
-        except TimeoutError:
-            pass

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from kafka_formats.errors import StrandlineError
 from rlmm.apply.purge import TIME_STEP_MS_MAX
@@ -60,8 +61,6 @@ class TimePassing:
         await self._propose(TimePassed(offset, passed_ms))
 
     async def _pause(self) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_INTERVAL_S):
                 await asyncio.Event().wait()
-        except TimeoutError:
-            return

@@ -35,8 +35,6 @@ class KnownSegments:
 
 
 def is_deleted_segment(rows: RowReader, segment_id: RemoteLogSegmentId) -> bool:
-    """True for a segment of this very partition. Another id without a row is foreign: keep its
-    objects.
-    """
+    """True for a segment of this very partition; objects of other ids without a row stay."""
     buried = rows.get(keys.segment_tombstone_key(segment_id.id))
     return buried == keys.partition_bytes(segment_id.partition)

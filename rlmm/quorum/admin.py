@@ -61,7 +61,7 @@ class QuorumAdmin:
         """
         (wanted,) = voter_set((voter,)).voters
         request = AddVoterRequest(wanted, int(deadline_s * 1000))
-        self._raise_unless_done(await self._change(request, deadline_s))
+        await self._change(request, deadline_s)
 
     async def remove_voter(
         self, node_id: int, directory_id: str | None, *, deadline_s: float
@@ -70,7 +70,7 @@ class QuorumAdmin:
         self._check_leads()
         key = self._voter_key(node_id, directory_id)
         request = RemoveVoterRequest(key, int(deadline_s * 1000))
-        self._raise_unless_done(await self._change(request, deadline_s))
+        await self._change(request, deadline_s)
 
     async def transfer(self, node_id: int | None, *, deadline_s: float) -> None:
         """Hand leadership to a voter, or to the most caught-up one; done when it leads.
@@ -166,18 +166,16 @@ class QuorumAdmin:
 
     async def _change(
         self, request: AddVoterRequest | RemoveVoterRequest, deadline_s: float
-    ) -> VoterChangeResponse:
+    ) -> None:
         try:
             async with asyncio.timeout(deadline_s + 1):
-                answer = await self._driver.answer(request)
-        except TimeoutError:
-            message = "no answer in time: look at the voters before trying again"
-            return VoterChangeResponse(Error.REQUEST_TIMED_OUT, message)
-        assert isinstance(answer.response, VoterChangeResponse)
-        return answer.response
-
-    def _raise_unless_done(self, answer: VoterChangeResponse) -> None:
-        self._raise_for(answer.error, answer.message)
+                response = (await self._driver.answer(request)).response
+        except TimeoutError as error:
+            raise OutcomeUnknown(
+                "no answer in time: look at the voters before trying again"
+            ) from error
+        assert isinstance(response, VoterChangeResponse)
+        self._raise_for(response.error, response.message)
 
     async def _command(self, event: Callable[[Hashable], Event], deadline_s: float) -> None:
         waiting: asyncio.Future[tuple[Error, str]] = asyncio.get_running_loop().create_future()

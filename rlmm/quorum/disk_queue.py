@@ -25,7 +25,7 @@ from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.snapshot_files import DOWNLOAD_SUFFIX, check_snapshot, download_name, snapshot_voters
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.framing import PlacedBatch, voter_set
-from rlmm.quorum.observer import QuorumObserver
+from rlmm.quorum.observer import QuorumStats
 from rlmm.raft.actions import Flush, InstallSnapshot, TruncateTo, WriteSnapshotChunk
 from rlmm.raft.events import (
     Event,
@@ -78,7 +78,7 @@ class DiskQueue:
         on_event: Callable[[Event], None],
         on_written: Callable[[int, int], None],
         on_failure: Callable[[Exception], None],
-        observer: QuorumObserver,
+        observer: QuorumStats,
     ) -> None:
         self._directory = directory
         self._disk = disk
@@ -135,8 +135,6 @@ class DiskQueue:
         self.begin()
         if self._running is None:
             self._idle.set()
-
-    # ---- in the thread
 
     def _run(self, jobs: Sequence[Job]) -> _Pass:
         done = _Pass([], [], 0, self._generation)
@@ -208,9 +206,7 @@ class DiskQueue:
         return SnapshotInstalled(job.snapshot, job.size_bytes, voters)
 
     def _check_end(self, job: InstallSnapshot) -> None:
-        """CorruptData if a batch of the own log crosses the snapshot's end: a log begins there, and
-        batches are sent whole.
-        """
+        """CorruptData if a batch of the own log crosses the end: batches are sent whole."""
         end, epoch = job.snapshot
         if epoch_for_offset(self._directory.epochs, end - 1) != epoch:
             return

@@ -16,9 +16,7 @@ LOST = (errno.EIO, errno.EUCLEAN)
 
 
 def is_damage(error: Exception) -> bool:
-    """True if another read would fail as well. A missing file, or too many open ones, is not
-    damage.
-    """
+    """True if another read would fail, too: not for a missing file or too many open ones."""
     return isinstance(error, CorruptData) or (isinstance(error, OSError) and error.errno in LOST)
 
 

@@ -26,7 +26,7 @@ from rlmm.quorum.disk_reads import DiskReads, is_damage
 from rlmm.quorum.framing import place
 from rlmm.quorum.initial import stored
 from rlmm.quorum.network_ports import Answer, PeerFailedError, Peers
-from rlmm.quorum.observer import QuorumObserver
+from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.tail import Tail
 from rlmm.quorum.troubles import QuorumTroubles
 from rlmm.raft import actions as do
@@ -87,7 +87,7 @@ class QuorumDriver:
         on_advance: Callable[[], None],
         on_role: Callable[[], None],
         on_failure: Callable[[str], None],
-        observer: QuorumObserver,
+        observer: QuorumStats,
     ) -> None:
         self.core = core
         self.tail = Tail(bytes_max=recent_bytes_max)
@@ -344,9 +344,7 @@ class QuorumDriver:
             self._on_failure(message)
 
     def damaged(self, error: Exception) -> None:
-        """Stop this node: durable bytes differ from those written. Nodes that it leads could not be
-        served; another node leads instead.
-        """
+        """Stop this node, whose durable bytes are damaged; another node leads instead."""
         self.fail(
             f"the disk has lost what was durable in the metadata log: {error}. Another node leads "
             "meanwhile. Check the disk, then restore this node's data directory from a "

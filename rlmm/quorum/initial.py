@@ -107,9 +107,7 @@ def initial_state(
 
 
 def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:
-    """CorruptData unless the snapshot ends where a record batch does: its installer fetches the
-    next.
-    """
+    """CorruptData unless the snapshot ends where a record batch does: the next is fetched."""
     border = directory.border_from(snapshot.end_offset)
     if border != snapshot.end_offset:
         raise CorruptData(

@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogCutDone:
-    """The log after a cut. `interrupted`: removed during a download. `failure`: of removing old
-    ones.
-    """
+    """The log after a cut. `interrupted`: removed during a download. `failure`: of a removal."""
 
     log_start_offset: int
     removed: tuple[SnapshotId, ...]

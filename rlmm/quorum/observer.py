@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from rlmm.raft.actions import Role
 
@@ -21,28 +21,6 @@ PENDING_MAX: Final = 100_000
 
 _LEADERLESS: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
 _LED: Final = frozenset({Role.LEADER, Role.FOLLOWER})
-
-
-class QuorumObserver(Protocol):
-    """Called on the event loop; neither blocks nor raises."""
-
-    def now(self) -> float:
-        """Seconds of any monotonic clock. May be called from any thread."""
-
-    def appended(self, end_offset: int, records: int, *, leading: bool) -> None:
-        """Records were appended: the leader's own, or fetched ones."""
-
-    def high_watermark_moved(self, high_watermark: int) -> None:
-        """Everything below it is committed."""
-
-    def role_changed(self, role: Role) -> None:
-        """This replica's role, also the same one again."""
-
-    def synced(self, seconds: float) -> None:
-        """A sync of the log, and its duration."""
-
-    def truncated(self) -> None:
-        """Uncommitted records were removed from the log's end."""
 
 
 class Histogram:
@@ -68,6 +46,7 @@ class QuorumStats:
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: seconds of any monotonic clock, called from any thread."""
         self.now = now
         self.commit_latency = Histogram(LATENCY_SECONDS)
         self.election_latency = Histogram(LATENCY_SECONDS)

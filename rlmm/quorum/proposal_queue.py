@@ -18,9 +18,7 @@ from rlmm.metadata_log import Proposal
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Neighbouring records of one caller, who waits until `end_s` (monotonic); `taken`: may have
-    left.
-    """
+    """One caller's neighbouring records, until `end_s` (monotonic); `taken`: may have left."""
 
     proposals: tuple[Proposal, ...]
     size_bytes: int

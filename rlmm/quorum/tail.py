@@ -67,9 +67,7 @@ class Tail:
         self._bytes = self._first = 0
 
     def bytes_at(self, offset: int, end_offset: int, bytes_max: int) -> bytes | None:
-        """Whole batches from the one with `offset` on, below `end_offset`; at least one. None: not
-        in memory.
-        """
+        """Whole batches from the one with `offset` on, at least one. None: not in memory."""
         at = self._index(offset)
         if at is None:
             return None

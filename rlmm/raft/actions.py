@@ -122,9 +122,7 @@ class AdvanceHighWatermark:
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshotChunk:
-    """Write at `position` of the partial snapshot (0: begin anew and drop older partial ones), then
-    report `SnapshotChunkWritten`.
-    """
+    """Write a piece (at 0: drop older ones first), then report `SnapshotChunkWritten`."""
 
     snapshot: SnapshotId
     position: int
@@ -158,9 +156,7 @@ class ProposalsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class ProposalFailed:
-    """`appended`: it is in the log and may still be committed (outcome unknown). Otherwise it never
-    will be.
-    """
+    """`appended`: it may still be committed (outcome unknown); otherwise it never will be."""
 
     handle: Hashable
     error: Error
@@ -222,9 +218,7 @@ LEADERS_LOG = "leaders_log"
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """A log line for the operator: the problem and what to do. With the name of a trouble it stands
-    as such while it is repeated.
-    """
+    """A log line for the operator. With the name of a trouble it stands while it is repeated."""
 
     message: str
     trouble: str = ""

@@ -94,16 +94,12 @@ class RaftCore:
 
     @property
     def leader_heard_ms(self) -> int:
-        """The time of a leader's last answer to this replica, or of its own leadership; -1: never
-        yet.
-        """
+        """The time of a leader's last answer here, or of the own leadership; -1: never."""
         return self.replica.leader_heard_ms
 
     @property
     def leader_high_watermark(self) -> int:
-        """The high watermark that leaders told, even where this log does not reach so far; -1: none
-        yet.
-        """
+        """The high watermark that leaders told, even above this log's end; -1: none yet."""
         r = self.replica
         own = r.state.high_watermark if isinstance(r.state, Leader) else -1
         return max(r.leader_high_watermark, own)
@@ -128,9 +124,7 @@ class RaftCore:
 
     @property
     def cut(self) -> LogCut | None:
-        """Set while this replica's tail was cut and not caught up, or while it does not know what
-        it had.
-        """
+        """Set until this replica has caught up with its cut tail, or while it remembers nothing."""
         return self.replica.cut
 
     @property

@@ -94,9 +94,7 @@ def may_win(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
 
 
 def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
-    """Name the voters that did not answer the ended round, if only everybody's answer could have
-    won it.
-    """
+    """Name the silent voters of the ended round, if it needed everybody's answer."""
     silent = [str(key.node_id) for key, ballot in ballots.items() if ballot.answer is None]
     if r.cut is not None and silent:
         lost = (

@@ -7,10 +7,12 @@ from rlmm.raft import (
     damaged_tail,
     election,
     epoch_requests,
+    events,
     follower_fetch,
     high_watermark,
     leader,
     leader_fetch,
+    messages,
     own_endpoints,
     progress,
     proposals,
@@ -22,95 +24,57 @@ from rlmm.raft import (
     voter_changes,
     votes,
 )
-from rlmm.raft.events import (
-    AcceptCut,
-    AtLeastRequested,
-    BarrierRequested,
-    CommitLearned,
-    Event,
-    FlushCompleted,
-    LogStartAdvanced,
-    Propose,
-    RequestFailed,
-    RequestReceived,
-    ResponseReceived,
-    Shutdown,
-    SnapshotChunkWritten,
-    SnapshotDamaged,
-    SnapshotInstalled,
-    SnapshotsDeleted,
-    SnapshotTaken,
-    Tick,
-    TransferLeadership,
-    WaiterCancelled,
-)
-from rlmm.raft.messages import (
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
-    DescribeQuorumRequest,
-    EndQuorumEpochRequest,
-    EndQuorumEpochResponse,
-    Error,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    UpdateVoterRequest,
-    UpdateVoterResponse,
-    VoteRequest,
-    VoteResponse,
-)
 from rlmm.raft.replica import Replica
 from rlmm.raft.states import Follower, Leader
 
 
-def handle(r: Replica, event: Event) -> None:
+def handle(r: Replica, event: events.Event) -> None:
     """The frequent ones first."""
     match event:
-        case Propose():
+        case events.Propose():
             proposals.propose(r, event)
-        case RequestReceived():
+        case events.RequestReceived():
             _request_received(r, event)
-        case FlushCompleted():
+        case events.FlushCompleted():
             _flush_completed(r, event)
-        case ResponseReceived():
+        case events.ResponseReceived():
             _response_received(r, event)
-        case CommitLearned():
+        case events.CommitLearned():
             high_watermark.learned(r, event)
-        case Tick():
+        case events.Tick():
             timers(r)
-        case RequestFailed():
+        case events.RequestFailed():
             _request_failed(r, event)
-        case BarrierRequested():
+        case events.BarrierRequested():
             barriers.barrier_requested(r, event)
-        case AtLeastRequested():
+        case events.AtLeastRequested():
             barriers.at_least_requested(r, event)
-        case WaiterCancelled():
+        case events.WaiterCancelled():
             barriers.cancel(r, event.handle)
-        case SnapshotTaken():
+        case events.SnapshotTaken():
             snapshots.taken(r, event)
-        case SnapshotsDeleted():
+        case events.SnapshotsDeleted():
             snapshots.deleted(r, event)
-        case LogStartAdvanced():
+        case events.LogStartAdvanced():
             snapshots.log_start_advanced(r, event)
-        case SnapshotChunkWritten():
+        case events.SnapshotChunkWritten():
             snapshot_download.written(r, event)
-        case SnapshotInstalled():
+        case events.SnapshotInstalled():
             snapshot_download.installed(r, event)
-        case SnapshotDamaged():
+        case events.SnapshotDamaged():
             snapshot_download.damaged(r, event)
-        case TransferLeadership():
+        case events.TransferLeadership():
             leader.transfer_requested(r, event)
-        case AcceptCut():
+        case events.AcceptCut():
             damaged_tail.accept(r, event)
-        case Shutdown():
+        case events.Shutdown():
             leader.shut_down(r)
 
 
 def timers(r: Replica) -> None:
     """Everything that is due by the clock; a sole voter runs through all states at once."""
     for request_id in requests.expired(r):
-        _request_failed(r, RequestFailed(request_id))
+        _request_failed(r, events.RequestFailed(request_id))
     while True:
         state = r.state
         if isinstance(state, Leader):
@@ -129,27 +93,27 @@ def timers(r: Replica) -> None:
     leader.tell_of_resignation(r)
 
 
-def _request_received(r: Replica, event: RequestReceived) -> None:
+def _request_received(r: Replica, event: events.RequestReceived) -> None:
     request, correlation = event.request, event.correlation
-    if isinstance(request, FetchRequest):
+    if isinstance(request, messages.FetchRequest):
         leader_fetch.handle(r, correlation, request)
-    elif isinstance(request, VoteRequest):
+    elif isinstance(request, messages.VoteRequest):
         votes.handle(r, correlation, request)
-    elif isinstance(request, BeginQuorumEpochRequest):
+    elif isinstance(request, messages.BeginQuorumEpochRequest):
         epoch_requests.begin(r, correlation, request)
-    elif isinstance(request, EndQuorumEpochRequest):
+    elif isinstance(request, messages.EndQuorumEpochRequest):
         epoch_requests.end(r, correlation, request)
-    elif isinstance(request, FetchSnapshotRequest):
+    elif isinstance(request, messages.FetchSnapshotRequest):
         snapshots.serve(r, correlation, request)
-    elif isinstance(request, UpdateVoterRequest):
+    elif isinstance(request, messages.UpdateVoterRequest):
         own_endpoints.requested(r, correlation, request)
-    elif isinstance(request, DescribeQuorumRequest):
+    elif isinstance(request, messages.DescribeQuorumRequest):
         r.respond(correlation, progress.describe(r))
     else:
         voter_changes.requested(r, correlation, request)
 
 
-def _response_received(r: Replica, event: ResponseReceived) -> None:
+def _response_received(r: Replica, event: events.ResponseReceived) -> None:
     """Observe epoch and leader first; the answer itself counts only if neither changed."""
     pending = r.requests.pop(event.request_id, None)
     if pending is None:
@@ -158,20 +122,20 @@ def _response_received(r: Replica, event: ResponseReceived) -> None:
     if quorum_state.observe(r, response.leader_epoch, response.leader_id):
         return
     request_id = event.request_id
-    if isinstance(response, FetchResponse | FetchSnapshotResponse):
+    if isinstance(response, messages.FetchResponse | messages.FetchSnapshotResponse):
         follower_fetch.answered(r, request_id, pending, response)
-    elif isinstance(response, VoteResponse):
+    elif isinstance(response, messages.VoteResponse):
         election.answered(r, request_id, pending, response)
-    elif isinstance(response, BeginQuorumEpochResponse):
-        leader.begin_answered(r, request_id, pending, ok=response.error is Error.NONE)
-    elif isinstance(response, UpdateVoterResponse):
+    elif isinstance(response, messages.BeginQuorumEpochResponse):
+        leader.begin_answered(r, request_id, pending, ok=response.error is messages.Error.NONE)
+    elif isinstance(response, messages.UpdateVoterResponse):
         own_endpoints.ended(r, request_id, response.error)
     else:
-        assert isinstance(response, EndQuorumEpochResponse)
-        leader.end_answered(r, request_id, pending, ok=response.error is Error.NONE)
+        assert isinstance(response, messages.EndQuorumEpochResponse)
+        leader.end_answered(r, request_id, pending, ok=response.error is messages.Error.NONE)
 
 
-def _request_failed(r: Replica, event: RequestFailed) -> None:
+def _request_failed(r: Replica, event: events.RequestFailed) -> None:
     pending = r.requests.pop(event.request_id, None)
     if pending is None:
         return
@@ -184,7 +148,7 @@ def _request_failed(r: Replica, event: RequestFailed) -> None:
     election.failed(r, request_id, pending, unsupported_version=unsupported)
 
 
-def _flush_completed(r: Replica, event: FlushCompleted) -> None:
+def _flush_completed(r: Replica, event: events.FlushCompleted) -> None:
     if not replica_log.flushed(r, event):
         return
     damaged_tail.forget_if_healed(r)

@@ -34,9 +34,7 @@ def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -
 
 
 def end(r: Replica, correlation: Hashable, request: EndQuorumEpochRequest) -> None:
-    """The leader resigned: the first successor stands at once, the others wait their turn.
-    Followers stop holding pre-votes back for this leader.
-    """
+    """The leader resigned: the first successor stands at once, and pre-votes are given freely."""
     error = _check(r, request.leader_epoch, request.leader_id)
     if error is Error.NONE:
         quorum_state.observe(r, request.leader_epoch, request.leader_id)

@@ -77,9 +77,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class CommitLearned:
-    """The leader of `epoch` committed a proposal of this node, and with it everything below
-    `end_offset`.
-    """
+    """The leader of `epoch` committed a proposal of this node: all below `end_offset`."""
 
     epoch: int
     end_offset: int
@@ -87,9 +85,7 @@ class CommitLearned:
 
 @dataclass(frozen=True, slots=True)
 class FlushCompleted:
-    """Everything below `offset` is durable: the values of the `Flush` action, unchanged. Of several
-    merged flushes only the last need be reported.
-    """
+    """The values of the `Flush` action, unchanged; of merged flushes those of the last suffice."""
 
     epoch: int
     offset: int

@@ -131,9 +131,7 @@ def _leader_lives(r: Replica, state: Follower, leader_high_watermark: int) -> No
 
 
 def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchResponse) -> bool:
-    """True if the answer is of use. A useless one is no sign of life: a leader that answers
-    nonsense is given up like a silent one.
-    """
+    """True if the answer is of use; a useless one is no sign of life of the leader."""
     if response.diverging is not None:
         return diverged(r, state, response.diverging)
     if response.snapshot is not None:

@@ -97,9 +97,7 @@ def synced(r: Replica, leader: Leader) -> None:
 
 
 def disk_hangs(r: Replica, leader: Leader) -> bool:
-    """True if nothing written has become durable lately. A sole voter goes on: nobody else could
-    lead, and it commits nothing meanwhile.
-    """
+    """True if writes have not become durable lately. A sole voter has no successor, and goes on."""
     if r.now < leader.sync_deadline_ms:
         return False
     leader.sync_deadline_ms = r.now + r.settings.check_quorum_ms
@@ -174,9 +172,6 @@ def _expire_change(r: Replica, leader: Leader) -> None:
         leader.change = None
 
 
-# ---- leadership transfer
-
-
 def transfer_requested(r: Replica, event: TransferLeadership) -> None:
     """Take no new records until the target has all there are, then resign in its favour."""
     leader = r.state
@@ -225,9 +220,6 @@ def continue_transfer(r: Replica) -> None:
     """The high watermark or a replica moved."""
     if isinstance(r.state, Leader):
         _continue_transfer(r, r.state)
-
-
-# ---- shutdown
 
 
 def shut_down(r: Replica) -> None:

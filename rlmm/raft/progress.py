@@ -66,9 +66,7 @@ def _needs_no_snapshot(r: Replica, wanted: SnapshotId | None, end_offset: int) -
 
 
 def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> bool:
-    """Note whether the replica's fetches count (`damaged_tail.py`). True: this is the first of its
-    life that does not.
-    """
+    """Note whether its fetches count (`damaged_tail.py`). True: the first of its life does not."""
     same_life = progress.incarnation == request.incarnation
     first = not request.counts and (progress.counts or not same_life)
     if progress.counts != request.counts:

@@ -59,9 +59,7 @@ def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
 
 
 def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> bool:
-    """Take a piece from the followed leader, in this epoch, as the caller has checked. True if it
-    was asked for.
-    """
+    """Take a piece from the followed leader, as the caller has checked. True: it was wanted."""
     download = r.download
     if download is None or download.writing or download.installing:
         return False

@@ -116,9 +116,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Barriers:
-    """`groups`: (end offset of the record that proves them, handles), ascending; `uncovered` wait
-    for the next appended record.
-    """
+    """`groups`: (end offset of the proof, handles), ascending; `uncovered` wait for a record."""
 
     groups: deque[tuple[int, tuple[Hashable, ...]]] = field(default_factory=deque)
     uncovered: list[Hashable] = field(default_factory=list)

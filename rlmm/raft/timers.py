@@ -71,9 +71,7 @@ class RaftSettings:
         return self.election_timeout_ms + int(self.election_timeout_ms * fraction)
 
     def successor_backoff(self, position: int) -> int:
-        """The wait of the preferred successor at `position` before it stands: none for the first,
-        exponentially longer for the next ones.
-        """
+        """The successor's wait before it stands: the first none, then exponentially longer."""
         if position == 0:
             return 0
         return min(self.retry_backoff_ms << min(position, 20), self.election_backoff_max_ms)

@@ -89,9 +89,7 @@ def committed_in_own_epoch(state: Leader) -> bool:
 
 
 def change_under_way(r: Replica, state: Leader) -> bool:
-    """True if a change was asked for and is not committed, or an earlier leader left one
-    uncommitted.
-    """
+    """True while a change, asked for or left by an earlier leader, is not committed."""
     return state.change is not None or r.voters.has_uncommitted(max(state.high_watermark, 0))
 
 

@@ -15,27 +15,7 @@ from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.control_records import (
-    WHY_CHARACTERS_MAX,
-    ClaimReset,
-    ControlRecord,
-    ControlRecordType,
-    FeatureLevel,
-    GapsAllowed,
-    LogStart,
-    LostRange,
-    NodeContested,
-    NodeRegistration,
-    OffsetsSkipped,
-    PartitionAdopted,
-    PartitionClaim,
-    PartitionDeleteUndo,
-    PartitionModeChange,
-    Reconciled,
-    SegmentMissing,
-    TimePassed,
-    TopicPolicyChange,
-)
+from rlmm.records import control_records as control
 from rlmm.records.record_fields import (
     Tags,
     int64_bytes,
@@ -67,13 +47,15 @@ def _read_bare_partition(reader: Reader) -> TopicIdPartition:
 
 
 def _write_why(writer: Writer, why: str) -> None:
-    writer.string(why[:WHY_CHARACTERS_MAX])
+    writer.string(why[: control.WHY_CHARACTERS_MAX])
 
 
 def _read_why(reader: Reader) -> str:
     why = reader.string()
-    if len(why) > WHY_CHARACTERS_MAX:
-        raise reader.corrupt(f"the reason has {len(why)} characters, at most {WHY_CHARACTERS_MAX}")
+    if len(why) > control.WHY_CHARACTERS_MAX:
+        raise reader.corrupt(
+            f"the reason has {len(why)} characters, at most {control.WHY_CHARACTERS_MAX}"
+        )
     return why
 
 
@@ -103,45 +85,57 @@ _POLICY: _Field = (_write_policy, _read_policy)
 _LOST = {"partition": _PARTITION, "token": _INT64, "start": _INT64, "end": _INT64, "why": _WHY}
 _BY_OFFSET = {"partition": _PARTITION, "replaces_offset": _INT64}
 
-_LAYOUTS: Mapping[ControlRecordType, tuple[type[ControlRecord], Mapping[str, _Field]]] = {
-    ControlRecordType.PARTITION_CLAIM: (
-        PartitionClaim,
-        {"partition": _PARTITION, "mode": _MODE, "leader_epoch": _INT32, "incarnation": _NODE,
-         "claim_number": _INT64, "leader_epochs": _EPOCHS, "local_log_start_offset": _INT64},
+_Type = control.ControlRecordType
+_LAYOUTS: Mapping[
+    control.ControlRecordType, tuple[type[control.ControlRecord], Mapping[str, _Field]]
+] = {
+    _Type.PARTITION_CLAIM: (
+        control.PartitionClaim,
+        {
+            "partition": _PARTITION,
+            "mode": _MODE,
+            "leader_epoch": _INT32,
+            "incarnation": _NODE,
+            "claim_number": _INT64,
+            "leader_epochs": _EPOCHS,
+            "local_log_start_offset": _INT64,
+        },
     ),
-    ControlRecordType.LOG_START: (
-        LogStart,
+    _Type.LOG_START: (
+        control.LogStart,
         {"partition": _PARTITION, "token": _INT64, "offset_epoch": _INT32, "offset": _INT64},
     ),
-    ControlRecordType.LOST_RANGE: (LostRange, _LOST),
-    ControlRecordType.PARTITION_MODE: (
-        PartitionModeChange, {"partition": _PARTITION, "mode": _MODE, "replaces_offset": _INT64}
+    _Type.LOST_RANGE: (control.LostRange, _LOST),
+    _Type.PARTITION_MODE: (
+        control.PartitionModeChange,
+        {"partition": _PARTITION, "mode": _MODE, "replaces_offset": _INT64},
     ),
-    ControlRecordType.TOPIC_POLICY: (
-        TopicPolicyChange, {"topic": _TEXT, "policy": _POLICY, "replaces_offset": _INT64}
+    _Type.TOPIC_POLICY: (
+        control.TopicPolicyChange,
+        {"topic": _TEXT, "policy": _POLICY, "replaces_offset": _INT64},
     ),
-    ControlRecordType.CLAIM_RESET: (ClaimReset, _BY_OFFSET),
-    ControlRecordType.PARTITION_DELETE_UNDO: (PartitionDeleteUndo, _BY_OFFSET),
-    ControlRecordType.FEATURE_LEVEL: (FeatureLevel, {"level": _INT16, "replaces_offset": _INT64}),
-    ControlRecordType.PARTITION_ADOPTED: (
-        PartitionAdopted, {"partition": _PARTITION, "token": _INT64}
+    _Type.CLAIM_RESET: (control.ClaimReset, _BY_OFFSET),
+    _Type.PARTITION_DELETE_UNDO: (control.PartitionDeleteUndo, _BY_OFFSET),
+    _Type.FEATURE_LEVEL: (control.FeatureLevel, {"level": _INT16, "replaces_offset": _INT64}),
+    _Type.PARTITION_ADOPTED: (control.PartitionAdopted, {"partition": _PARTITION, "token": _INT64}),
+    _Type.SEGMENT_MISSING: (
+        control.SegmentMissing,
+        {"partition": _PARTITION, "segment": _UUID, "finished_at": _INT64},
     ),
-    ControlRecordType.SEGMENT_MISSING: (
-        SegmentMissing, {"partition": _PARTITION, "segment": _UUID, "finished_at": _INT64}
+    _Type.RECONCILED: (control.Reconciled, {"restart_offset": _INT64}),
+    _Type.GAPS_ALLOWED: (control.GapsAllowed, {"partition": _PARTITION, "why": _WHY}),
+    _Type.OFFSETS_SKIPPED: (control.OffsetsSkipped, _LOST),
+    _Type.NODE_REGISTRATION: (control.NodeRegistration, {"incarnation": _NODE}),
+    _Type.NODE_CONTESTED: (
+        control.NodeContested,
+        {"incarnation": _NODE, "registered_offset": _INT64},
     ),
-    ControlRecordType.RECONCILED: (Reconciled, {"restart_offset": _INT64}),
-    ControlRecordType.GAPS_ALLOWED: (GapsAllowed, {"partition": _PARTITION, "why": _WHY}),
-    ControlRecordType.OFFSETS_SKIPPED: (OffsetsSkipped, _LOST),
-    ControlRecordType.NODE_REGISTRATION: (NodeRegistration, {"incarnation": _NODE}),
-    ControlRecordType.NODE_CONTESTED: (
-        NodeContested, {"incarnation": _NODE, "registered_offset": _INT64}
-    ),
-    ControlRecordType.TIME_PASSED: (TimePassed, {"since_offset": _INT64, "passed_ms": _INT64}),
-}  # fmt: skip
+    _Type.TIME_PASSED: (control.TimePassed, {"since_offset": _INT64, "passed_ms": _INT64}),
+}
 _TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}
 
 
-def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
+def encode_control(record: control.ControlRecord) -> tuple[control.ControlRecordType, bytes]:
     """(type id, value). InvalidRequest: a number does not fit its field."""
     type_ = _TYPES[type(record)]
     writer = Writer()
@@ -152,10 +146,10 @@ def encode_control(record: ControlRecord) -> tuple[ControlRecordType, bytes]:
     return type_, writer.done()
 
 
-def _known_tags(record: ControlRecord) -> Tags:
-    if isinstance(record, LogStart) and record.policy_offset is not None:
+def _known_tags(record: control.ControlRecord) -> Tags:
+    if isinstance(record, control.LogStart) and record.policy_offset is not None:
         return ((_TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)),)
-    if not isinstance(record, TopicPolicyChange):
+    if not isinstance(record, control.TopicPolicyChange):
         return ()
     policy, tags = record.policy, []
     if policy.topic_id != ZERO_UUID:
@@ -165,7 +159,7 @@ def _known_tags(record: ControlRecord) -> Tags:
     return tuple(tags)
 
 
-def decode_control(type_: int, value: bytes, *, source: str) -> ControlRecord:
+def decode_control(type_: int, value: bytes, *, source: str) -> control.ControlRecord:
     """The record. CorruptData: unknown type or version, or malformed."""
     reader = Reader(value, source)
     version = reader.int16()
@@ -173,21 +167,21 @@ def decode_control(type_: int, value: bytes, *, source: str) -> ControlRecord:
         raise reader.corrupt(f"control record {type_} has version {version}, known is {VERSION}")
     if type_ not in _TYPES.values():
         raise reader.corrupt(f"{type_} is not a control record type of the metadata log")
-    record_type, fields = _LAYOUTS[ControlRecordType(type_)]
+    record_type, fields = _LAYOUTS[control.ControlRecordType(type_)]
     values: Any = {name: read(reader) for name, (_, read) in fields.items()}
     record = record_type(**values, unknown_tags=reader.tagged_fields())
     reader.expect_end()
     return _with_known_tags(record, reader)
 
 
-def _with_known_tags(record: ControlRecord, reader: Reader) -> ControlRecord:
+def _with_known_tags(record: control.ControlRecord, reader: Reader) -> control.ControlRecord:
     """The record with the tagged fields of its type that are known here in its own fields."""
-    if isinstance(record, LogStart):
+    if isinstance(record, control.LogStart):
         offset, unknown = _taken(record.unknown_tags, _TAG_POLICY_OFFSET)
         if offset is not None:
             policy_offset = value_of(offset, "policy offset of a log start", Reader.int64)
             return replace(record, policy_offset=policy_offset, unknown_tags=unknown)
-    if isinstance(record, TopicPolicyChange):
+    if isinstance(record, control.TopicPolicyChange):
         given, unknown = _taken(record.unknown_tags, _TAG_TOPIC_ID)
         follows, unknown = _taken(unknown, _TAG_FOLLOW_DELETE_RECORDS)
         if follows:

@@ -133,9 +133,7 @@ class PartitionDeleteUndo:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel:
-    """Records from here on mean what `level` defines. `replaces_offset` is the metadata offset of
-    the level before, -1 for the first.
-    """
+    """`level` defines the records from here on; `replaces_offset`: that of the last one, or -1."""
 
     level: int
     replaces_offset: int
@@ -155,9 +153,7 @@ class PartitionAdopted:
 
 @dataclass(frozen=True, slots=True)
 class SegmentMissing:
-    """An admin states that the store has lost a segment of the snapshot. `finished_at` is that of
-    its row.
-    """
+    """An admin states that the store has lost a segment; `finished_at` is that of its row."""
 
     partition: TopicIdPartition
     segment: Uuid

@@ -19,9 +19,7 @@ SHORT_LENGTHS: tuple[bytes, ...] = tuple(
 
 
 def read_short_length(value: bytes, at: int) -> tuple[int, int]:
-    """The length at `at` and the position behind it; NOT_SHORT for a longer or unusually encoded
-    one. IndexError: the bytes end before.
-    """
+    """(length, position behind it) or NOT_SHORT. IndexError: the bytes end before."""
     first = value[at]
     if first < _TWO_BYTES_FROM:
         return first, at + 1

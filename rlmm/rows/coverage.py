@@ -51,9 +51,7 @@ def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
 
 
 def ranges_in_lineage(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Range]:
-    """The part of a segment's ranges that look-ups reach: within each epoch's bounds in the
-    lineage.
-    """
+    """The part of a segment's ranges within their epochs' bounds in the lineage."""
     served: list[Range] = []
     for epoch, start, end in ranges:
         bounds = epoch_bounds(lineage, epoch)

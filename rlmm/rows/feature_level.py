@@ -47,9 +47,7 @@ def check_feature_level(rows: RowReader, known: FeatureLevels) -> None:
 def of_known_level(
     rows: Iterable[tuple[bytes, bytes]], known: FeatureLevels
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The same rows of a snapshot, their level checked: it is the first in key order. Errors:
-    `check_feature_level`.
-    """
+    """The same rows of a snapshot; the level comes first. Errors: `check_feature_level`."""
     rest = iter(rows)
     first = next(rest, None)
     if first is None or first[0] != FEATURE_LEVEL_KEY:

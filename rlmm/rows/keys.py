@@ -119,8 +119,7 @@ def highest_copied_key(partition: TopicIdPartition, epoch: int) -> bytes:
 
 
 def epoch_of_highest_copied_key(key: bytes) -> int:
-    epoch: int = _INT32.unpack_from(key, 1 + PARTITION_BYTES)[0]
-    return epoch
+    return int(_INT32.unpack_from(key, 1 + PARTITION_BYTES)[0])
 
 
 def lost_range_prefix(partition: TopicIdPartition) -> bytes:
@@ -132,8 +131,7 @@ def lost_range_key(partition: TopicIdPartition, start: int) -> bytes:
 
 
 def start_of_lost_range_key(key: bytes) -> int:
-    start: int = _INT64.unpack_from(key, 1 + PARTITION_BYTES)[0]
-    return start
+    return int(_INT64.unpack_from(key, 1 + PARTITION_BYTES)[0])
 
 
 def topic_names_prefix() -> bytes:
@@ -217,8 +215,7 @@ def coverage_from(prefix: bytes, start: int) -> bytes:
 
 
 def start_of_coverage_key(key: bytes) -> int:
-    start: int = _INT64.unpack_from(key, 5 + PARTITION_BYTES)[0]
-    return start
+    return int(_INT64.unpack_from(key, 5 + PARTITION_BYTES)[0])
 
 
 def segment_tombstone_key(segment: bytes) -> bytes:

@@ -131,9 +131,7 @@ def next_segment_with_txn_index(
 def highest_offset_for_epoch(
     rows: RowReader, partition: TopicIdPartition, leader_epoch: int
 ) -> int | None:
-    """The highest offset ever copied in that epoch (deleted ones count), at most the last offset
-    that the lineage gives the epoch.
-    """
+    """The highest offset ever copied in that epoch, within the epoch's part of the lineage."""
     if leader_epoch < 0:
         return None
     highest = highest_recorded(rows, partition, leader_epoch)
@@ -144,9 +142,7 @@ def highest_offset_for_epoch(
 
 
 class ListPosition(NamedTuple):
-    """A segment's position in a list: the epoch it is listed under, its first offset in that epoch,
-    its id. Lists ascend by it.
-    """
+    """A segment's place in a list: the epoch it is listed under, its first offset there, its id."""
 
     epoch: int
     start: int
@@ -380,8 +376,6 @@ def newest_topic_id(rows: RowReader, topic: str) -> Uuid:
 
 
 def topic_policy(rows: RowReader, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
-    """The policy of a topic name, or the defaults; with `topic_id` the part that holds for that
-    topic.
-    """
+    """A topic name's policy, or the defaults; with `topic_id` what holds for that topic."""
     policy = read_policy(rows, topic)
     return policy if topic_id is None else policy.counts_for(topic_id)

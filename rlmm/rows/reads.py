@@ -85,9 +85,7 @@ def read_feature_level(rows: RowReader) -> tuple[int, int]:
 
 
 def read_record_time(rows: RowReader) -> int | None:
-    """The running maximum of batch timestamps, ms since the epoch, for people; None before the
-    first record.
-    """
+    """The highest batch timestamp, ms since the epoch, for people; None before any record."""
     return read_decoded(rows, keys.RECORD_TIME_KEY, values.decode_offset)
 
 

@@ -20,9 +20,7 @@ RowChange = tuple[bytes, bytes | None, bytes | None]
 
 
 class RowReader(Protocol):
-    """Read access to rows. A scan sees the rows as they were when it began, or later ones: collect
-    it before you change rows.
-    """
+    """Read access to rows. A scan may see later changes: collect it before you change rows."""
 
     def get(self, key: bytes) -> bytes | None:
         """The row's value, or None."""

@@ -141,9 +141,7 @@ def decode_measured_time(value: bytes) -> MeasuredTime:
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:
-    """A byte is appended if DeleteRecords is followed; without it, it is the row of older programs,
-    so that both have one digest.
-    """
+    """A byte more if DeleteRecords is followed; else the row and digest of older programs."""
     row = _POLICY.pack(
         policy.retention_ms,
         policy.retention_bytes,

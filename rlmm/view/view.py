@@ -246,9 +246,7 @@ class View:
         behind: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive, as in `_ascending`
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """`rows` also end silently at damage: nothing may follow the last row, by a second
-        iterator.
-        """
+        """`rows` also end silently at damage, so nothing may follow the last one in `behind`."""
         last: tuple[bytes, bytes] | None = None
         for last in rows:
             yield last

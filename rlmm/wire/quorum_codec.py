@@ -76,8 +76,6 @@ class QuorumCodec:
         self._cluster_id = cluster_id
         self._topic_id = topic_id
 
-    # ---- checks
-
     def check_cluster(self, cluster_id: str | None, *, told: bool = True) -> None:
         """`told`: a request without a cluster id is refused, too."""
         if cluster_id != self._cluster_id and (told or cluster_id is not None):
@@ -106,8 +104,6 @@ class QuorumCodec:
     def _asked_partition(self, body: Values, name_field: str, index_field: str) -> Values:
         self.check_cluster(body["cluster_id"])
         return self.only_partition(body["topics"], name_field, index_field)
-
-    # ---- requests
 
     def request_body(self, request: PeerRequest) -> Body:
         """The body that a peer sends."""
@@ -290,8 +286,6 @@ class QuorumCodec:
         key = _key(body["voter_id"], body["voter_directory_id"])
         voter = reachable_voter(key, body["listeners"])
         return UpdateVoterRequest(body["current_leader_epoch"], voter)
-
-    # ---- responses
 
     def response_body(self, response: PeerResponse, data: bytes) -> Body:
         """The body of an answer to a peer; `data` are the bytes it announces."""

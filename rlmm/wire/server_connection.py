@@ -222,8 +222,6 @@ class ServerConnection(asyncio.Protocol):
             slot.ticks += 1
         return self._slots[0].ticks if self._slots else 0
 
-    # ---- requests
-
     @property
     def _busy(self) -> bool:
         limits = self._requests.limits
