@@ -70,9 +70,8 @@ async def list_offsets(
     timestamp: int,
     isolation_level: int,
 ) -> dict[TopicPartition, FoundOffset | BrokerError]:
-    """One ListOffsets for all `partitions`; partitions missing from the answer are left out.
-
-    With LATEST and READ_COMMITTED the offset is the last stable offset.
+    """One ListOffsets for all `partitions`; those missing from the answer are left out. With LATEST
+    and READ_COMMITTED the offset is the last stable offset.
     """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:

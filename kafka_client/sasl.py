@@ -49,17 +49,11 @@ class SaslClient(Protocol):
         """The client's first message."""
 
     def answer(self, challenge: bytes, /) -> bytes | None:
-        """The client's answer to a message of the server; None at the end.
-
-        May compute for milliseconds (SCRAM's salted password): not for an event loop.
-        """
+        """The answer to a message of the server; None at the end. May take milliseconds (SCRAM)."""
 
 
 def sasl_client(credentials: SaslCredentials, new_nonce: Callable[[], str]) -> SaslClient:
-    """A fresh client of the credentials' mechanism.
-
-    `new_nonce` gives printable characters without a comma that nobody can guess.
-    """
+    """A client of the credentials' mechanism. `new_nonce`: unguessable printable text, no comma."""
     if credentials.mechanism == "PLAIN":
         return _Plain(credentials)
     return _Scram(credentials, new_nonce())

@@ -52,10 +52,8 @@ def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
 
 
 def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
-    """(first, last) offset that an epoch can have in the lineage; None if it is not in it.
-
-    The first epoch is open downwards, since its start is only where knowledge begins; the last
-    epoch is open upwards.
+    """(first, last) offset of an epoch in the lineage; None if it is not in it. The first epoch is
+    open downwards, where knowledge only begins later; the last is open upwards.
     """
     slot = _slot(lineage, epoch)
     if slot is None:

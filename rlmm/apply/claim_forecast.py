@@ -37,8 +37,8 @@ class AskedClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimForecast:
-    """`state` is the partition as an accepted claim would leave it, None if it is refused; its
-    `claim` means nothing. `cut_at` as in `MergedLineage`.
+    """`state`: as an accepted claim would leave the partition (its `claim` means nothing), None if
+    it is refused. `cut_at` as in `MergedLineage`.
     """
 
     outcome: Outcome
@@ -47,10 +47,7 @@ class ClaimForecast:
 
 
 def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
-    """Judge a claim without writing anything.
-
-    A partition that nobody may claim now (READ_ONLY, PAUSED) is judged as if it became SIDECAR now.
-    """
+    """Judge a claim, writing nothing; READ_ONLY and PAUSED partitions as if they became SIDECAR."""
     partition = asked.partition
     draft = Draft(OverlayRows(rows), OFFSET_MAX, 0)
     row = read_partition_row(rows, partition)

@@ -34,9 +34,8 @@ def forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -
 def record_holes(
     draft: Draft, partition: TopicIdPartition, log_start: int, before: Epochs, merged: MergedLineage
 ) -> None:
-    """Record as lost the offsets that the changed lineage counts as copied and no segment serves.
-
-    A node that still has them copies them, which takes them off the lost ranges.
+    """Record as lost what the changed lineage counts as copied and no segment serves. A node that
+    still has such offsets copies them, which takes them off the lost ranges.
     """
     lineage = merged.epochs
     highest = highest_copied(draft.rows, partition, lineage)

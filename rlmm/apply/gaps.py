@@ -23,9 +23,8 @@ from rlmm.segment import OFFSET_MAX
 
 
 def apply_gaps_allowed(draft: Draft, record: GapsAllowed) -> Outcome:
-    """Accepted from any node, also for a partition that nobody claimed yet; the first reason stays.
-
-    It is never taken back: records that a cleaner removed do not come back.
+    """Accepted from any node, also before the first claim; never taken back, the first reason
+    stays.
     """
     partition = record.partition
     problem = check_partition(partition) or is_gone(draft, partition)

@@ -37,9 +37,8 @@ def snapshot_id_of(path: Path) -> SnapshotId:
 def write_restart_snapshot(
     disk: Disk, directory: Path, source: Path, voters: tuple[Voter, ...]
 ) -> SnapshotId:
-    """Make `directory` begin where the snapshot `source` ends, in a later epoch. Durable on return.
-
-    The voters are the new ones. CorruptData: the source fails its checks, and nothing counts.
+    """Make `directory` begin where the snapshot `source` ends, in a later epoch, with the new
+    voters. Durable on return. CorruptData: the source fails its checks, and nothing counts.
     """
     snapshot = snapshot_id_of(source)
     writer = SnapshotWriter(

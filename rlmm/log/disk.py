@@ -88,9 +88,8 @@ def remove_files(disk: Disk, directory: Path, *, suffix: str) -> None:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Write a whole small file so that a crash leaves the old content or the new, never a mix.
-
-    Order: bytes durable under a temporary name, rename, name durable.
+    """Write a whole small file so that a crash leaves the old content or the new, never a mix:
+    bytes durable under a temporary name, rename, name durable.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     disk.remove(temporary)

@@ -40,10 +40,7 @@ SMALLEST_RECORD_BYTES = 7
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """A tail that recovery removed: everything from `offset` on, because of `reason`.
-
-    `epoch` is an upper bound of its epochs, -1 if none was known.
-    """
+    """A removed tail: everything from `offset` on. `epoch`: an upper bound of its epochs, or -1."""
 
     offset: int
     bytes_removed: int
@@ -202,9 +199,8 @@ def _start_empty(
 def restart_log(
     disk: Disk, directory: Path, start: int, segments: tuple[SegmentFile, ...]
 ) -> SegmentFile:
-    """Replace all `segments` by an empty log that starts at `start`, where a snapshot ends.
-
-    Newest first, each durable: a crash leaves an older log that is too short, never a hole.
+    """Replace all `segments` by an empty log from `start`, a snapshot's end, on. Newest first, each
+    durable: a crash leaves an older log that is too short, never a hole.
     """
     for segment in reversed(segments):
         disk.remove(segment.path)

@@ -117,10 +117,8 @@ class SnapshotWriter:
         self._pending, self._pending_bytes, self._pending_type = pending, size_bytes, kind
 
     def finish(self) -> Path:
-        """Complete it: footer, bytes durable, final name, name durable. Returns the file.
-
-        OSError: the unfinished file is removed, since the next attempts make others and would fill
-        the disk.
+        """Complete it: footer, bytes durable, final name, name durable. OSError: the unfinished
+        file is removed, since further attempts would fill the disk.
         """
         path = self._directory / self._name
         try:

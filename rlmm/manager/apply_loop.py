@@ -137,10 +137,7 @@ class ApplyLoop:
                 del self._claims[value]
 
     async def run(self) -> None:
-        """Apply until the log ends; go on from a snapshot where it left the view behind (KIP-630).
-
-        Any other error of `follow` ends it.
-        """
+        """Apply until the log ends; go on from a snapshot if it left the view behind (KIP-630)."""
         try:
             while True:
                 try:

@@ -55,9 +55,7 @@ class QuorumAdmin:
 
     async def add_voter(self, voter: Voter, *, deadline_s: float) -> None:
         """Wait until the new voter, an observer so far, has caught up and the change is committed.
-
-        AlreadyExists: a voter has that node id. OutcomeUnknown: look at the voters before trying
-        again.
+        AlreadyExists: a voter has that node id. OutcomeUnknown: look at the voters first.
         """
         (wanted,) = voter_set((voter,)).voters
         request = AddVoterRequest(wanted, int(deadline_s * 1000))
@@ -108,10 +106,7 @@ class QuorumAdmin:
         await self._command(AcceptCut, deadline_s)
 
     def can_stop(self, node_id: int) -> CanStop:
-        """Check that the other voters are a majority that keeps up.
-
-        NotFound: the leader knows no such node, so the number is likely wrong.
-        """
+        """Judge whether the other voters suffice. NotFound: the leader knows no such node."""
         self._check_leads()
         known = self._driver.core.describe()
         if node_id not in {each.key.node_id for each in (*known.voters, *known.observers)}:

@@ -101,10 +101,8 @@ def frame_produced(records: bytes, *, timestamp_ms: int) -> tuple[ProposedBatch,
 
 
 def proposals_produced(records: bytes) -> tuple[Proposal, ...]:
-    """The records of a client's batches, to be framed together with those of others.
-
-    InvalidRequest: no batch, damage, records that only a leader may write, or fields that metadata
-    records lack.
+    """The records of a client's batches, for a common batch. InvalidRequest: no batch, damage,
+    records that only a leader may write, or fields that metadata records lack.
     """
     lone = _lone_record(records)
     if lone is not None:
@@ -226,10 +224,7 @@ class PlacedBatch:
 
 
 def place(batch: Batch, *, timestamp_ms: int) -> PlacedBatch:
-    """A batch of an AppendBatches action with its final bytes.
-
-    `timestamp_ms` is for the control batches that the core makes itself.
-    """
+    """A batch with its final bytes; `timestamp_ms` is for the core's own control batches."""
     payload = batch.payload
     if isinstance(payload, Framed):
         _PLACE.pack_into(payload.data, 0, batch.base_offset)
@@ -262,9 +257,8 @@ def _encode_control(record: ControlRecord) -> tuple[int, bytes]:
 
 
 def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
-    """Whole batches of a Fetch answer, CRC checked, up to the first bad one (KIP-595).
-
-    Only records about voters are decoded, for the core.
+    """Whole batches of a Fetch answer, CRC checked, up to the first bad one (KIP-595). Only records
+    about voters are decoded, for the core.
     """
     at = 0
     while len(data) - at >= HEADER_BYTES:

@@ -81,6 +81,25 @@ class Peers(Protocol):
         """Close every connection. Idempotent."""
 
 
+class NoPeers:
+    """`Peers` of a sole voter."""
+
+    def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        pass
+
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:  # noqa: ARG002 - nobody to ask
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:  # noqa: ARG002 - nobody
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:  # noqa: ARG002 - nobody
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def close(self) -> None:
+        pass
+
+
 class QuorumServer(Protocol):
     """The target of a listener's requests, authenticated, of the right cluster and topic."""
 

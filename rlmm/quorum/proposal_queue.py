@@ -29,9 +29,8 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Proposals sent together. Ends in one of `committed`, `failed`; or goes back.
-
-    `leaving`: to another node, so that only an answer tells the outcome.
+    """Proposals sent together: `committed`, `failed` or put back. `leaving`: to another node, so
+    that only an answer tells the outcome.
     """
 
     members: list[Waiting] = field(default_factory=list)

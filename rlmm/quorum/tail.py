@@ -28,9 +28,8 @@ class Tail:
         self._bytes += len(batch.data)
 
     def written(self, end_offset: int, generation: int) -> None:
-        """The disk can read everything below `end_offset` now.
-
-        Ignored for an older truncation generation: other batches are at these offsets now.
+        """The disk can read everything below `end_offset`, if the truncation generation is the
+        same.
         """
         if generation != self._generation:
             return

@@ -69,10 +69,7 @@ class PersistQuorumState:
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """A request to the node `destination`, at the address the driver knows.
-
-    The driver gives up when the core does, at the latest: `deadline_ms` from now.
-    """
+    """A request to node `destination`. The driver gives up after `deadline_ms` at the latest."""
 
     request_id: int
     destination: int

@@ -15,7 +15,7 @@ from rlmm.raft.messages import (
     Error,
 )
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import impossible, stale
+from rlmm.raft.requests import impossible, stale
 from rlmm.raft.states import Follower, Prospective
 
 

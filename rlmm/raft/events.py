@@ -64,10 +64,8 @@ class ProposedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Append these batches as neighbours, if this replica leads.
-
-    `epoch` None: in any epoch. Answered by exactly one of `ProposalsCommitted` and
-    `ProposalFailed`.
+    """Append these batches as neighbours, if this replica leads (`epoch` None: in any epoch).
+    Answered by exactly one of `ProposalsCommitted` and `ProposalFailed`.
     """
 
     handle: Hashable
@@ -109,9 +107,8 @@ class SnapshotsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """The head of the log was cut; `log_start_offset` is now the first readable offset.
-
-    Only below a complete snapshot's end, the view's flushed offset and the high watermark.
+    """The head of the log was cut, below a complete snapshot's end, the view's flushed offset and
+    the high watermark; `log_start_offset` is the first readable offset.
     """
 
     log_start_offset: int
@@ -127,10 +124,7 @@ class SnapshotChunkWritten:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInstalled:
-    """`InstallSnapshot` is done: complete, checked, durable; the whole log replaced by it.
-
-    `voters` is the set in its head, None if it has none.
-    """
+    """`InstallSnapshot` is done and durable. `voters`: the set in its head, None without."""
 
     snapshot: SnapshotId
     size_bytes: int

@@ -214,9 +214,8 @@ def _can_be(r: Replica, diverging: EpochEnd) -> bool:
 
 
 def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> bool:
-    """Truncate to where this log may still agree with the leader's; repeated rounds converge.
-
-    Below the own high watermark that would undo a commit: stop, change nothing.
+    """Truncate to where this log may still agree with the leader's; repeated rounds converge. Below
+    the own high watermark that would undo a commit: stop, change nothing.
     """
     if not _can_be(r, diverging):
         r.warn(

@@ -17,7 +17,7 @@ from rlmm.raft.fetch_validation import validate
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import EpochEnd, Error, FetchRequest, FetchResponse, NoOp, SnapshotId
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import impossible, leader_only
+from rlmm.raft.requests import impossible, leader_only
 from rlmm.raft.states import Leader
 
 

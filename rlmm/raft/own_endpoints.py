@@ -20,7 +20,7 @@ from rlmm.raft.messages import (
     VotersRecord,
 )
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import leader_only
+from rlmm.raft.requests import leader_only
 from rlmm.raft.states import Follower, Leader
 from rlmm.raft.voters import with_endpoints
 

@@ -37,9 +37,8 @@ def fetched(r: Replica, progress: Progress) -> None:
 
 
 def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
-    """A valid fetch: everything below `end_offset` is durable there, and nothing above is claimed.
-
-    It may be less than before, after that replica's tail was cut; commits stand.
+    """A valid fetch: everything below `end_offset` is durable there, nothing above. It may be less
+    than before, after that replica's tail was cut; commits stand.
     """
     leader_end = r.log.end_offset
     if end_offset >= leader_end:

@@ -37,10 +37,8 @@ def request_flush(r: Replica) -> None:
 
 
 def flushed(r: Replica, event: FlushCompleted) -> bool:
-    """True if more of the log is durable now.
-
-    The completion names the generation and the last record's epoch, both as in the request. Any
-    other is about a log that is gone (etcd's stale-append race).
+    """True if more of the log is durable now. A completion for another generation or epoch is about
+    a log that is gone (etcd's stale-append race).
     """
     log = r.log
     if event.generation != log.generation or not log.flushed_offset < event.offset:
@@ -52,9 +50,8 @@ def flushed(r: Replica, event: FlushCompleted) -> bool:
 
 
 def truncate_to(r: Replica, end_offset: int) -> None:
-    """Remove the uncommitted tail; voter sets in it are undone.
-
-    Invariant: nothing below the high watermark is ever truncated; the callers refuse before.
+    """Remove the uncommitted tail and the voter sets in it. Invariant: never below the high
+    watermark.
     """
     log = r.log
     assert r.high_watermark <= end_offset <= log.end_offset

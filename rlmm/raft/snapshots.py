@@ -18,7 +18,7 @@ from rlmm.raft.messages import (
     SnapshotRead,
 )
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import impossible, leader_only
+from rlmm.raft.requests import impossible, leader_only
 from rlmm.raft.states import Leader
 
 

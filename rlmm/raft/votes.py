@@ -12,7 +12,7 @@ from rlmm.raft import damaged_tail, identity, quorum_state
 from rlmm.raft.leaving import public_leader_id
 from rlmm.raft.messages import NONE_ID, Error, VoteRequest, VoteResponse
 from rlmm.raft.replica import Replica
-from rlmm.raft.request_checks import impossible, stale
+from rlmm.raft.requests import impossible, stale
 from rlmm.raft.states import Candidate, Follower, Prospective, Resigned, State, Unattached
 
 

@@ -37,8 +37,14 @@ class ControlRecordType(IntEnum):
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extensible:
+    unknown_tags: Tags = ()
+    """Tagged fields of newer programs, which are kept."""
+
+
 @dataclass(frozen=True, slots=True)
-class PartitionClaim:
+class PartitionClaim(_Extensible):
     """A node became leader of the partition. Its metadata offset is the token of that leadership.
 
     `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`.
@@ -53,27 +59,23 @@ class PartitionClaim:
     claim_number: int
     leader_epochs: Epochs
     local_log_start_offset: int = -1
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LogStart:
-    """The tier's log start moves forward to `offset`, which lies in epoch `offset_epoch`.
-
-    `policy_offset`: the `offset` of the topic's policy whose retention moves it; None if retention
-    does not.
+class LogStart(_Extensible):
+    """The tier's log start moves forward to `offset` in epoch `offset_epoch`. `policy_offset`: that
+    of the topic's policy whose retention moves it; None if retention does not.
     """
 
     partition: TopicIdPartition
     token: int
     offset_epoch: int
     offset: int
-    unknown_tags: Tags = ()
     policy_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LostRange:
+class LostRange(_Extensible):
     """Offsets [`start`, `end`] (inclusive) were deleted before they could be copied."""
 
     partition: TopicIdPartition
@@ -81,21 +83,19 @@ class LostRange:
     start: int
     end: int
     why: str
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionModeChange:
+class PartitionModeChange(_Extensible):
     """An admin's change of mode; `replaces_offset` is the `mode_offset` it replaces, or -1."""
 
     partition: TopicIdPartition
     mode: Mode
     replaces_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPolicyChange:
+class TopicPolicyChange(_Extensible):
     """An admin's policy for a topic; its own `policy.offset` is not sent.
 
     `replaces_offset` is the `offset` of the policy it replaces, -1 for the defaults. A
@@ -106,84 +106,74 @@ class TopicPolicyChange:
     topic: str
     policy: TopicPolicy
     replaces_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimReset:
-    """An admin voids the claim with the token `replaces_offset`.
-
-    The next claim may come from any node at the same or a higher leader epoch, and may cut the
-    lineage without limit.
+class ClaimReset(_Extensible):
+    """An admin voids the claim with the token `replaces_offset`. The next claim may come from any
+    node at the same or a higher leader epoch, and may cut the lineage without limit.
     """
 
     partition: TopicIdPartition
     replaces_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionDeleteUndo:
+class PartitionDeleteUndo(_Extensible):
     """Takes back the DELETE_PARTITION_MARKED at metadata offset `replaces_offset`."""
 
     partition: TopicIdPartition
     replaces_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureLevel:
+class FeatureLevel(_Extensible):
     """`level` defines the records from here on; `replaces_offset`: that of the last one, or -1."""
 
     level: int
     replaces_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionAdopted:
+class PartitionAdopted(_Extensible):
     """After a restart from a snapshot the claimant has recorded every whole segment that the store
     holds of the partition. Until then unfinished copies of others are not cleaned up.
     """
 
     partition: TopicIdPartition
     token: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentMissing:
+class SegmentMissing(_Extensible):
     """An admin states that the store has lost a segment; `finished_at` is that of its row."""
 
     partition: TopicIdPartition
     segment: Uuid
     finished_at: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(_Extensible):
     """An admin states that a full listing was compared with the state since the restart at
     `restart_offset`. Deletes are allowed again from here on.
     """
 
     restart_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class GapsAllowed:
+class GapsAllowed(_Extensible):
     """Offsets without a batch are legal in this partition from here on: Kafka's cleaner was seen at
     work, or an admin says so. `why` tells which.
     """
 
     partition: TopicIdPartition
     why: str
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsSkipped:
+class OffsetsSkipped(_Extensible):
     """An admin gives up [`start`, `end`] (inclusive), which can't be copied: a lost range with a
     name behind it. It may lie above the next offset, never below. `token` is that of the standing
     claim.
@@ -194,40 +184,36 @@ class OffsetsSkipped:
     start: int
     end: int
     why: str
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRegistration:
+class NodeRegistration(_Extensible):
     """A process began to work with this incarnation, before its first claim. Claims of the node id
     with another directory are void from here on. Further facts about a node will be tagged fields,
     which its row keeps.
     """
 
     incarnation: Incarnation
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeContested:
+class NodeContested(_Extensible):
     """The process with this incarnation lives, though another directory registered with its node id
     at metadata offset `registered_offset`: neither may write.
     """
 
     incarnation: Incarnation
     registered_offset: int
-    unknown_tags: Tags = ()
 
 
 @dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(_Extensible):
     """A node measured by its monotonic clock that `passed_ms` went by since it applied the
     TimePassed before this one, at `since_offset` (-1: there was none).
     """
 
     since_offset: int
     passed_ms: int
-    unknown_tags: Tags = ()
 
 
 ControlRecord = (

@@ -138,7 +138,6 @@ def coverage_of(intervals: Iterable[Interval]) -> list[Covered]:
 
 def uncover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> list[EpochRange]:
     """Remove a segment that leaves COPY_SEGMENT_FINISHED; the best of the others serve its ranges.
-
     Returns the ranges that no other segment can serve.
     """
     partition, id_ = segment.segment_id.partition, segment.segment_id.id
@@ -276,9 +275,7 @@ def uncovered_ranges(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, start: int, end: int
 ) -> list[Range]:
     """The ranges of [`start`, `end`] that no segment in the lineage serves, ascending, never
-    adjacent.
-
-    The lineage's first epoch is open downwards, as in look-ups.
+    adjacent. The lineage's first epoch is open downwards, as in look-ups.
     """
     holes: list[Range] = []
     for index, entry in enumerate(lineage):

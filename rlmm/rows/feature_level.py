@@ -74,10 +74,8 @@ def _check(level: int, known: FeatureLevels) -> None:
 def check_may_finalise(
     level: int, finalised: int, levels: Mapping[int, FeatureLevels], unasked: tuple[int, ...]
 ) -> None:
-    """Return if every node can go on at `level`, by what each of `levels` (by node id) knows;
-    nobody could ask those in `unasked`.
-
-    InvalidRequest: it does not go up. Conflict: a node would stop, or might.
+    """InvalidRequest: `level` does not go up. Conflict: a node would stop, by `levels` (known
+    levels by node id), or might: one in `unasked`.
     """
     if level < finalised:
         raise InvalidRequest(

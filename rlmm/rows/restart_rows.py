@@ -22,10 +22,8 @@ _ADOPTED = bytes((RowKind.ADOPTED,))
 def restarted(
     rows: Iterable[tuple[bytes, bytes]], *, end_offset: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """`rows` of a snapshot of everything below `end_offset` in key order, restarted, in the same
-    order.
-
-    Rows of an earlier restart are dropped: the partitions are adopted and reconciled anew.
+    """`rows` of a snapshot of everything below `end_offset`, restarted, in key order. Rows of an
+    earlier restart are dropped: partitions are adopted and reconciled anew.
     """
     written = False
     for key, value in rows:

@@ -19,10 +19,8 @@ _SEARCHED = frozenset({RowKind.PURGE, RowKind.LOST_RANGE})
 
 
 class HotRows(OverlayRows):
-    """Read only: a step writes into an overlay over this.
-
-    Invariant: every change of the base is told, by `committed` or by `forget`, before the next read
-    here.
+    """Read only: a step writes into an overlay over this. Invariant: every change of the base is
+    told, by `committed` or by `forget`, before the next read here.
     """
 
     __slots__ = ()

@@ -102,9 +102,8 @@ class View:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the view in directory `path`; a missing or damaged one is made anew.
-
-        Conflict: another process has it open.
+        """Open the view; a missing or damaged one is made anew. Conflict: another process has it
+        open.
         """
         settle_swap(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,9 +168,8 @@ class View:
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows as they are at this call, whatever is committed while they are read.
-
-        The iterator keeps the database open: read it to the end or drop it before `close`.
+        """Rows as they are at this call, whatever is committed while they are read. The iterator
+        keeps the database open: read it to the end or drop it before `close`.
         """
         try:
             if reverse:
@@ -256,9 +254,8 @@ class View:
         self._check(behind)
 
     def commit(self, writes: Iterable[RowWrite], *, applied_offset: int, epoch: int) -> None:
-        """Carry out the writes of all records up to `applied_offset`, atomically.
-
-        Each key stands in `writes` at most once. Durable only after the next `flush`.
+        """Carry out the writes of all records up to `applied_offset`, atomically; each key at most
+        once. Durable only after the next `flush`.
         """
         changes = [(key, self.get(key), value) for key, value in writes]
         self.commit_changes(changes, applied_offset=applied_offset, epoch=epoch)

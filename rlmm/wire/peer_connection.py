@@ -62,8 +62,7 @@ class PeerConnection(asyncio.Protocol):
         return self._lost is not None
 
     def ask(self, encode: Callable[[int], bytes]) -> asyncio.Future[bytes]:
-        """Send the frame that `encode` makes of a correlation id; its answer, or PeerFailedError.
-
+        """The answer to the frame that `encode` makes of a correlation id, or PeerFailedError.
         Cancelling the future leaves the connection whole; its answer is dropped.
         """
         if self._lost is not None or self._transport is None:

@@ -13,8 +13,7 @@ from rlmm.data_directory.data_directory import DataDirectory, metadata_topic_id
 from rlmm.log.quorum_records import Endpoint
 from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.network_ports import Peers
-from rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.network_ports import NoPeers, Peers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.quorum.troubles import CLIENTS

@@ -11,7 +11,7 @@ from rlmm.log.quorum_records import Voter
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.messages import ReplicaKey
 from rlmm.view.view import View

@@ -23,7 +23,7 @@ from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import Proposal, SnapshotId
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.messages import ReplicaKey
 from tests.durability.log_life import LOSSES, METADATA, BrokenPromiseError, Loss

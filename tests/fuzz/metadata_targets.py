@@ -61,20 +61,22 @@ _NODE = RegisteredNode(
 _DIRECTORY = Path("metadata")
 _KINDS: tuple[int | None, ...] = (None, *range(999, 1_016), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
-    PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, ((7, b"x"),)),
+    PartitionClaim(
+        ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, unknown_tags=((7, b"x"),)
+    ),
     LogStart(ORDERS, 9, 4, 1_000),
     LostRange(ORDERS, 9, 10, 12, "retention"),
     PartitionModeChange(ORDERS, Mode.PAUSED, -1),
     TopicPolicyChange("orders", TopicPolicy(retention_ms=5, copy_paused=True), -1),
     ClaimReset(ORDERS, 7),
     PartitionDeleteUndo(ORDERS, 8),
-    FeatureLevel(2, -1, ((9, b"yy"),)),
+    FeatureLevel(2, -1, unknown_tags=((9, b"yy"),)),
     PartitionAdopted(ORDERS, 17),
     SegmentMissing(ORDERS, _SEGMENT, 12),
     Reconciled(400),
     GapsAllowed(ORDERS, "compacted"),
     OffsetsSkipped(ORDERS, 9, 10, 12, "skipped by ann"),
-    NodeRegistration(NODE_1, ((0, b"zone"),)),
+    NodeRegistration(NODE_1, unknown_tags=((0, b"zone"),)),
     NodeContested(NODE_1, 5),
 )
 

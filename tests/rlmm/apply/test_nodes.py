@@ -166,7 +166,7 @@ def test_a_row_keeps_what_is_not_known_yet_and_forgets_the_oldest_directories() 
     tags = ((0, b"zone a"),)
     for number in range(PAST_DIRECTORIES_MAX + 3):
         directory = Uuid(b"directory-%06d" % number)
-        world.accept(NodeRegistration(Incarnation(1, directory, 1), tags))
+        world.accept(NodeRegistration(Incarnation(1, directory, 1), unknown_tags=tags))
     found = node(world)
     assert found.unknown_tags == tags
     assert found.timestamp_ms == START_MS

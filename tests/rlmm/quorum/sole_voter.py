@@ -12,7 +12,7 @@ from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.messages import ReplicaKey
 

@@ -26,7 +26,7 @@ from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal, SnapshotId
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.no_peers import NoPeers
+from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.events import Event, LogStartAdvanced
 from rlmm.raft.messages import ReplicaKey
