@@ -56,8 +56,8 @@ class SnapshotId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One voter or observer as the leader sees it. Times are milliseconds since the epoch, -1 if
-    unknown; `address` is a voter's `host:port`, empty if unknown.
+    """A replica as the leader sees it. Times: ms since the epoch, or -1; `address`: `host:port` or
+    "".
     """
 
     node_id: int
@@ -156,8 +156,8 @@ class MetadataLog(Protocol):
         """
 
     async def store_recovery_point(self) -> int:
-        """Record durably that the log is whole up to its synced end, and return that. Damage below
-        it is an error at the next start, never a tail to cut. A failing disk stops the node.
+        """Record durably up to where the log is whole, and return that. Damage below it is an error
+        at the next start, never a tail to cut. A failing disk stops the node.
         """
 
     def allow_truncation_to(self, offset: int) -> None:

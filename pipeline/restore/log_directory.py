@@ -39,7 +39,7 @@ from pipeline.restore.log_segment import (
     UNFINISHED_SUFFIX,
     write_durably,
 )
-from rlmm.log.synced_path import sync_path
+from rlmm.log.disk import sync_path
 
 STAGING_PREFIX = ".strandline-restore-"
 FILE_NAME_BYTES_MAX = 255

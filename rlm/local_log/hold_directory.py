@@ -39,8 +39,7 @@ from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
-from rlmm.log.disk import OsDisk, replace_file
-from rlmm.log.synced_path import sync_path
+from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 _UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+)?")
 _ASIDE, _GONE = ".making-", ".removing-"

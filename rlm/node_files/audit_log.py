@@ -25,7 +25,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import WHY_CHARACTERS_MAX, AuditAction, AuditLine
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.format.json_fields import Fields
-from rlmm.log.synced_path import sync_path
+from rlmm.log.disk import sync_path
 
 logger = logging.getLogger(__name__)
 

@@ -189,8 +189,8 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
 
 
 def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
-    """True if the claimant's directory registered with the node id that another one had at the last
-    claim: the broker beside it may still lead at that epoch.
+    """True if the claimant's directory took the node id over since: its broker may lead on at that
+    epoch.
     """
     node = find_node(draft.rows, claim.incarnation.node_id)
     return (

@@ -65,9 +65,7 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
 
 
 def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) -> None:
-    """Remove lost ranges below a log start: nobody misses them, and they must not count as lost if
-    an earlier lineage comes back and serves them.
-    """
+    """Remove lost ranges below a log start, lest an earlier lineage that comes back serves them."""
     for lost in list(read_lost_ranges(draft.rows, partition, end=offset)):
         if lost.start < offset:
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
@@ -76,9 +74,7 @@ def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) ->
 
 
 def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
-    """True if the offset is in the epoch. Below the lineage's first entry its epoch counts:
-    knowledge may begin a little too high.
-    """
+    """True if it is in the epoch; below the lineage, whose start may be too high, in the first."""
     found = epoch_for_offset(lineage, offset)
     if found is None:
         return bool(lineage) and lineage[0].epoch == epoch
@@ -130,9 +126,7 @@ def _is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: in
 
 
 def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
-    """Write the range, joined with the one right below if that has the same reason. Ranges that an
-    admin gave up above the next offset are taken in.
-    """
+    """Write the range over others, as one with the one right below if that has the same reason."""
     shrink_lost_ranges(draft, record.partition, [(record.start, record.end)])
     start = record.start
     if start > 0:

@@ -142,9 +142,7 @@ class Draft:
 
 
 def deletes_held_back(draft: Draft) -> Outcome | None:
-    """CONFLICT from a restart from a snapshot until its reconciliation: objects that the state does
-    not know yet may be the only copy.
-    """
+    """CONFLICT from a restart until its reconciliation: unknown objects may be the only copy."""
     restart = read_restart(draft.rows)
     if restart is None or restart.is_reconciled:
         return None
@@ -193,9 +191,7 @@ def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outco
 
 
 def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The partition's row, whatever its delete state; else the reason why there is none. A claim
-    stands in it only while its process has the node id.
-    """
+    """The partition's row, or why there is none. A claim in it is voided by a lost node id."""
     row = read_partition_row(draft.rows, partition)
     if row is None:
         return is_gone(draft, partition) or fenced(

@@ -61,8 +61,8 @@ def _put_measured_time(draft: Draft, time: MeasuredTime) -> None:
 
 
 def wait_for_time(draft: Draft, for_ms: int) -> int:
-    """The measured time at which `for_ms` have certainly passed since this record: the next
-    TimePassed may count an interval that began before it. Nodes measure until then.
+    """The measured time by which `for_ms` have surely passed; the next TimePassed may have begun
+    earlier.
     """
     time = read_measured_time(draft.rows)
     until_ms = min(time.ms + TIME_STEP_MS_MAX + for_ms, _TIME_MS_MAX)

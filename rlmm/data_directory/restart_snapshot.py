@@ -27,8 +27,8 @@ def snapshot_id_of(path: Path) -> SnapshotId:
     snapshot = parse_snapshot_file_name(path.name)
     if snapshot is None or snapshot.end_offset == 0:
         raise InvalidRequest(
-            f"{path.name!r} is no snapshot of a metadata log: give a file named as the node named "
-            "it, `<20 digits>-<10 digits>.checkpoint`",
+            f"{path.name!r} is not a snapshot of a metadata log: give a file named as by the node, "
+            "`<20 digits>-<10 digits>.checkpoint`",
             field="--from-snapshot",
         )
     return snapshot

@@ -19,8 +19,6 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from rlmm.log.synced_path import sync_path
-
 TEMPORARY_SUFFIX = ".tmp"
 
 _KEEP_SIZE = 1
@@ -78,6 +76,15 @@ class Disk(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Make creations, renames and removals in `path` durable."""
+
+
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a directory, durable. Blocks."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_files(disk: Disk, directory: Path, *, suffix: str) -> None:

@@ -188,7 +188,7 @@ class LogDirectory:
             next_offset = header.last_offset + 1
             at += header.size_bytes
         if next_offset > offset:
-            raise CorruptData(f"offset {offset} is no batch border", source=source, position=at)
+            raise CorruptData(f"offset {offset} is not a batch border", source=source, position=at)
         return position + at
 
     def install_snapshot(self, snapshot: SnapshotId, part: Path) -> None:
@@ -278,9 +278,7 @@ class LogDirectory:
         replace_file(self._disk, self.directory / LEADER_EPOCH_CHECKPOINT, data)
 
     def store_recovery_point(self) -> int:
-        """Make `synced_end` the durable end for a later start, then store `committed_end`, below
-        which a later life never truncates. Any thread, but one at a time.
-        """
+        """Store the durable end (`synced_end`), then `committed_end`. One thread at a time."""
         with self._fatal_errors(), self._recovery_point_lock:
             committed = self.committed_end
             end = self.synced_end

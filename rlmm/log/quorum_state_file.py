@@ -107,7 +107,7 @@ def _check(data: bytes, fields: dict[str, object], version: int) -> None:
 def _integer(fields: dict[str, object], name: str) -> int:
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is no integer")
+        raise TypeError(f"{name} is not an integer")
     if not NOBODY <= value <= _INT32_MAX:
         raise ValueError(f"{name} is not between {NOBODY} and {_INT32_MAX}")
     return value
@@ -116,7 +116,7 @@ def _integer(fields: dict[str, object], name: str) -> int:
 def _offset(fields: dict[str, object], name: str) -> int:
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{name} is no offset")
+        raise ValueError(f"{name} is not an offset")
     return value
 
 

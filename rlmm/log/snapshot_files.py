@@ -188,9 +188,7 @@ def snapshot_voters(disk: Disk, path: Path) -> tuple[Voter, ...]:
 
 
 def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
-    """The batches of a snapshot file, each checked: its CRC, and offset and epoch, which lie
-    outside of it, by its neighbours. Blocks. CorruptData on damage.
-    """
+    """The batches of a snapshot file, each checked with its neighbours. Blocks. CorruptData."""
     source = str(path)
     scanner = BatchScanner(source)
     position = next_offset = 0

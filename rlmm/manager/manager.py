@@ -286,9 +286,7 @@ class RemoteLogMetadataManager(MetadataReads):
         return await self._write(control.FeatureLevel(level, replaces_offset), deadline_s)
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
-        """Kafka's: the broker says that leader or epoch of these changed. None is ready until a
-        barrier taken from now on is applied here.
-        """
+        """Kafka's: these have a new leader or epoch, and are ready after a barrier from now on."""
         self._readiness.changed(tips)
 
     def is_ready(self, tip: TopicIdPartition) -> bool:

@@ -30,11 +30,9 @@ class KnownSegments:
         return self._manager.find_segment(segment_uuid)
 
     def is_deleted(self, segment_id: RemoteLogSegmentId) -> bool:
-        """True if the log knows that this segment of this partition was deleted to the end."""
-        return is_deleted_segment(self._rows, segment_id)
+        """True if this segment of this very partition was deleted to the end.
 
-
-def is_deleted_segment(rows: RowReader, segment_id: RemoteLogSegmentId) -> bool:
-    """True for a segment of this very partition; objects of other ids without a row stay."""
-    buried = rows.get(keys.segment_tombstone_key(segment_id.id))
-    return buried == keys.partition_bytes(segment_id.partition)
+        Another id without a row is foreign: never delete its objects.
+        """
+        buried = self._rows.get(keys.segment_tombstone_key(segment_id.id))
+        return buried == keys.partition_bytes(segment_id.partition)

@@ -34,9 +34,7 @@ class DiskReads:
         return b"".join(batch.data for batch in batches)
 
     def snapshot(self, read: SnapshotRead) -> bytes:
-        """A piece. The whole file is checked before the first one of a download: the downloader
-        would learn of damage only at its end, and begin anew, for ever.
-        """
+        """A piece. Before the first the whole file is checked, so that no damage is sent."""
         snapshot = read.snapshot
         path = self._directory.snapshot_path(snapshot)
         # A file so large that the check outlasts a request is not checked again for the next one.

@@ -19,7 +19,6 @@ from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.quorum.address_book import AddressBook
-from rlmm.quorum.core_warnings import CoreWarnings
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.disk_reads import DiskReads, is_damage
@@ -28,7 +27,7 @@ from rlmm.quorum.initial import stored
 from rlmm.quorum.network_ports import Answer, PeerFailedError, Peers
 from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.tail import Tail
-from rlmm.quorum.troubles import QuorumTroubles
+from rlmm.quorum.troubles import CoreWarnings, QuorumTroubles
 from rlmm.raft import actions as do
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import (

@@ -21,8 +21,8 @@ from rlmm.quorum.config import QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.raft.actions import LogCut, PersistedState
 from rlmm.raft.core import RaftCore
-from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import NONE_ID, ReplicaKey, VoterSet
+from rlmm.raft.replica import InitialState, StoredSnapshot
 
 _READ_BYTES = 1024 * 1024
 

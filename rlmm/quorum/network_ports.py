@@ -107,8 +107,8 @@ class QuorumServer(Protocol):
         """Answer a request of a peer, a tool or an operator."""
 
     async def produce(self, records: bytes) -> ProduceAnswer:
-        """Append another node's proposals and wait until they are committed or lost. Refused unless
-        this node leads: a proposal is forwarded once, by the node that took it.
+        """Append another node's proposals; answered once committed or lost. Refused unless this
+        node leads.
         """
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:

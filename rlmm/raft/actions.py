@@ -109,9 +109,7 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHighWatermark:
-    """The high watermark as this replica knows it. Apply only below `apply_to`, which is committed
-    *and* durable here. Both only ever grow in one incarnation.
-    """
+    """Apply only below `apply_to`, committed *and* durable here. Both only grow in a life."""
 
     high_watermark: int
     apply_to: int
@@ -163,8 +161,8 @@ class ProposalFailed:
 
 @dataclass(frozen=True, slots=True)
 class WaitersDone:
-    """For barriers: every write completed before the request lies below `offset`, which is
-    applicable here. For reads at least at an offset: that offset is.
+    """Everything below `offset` is applicable here: earlier writes of a barrier, or the wanted
+    offset.
     """
 
     handles: tuple[Hashable, ...]
@@ -189,9 +187,7 @@ class CommandDone:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """For metrics, describe and the application. `established`: it leads, has committed in its
-    epoch and may apply up to there; do not act as leader before (KAFKA-17333).
-    """
+    """`established`: it leads, has committed in its epoch and may act as leader (KAFKA-17333)."""
 
     role: Role
     epoch: int

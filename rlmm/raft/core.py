@@ -30,9 +30,8 @@ from collections.abc import Callable
 from rlmm.raft import dispatch, follower_fetch, leader, own_endpoints, progress, snapshots, start
 from rlmm.raft.actions import Action, LogCut, Role
 from rlmm.raft.events import Event
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import DescribeQuorumResponse, ReplicaKey, SnapshotId, VoterSet
-from rlmm.raft.replica import Replica
+from rlmm.raft.replica import InitialState, Replica
 from rlmm.raft.states import Candidate as CandidateState
 from rlmm.raft.states import Follower, Leader, Prospective, Resigned
 from rlmm.raft.timers import NEVER_MS, RaftSettings

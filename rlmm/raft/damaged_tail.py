@@ -23,9 +23,8 @@ from __future__ import annotations
 from rlmm.raft import quorum_state
 from rlmm.raft.actions import CommandDone, LogCut
 from rlmm.raft.events import AcceptCut
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import NO_OFFSET, Error, ReplicaKey
-from rlmm.raft.replica import Replica
+from rlmm.raft.replica import InitialState, Replica
 from rlmm.raft.states import Ballot, Candidate, Follower, Leader, Prospective
 
 NO_MEMORY = LogCut(quorum_state.EPOCH_MAX, 2**63 - 1)

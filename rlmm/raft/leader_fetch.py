@@ -81,8 +81,8 @@ def _check(r: Replica, request: FetchRequest) -> Error:
 
 
 def _impossible(r: Replica, leader: Leader, request: FetchRequest) -> bool:
-    """Offset and epoch that no log of this quorum can have; an answer to it would be taken for an
-    acknowledgement. A tail of an older epoch that this leader lacks is no such thing: it diverges.
+    """True for an offset and epoch that no log of this quorum can have: it must not acknowledge
+    anything. A tail of an older epoch that this leader lacks is possible: it diverges.
     """
     log, end, epoch = r.log, request.fetch_offset, request.last_fetched_epoch
     if end > log.end_offset:

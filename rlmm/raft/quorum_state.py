@@ -118,9 +118,7 @@ def to_candidate(r: Replica) -> None:
 
 
 def _ballots(r: Replica) -> dict[ReplicaKey, Ballot]:
-    """The voters to ask, also those of the set before an uncommitted one: their votes do not count,
-    but without them not all have answered (`damaged_tail.py`).
-    """
+    """The voters to ask; those before an uncommitted change must answer, too."""
     keys = r.voters.in_force(r.high_watermark)
     return {key: Ballot(due_ms=r.now) for key in keys if key != r.key}
 

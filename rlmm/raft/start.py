@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rlmm.raft import damaged_tail, quorum_state
 from rlmm.raft.actions import AdvanceHighWatermark, PersistedState, RoleChanged, VotersChanged
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import NONE_ID
-from rlmm.raft.replica import Replica
+from rlmm.raft.replica import InitialState, Replica
 from rlmm.raft.states import Follower, Resigned, State, Unattached
 
 

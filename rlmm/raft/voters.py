@@ -64,9 +64,7 @@ class VoterHistory:
         return self._sets[0][1]
 
     def in_force(self, high_watermark: int) -> tuple[ReplicaKey, ...]:
-        """The voters of the latest set and, unless it is known to be committed, those of the last
-        one with other voters: at most one change of voters is uncommitted.
-        """
+        """The latest voters and, unless they are known to be committed, those before, too."""
         for offset, voters in reversed(self._sets):
             if offset < high_watermark or voters.keys != self.keys:
                 return (*self.keys, *(key for key in voters.keys if key not in self.keys))

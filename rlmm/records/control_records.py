@@ -155,18 +155,14 @@ class SegmentMissing(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class Reconciled(_Extensible):
-    """An admin states that a full listing was compared with the state since the restart at
-    `restart_offset`. Deletes are allowed again from here on.
-    """
+    """An admin states that a full listing was compared since the restart: deletes may go on."""
 
     restart_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class GapsAllowed(_Extensible):
-    """Offsets without a batch are legal in this partition from here on: Kafka's cleaner was seen at
-    work, or an admin says so. `why` tells which.
-    """
+    """Offsets without a batch are legal from here on, by Kafka's cleaner or an admin (`why`)."""
 
     partition: TopicIdPartition
     why: str
@@ -198,8 +194,8 @@ class NodeRegistration(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class NodeContested(_Extensible):
-    """The process with this incarnation lives, though another directory registered with its node id
-    at metadata offset `registered_offset`: neither may write.
+    """This process lives, though another directory registered at `registered_offset`: neither
+    writes.
     """
 
     incarnation: Incarnation
@@ -208,9 +204,7 @@ class NodeContested(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class TimePassed(_Extensible):
-    """A node measured by its monotonic clock that `passed_ms` went by since it applied the
-    TimePassed before this one, at `since_offset` (-1: there was none).
-    """
+    """A node measured `passed_ms` since it applied the TimePassed at `since_offset` (-1: none)."""
 
     since_offset: int
     passed_ms: int

@@ -42,9 +42,7 @@ def decode(
     source: str = "metadata record",
     offset: int | None = None,
 ) -> MetadataRecord:
-    """The record of a log entry. CorruptData, and no other error, for malformed bytes; `source` and
-    `offset`, if given, say where they are.
-    """
+    """The record of a log entry. CorruptData, and nothing else, for malformed bytes."""
     if control_type is None:
         usual = decode_usual(value) or decode_usual_update(value)
         if usual is not None:

@@ -1,6 +1,4 @@
-"""Kafka's compact lengths (number of bytes + 1, a uvarint) of one or two bytes, in one step: those
-of every topic name (up to 249 bytes) and of usual custom metadata. Pure.
-"""
+"""Kafka's compact lengths (bytes + 1, a uvarint) of one or two bytes, in one step. Pure."""
 
 from __future__ import annotations
 

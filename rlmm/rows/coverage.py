@@ -67,9 +67,7 @@ def cover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> None:
 
 
 def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
-    """`cover` of all segments of a partition where nothing is covered yet, in one go: single calls
-    take longer with every pending row.
-    """
+    """`cover` of all segments of a partition where nothing is covered yet, much faster."""
     intervals: dict[int, list[Interval]] = {}
     for segment in segments:
         for epoch, interval in _put_intervals(rows, segment):

@@ -149,7 +149,7 @@ def next_offset(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, log_start_offset: int
 ) -> int:
     """The offset that the next copy has to contain: the greater of highest copied + 1 and log
-    start, moved past the lost ranges. -1 while nothing is copied and no log start is recorded.
+    start, past the lost ranges. -1: nothing is copied and no log start is recorded.
     """
     highest = highest_copied(rows, partition, lineage)
     if highest is None and log_start_offset < 0:

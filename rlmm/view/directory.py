@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
-from rlmm.log.synced_path import sync_path
+from rlmm.log.disk import sync_path
 
 log = logging.getLogger(__name__)
 

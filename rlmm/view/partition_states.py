@@ -1,4 +1,4 @@
-"""States of partitions and newest topics by name, as last asked for, until a record changes them."""
+"""Partitions' states and newest topics by name, as last asked for, until a record changes them."""
 
 from __future__ import annotations
 

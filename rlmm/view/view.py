@@ -41,7 +41,7 @@ from rocksdict import (
 )
 
 from kafka_formats.errors import Conflict, CorruptData, InternalError, RetryLater, StrandlineError
-from rlmm.log.synced_path import sync_path
+from rlmm.log.disk import sync_path
 from rlmm.rows.keys import LOGICAL_END, LOGICAL_START
 from rlmm.rows.reads import read_record_time
 from rlmm.rows.rows import RowChange, RowWrite, in_slices
@@ -187,8 +187,8 @@ class View:
         rows: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive
     ) -> Iterator[tuple[bytes, bytes]]:
-        """`options` own the upper bound's bytes, to which the iterator only points: they must live
-        as long, or the scan ends at other bytes.
+        """`options` own the upper bound's bytes, to which the iterator only points: keep them
+        alive.
         """
         while rows.valid():
             yield rows.key(), rows.value()

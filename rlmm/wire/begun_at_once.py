@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 
 
 def begun_at_once(work: Coroutine[Any, Any, Result]) -> Result | Awaitable[Result]:
-    """Make the first step of `work`, which must not ask for its task in it. Returns its result, or
-    an awaitable of the rest; errors of the first step are raised there, too.
+    """Make the first step of `work`, which must not ask for its task in it; its result, or an
+    awaitable of the rest, which raises errors of the first step, too.
     """
     try:
         waiting = work.send(None)

@@ -121,7 +121,7 @@ def load_schemas() -> None:
 def decode_request(frame: bytes) -> Request:
     """FrameError: malformed. UnsupportedVersionError: not served."""
     if len(frame) < REQUEST_HEAD.size:
-        raise FrameError(f"{len(frame)} bytes are no request")
+        raise FrameError(f"{len(frame)} bytes are not a request")
     api_key, version, correlation_id = REQUEST_HEAD.unpack_from(frame)
     low, high = VERSIONS.get(api_key, (0, -1))
     if not low <= version <= high:

@@ -174,7 +174,7 @@ class Answers:
             return
         if not self._authorisation.anonymous_reads:
             raise DisconnectError(
-                f"asks for {request.api.name} and is no peer: log in as a peer; reading without "
+                f"asks for {request.api.name} and is not a peer: log in as one; reading without "
                 "is switched off here"
             )
         if request.api not in READS or (request.api is Api.FETCH and replica_id(request.body) >= 0):

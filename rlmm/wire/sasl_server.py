@@ -108,7 +108,7 @@ class SaslServer:
         fields = _fields(bare)
         client_nonce = fields.get("r", "")
         if bare == text or not client_nonce or "n" not in fields:
-            raise Refused("a first SCRAM message that is none (no channel binding is known here)")
+            raise Refused("a malformed first SCRAM message (channel binding is not supported)")
         nonce = client_nonce + self._new_nonce()
         salt = base64.b64encode(verifier.salt).decode()
         server_first = f"r={nonce},s={salt},i={ITERATIONS}"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from rlmm.raft.actions import LogCut, PersistedState
-from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import Batch, ReplicaKey, SnapshotId, VoterSet, VotersRecord
+from rlmm.raft.replica import InitialState, StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,8 @@ from rlmm.raft import (
 )
 from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
 from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
-from rlmm.raft.replica import LogView, Replica
+from rlmm.raft.replica import InitialState, LogView, Replica
 from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
 from rlmm.raft.voters import VoterHistory
 from sim.ground.planting import Patches, planting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlmm.quorum.core_warnings import KINDS_MAX, REPEATED_AFTER_MS, CoreWarnings
+from rlmm.quorum.troubles import KINDS_MAX, REPEATED_AFTER_MS, CoreWarnings
 
 
 def test_a_kind_of_line_is_said_once_a_minute_and_then_how_often_it_came(

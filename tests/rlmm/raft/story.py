@@ -37,7 +37,6 @@ from rlmm.raft.events import (
     SnapshotInstalled,
     Tick,
 )
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     Batch,
     FetchResponse,
@@ -49,6 +48,7 @@ from rlmm.raft.messages import (
     VoterSet,
     VotersRecord,
 )
+from rlmm.raft.replica import InitialState
 from rlmm.raft.states import Leader
 from rlmm.raft.timers import RaftSettings
 

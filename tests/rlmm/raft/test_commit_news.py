@@ -17,8 +17,8 @@ from rlmm.raft.actions import (
 )
 from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.events import CommitLearned, FlushCompleted
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import FetchResponse
+from rlmm.raft.replica import InitialState
 from tests.rlmm.raft.story import Story
 
 WAIT_MS = 5

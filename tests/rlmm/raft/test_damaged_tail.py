@@ -13,12 +13,12 @@ from rlmm.raft.actions import (
     SendRequest,
 )
 from rlmm.raft.events import AcceptCut
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     Error,
     VoteRequest,
     VoteResponse,
 )
+from rlmm.raft.replica import InitialState
 from tests.rlmm.raft.story import Story, key
 
 CUT = LogCut(epoch=2, old_end_offset=20)

@@ -13,7 +13,6 @@ from rlmm.raft.actions import (
     SendRequest,
 )
 from rlmm.raft.events import RequestFailed, ResponseReceived
-from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -24,6 +23,7 @@ from rlmm.raft.messages import (
     VoteResponse,
     VotersRecord,
 )
+from rlmm.raft.replica import InitialState, StoredSnapshot
 from tests.rlmm.raft.story import Story, key, persisted
 
 

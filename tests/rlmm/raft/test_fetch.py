@@ -19,7 +19,6 @@ from rlmm.raft.actions import (
 from rlmm.raft.epoch_cache import EpochCache
 from rlmm.raft.events import FlushCompleted, RequestReceived, ResponseReceived, Shutdown
 from rlmm.raft.fetch_validation import validate
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     Batch,
     EpochEnd,
@@ -31,7 +30,7 @@ from rlmm.raft.messages import (
     SnapshotId,
     VotersRecord,
 )
-from rlmm.raft.replica import LogView
+from rlmm.raft.replica import InitialState, LogView
 from tests.rlmm.raft.story import Story, key, persisted, voter_set
 
 S30 = SnapshotId(30, 3)

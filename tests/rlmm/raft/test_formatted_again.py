@@ -9,13 +9,13 @@ import pytest
 from rlmm.raft.actions import LogCut, PersistedState, PersistQuorumState, Role, SendRequest
 from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.events import Tick
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     FetchRequest,
     FetchResponse,
     VoteRequest,
     VoteResponse,
 )
+from rlmm.raft.replica import InitialState
 from rlmm.raft.states import Prospective
 from tests.rlmm.raft.story import Story, key, voter_set
 from tests.rlmm.raft.test_damaged_tail import log, rounds, vote, with_all

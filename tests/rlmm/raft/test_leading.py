@@ -27,7 +27,6 @@ from rlmm.raft.events import (
     TransferLeadership,
     WaiterCancelled,
 )
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     DescribeQuorumRequest,
@@ -39,6 +38,7 @@ from rlmm.raft.messages import (
     NoOp,
     VoteRequest,
 )
+from rlmm.raft.replica import InitialState
 from rlmm.raft.timers import RaftSettings
 from tests.rlmm.raft.story import Story, key
 

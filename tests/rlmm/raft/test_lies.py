@@ -11,7 +11,6 @@ import pytest
 from rlmm.raft.actions import Fatal, PersistedState, Role
 from rlmm.raft.events import ResponseReceived
 from rlmm.raft.identity import INCARNATIONS_MAX, is_older
-from rlmm.raft.initial_state import InitialState, StoredSnapshot
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -31,6 +30,7 @@ from rlmm.raft.messages import (
     VoteResponse,
 )
 from rlmm.raft.quorum_state import EPOCH_MAX
+from rlmm.raft.replica import InitialState, StoredSnapshot
 from tests.rlmm.raft.story import Story, key
 from tests.rlmm.raft.test_fetch import answer_fetch, following, records, response
 

@@ -24,7 +24,6 @@ from rlmm.raft.events import (
     SnapshotsDeleted,
     SnapshotTaken,
 )
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     Error,
     FetchRequest,
@@ -35,6 +34,7 @@ from rlmm.raft.messages import (
     SnapshotRead,
     VoteRequest,
 )
+from rlmm.raft.replica import InitialState
 from tests.rlmm.raft.story import SETTINGS, Story, key, voter_set
 
 S5 = SnapshotId(5, 1)

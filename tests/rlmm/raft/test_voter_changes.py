@@ -11,7 +11,6 @@ from rlmm.raft.actions import (
     VotersChanged,
 )
 from rlmm.raft.events import RequestReceived, ResponseReceived
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import (
     AddVoterRequest,
     EndQuorumEpochRequest,
@@ -27,6 +26,7 @@ from rlmm.raft.messages import (
     VoterSet,
     VotersRecord,
 )
+from rlmm.raft.replica import InitialState
 from rlmm.raft.voters import VoterHistory
 from tests.rlmm.raft.story import Story, key, voter_set
 

@@ -7,8 +7,8 @@ import pytest
 from rlmm.raft import votes
 from rlmm.raft.actions import PersistedState, PersistQuorumState, SendResponse, Warn
 from rlmm.raft.events import RequestReceived
-from rlmm.raft.initial_state import InitialState
 from rlmm.raft.messages import Error, ReplicaKey, VoteRequest, VoteResponse
+from rlmm.raft.replica import InitialState
 from rlmm.raft.states import (
     Candidate,
     Follower,

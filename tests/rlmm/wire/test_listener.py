@@ -262,7 +262,7 @@ async def test_more_requests_than_may_be_under_way_wait_their_turn(serve: Serve)
         (b"GET / HTTP/1.1\r\n\r\n", "announced a request of 1195725856 bytes"),
         (struct.pack(">i", 2**31 - 1), "announced a request of 2147483647 bytes"),
         (struct.pack(">i", -1) + b"x", "announced a request of -1 bytes"),
-        (struct.pack(">i", 70_000), "clients that are no peers"),
+        (struct.pack(">i", 70_000), "clients that are not peers"),
         (SIZE.pack(12) + b"\0\x03\0\x0c\0\0\0\x01\0\x09ab", "a value ends at byte"),
         (SIZE.pack(10) + b"\0\x63\0\0\0\0\0\x01\xff\xff", "asks for API key 99"),
         (SIZE.pack(10) + b"\0\x03\0\x63\0\0\0\x01\xff\xff", "in version 99"),
@@ -351,7 +351,7 @@ async def test_where_reading_is_switched_off_strangers_learn_the_versions_only(
     reader, writer = await served.connect()
     writer.write(frames.encode_request(Api.METADATA, 12, 1, {"topics": None}))
     await assert_hung_up(reader)
-    assert "asks for METADATA and is no peer: log in as a peer" in caplog.text
+    assert "asks for METADATA and is not a peer: log in as one" in caplog.text
     await served.peers().ask(1, VOTE, deadline_ms=5_000)
     writer.close()
 
