@@ -177,7 +177,7 @@ class Connection:
             self.abort()
             raise RetryLater(f"{self.name} closed the connection ({error})") from error
         except BaseException:
-            # Also when cancelled: the answer is still to come and would be taken for the next one.
+            # Also when cancelled: the late answer would be taken for the next request's.
             self.abort()
             raise
 
@@ -196,7 +196,7 @@ class Connection:
         return frame
 
     async def _negotiate(self) -> None:
-        # No API is known to be there yet, so this does not go through `ask`.
+        # Not by `ask`, which needs the versions.
         response = await self._exchange(ApiVersionsRequest(), ApiVersionsResponse)
         if response.error_code is not ErrorCode.none:
             raise RetryLater(f"{self.name} answered ApiVersions with {response.error_code.name}")

@@ -118,7 +118,7 @@ class OsAppendFile:
         self._descriptor = os.open(path, flags, 0o640)
 
     def reserve(self, size_bytes: int) -> None:
-        # Not with zeros: what is behind the end would be read, by recovery and by Kafka's tools.
+        # Not with zeros, which recovery and Kafka's tools would read.
         if sys.platform == "linux":
             start, length = ctypes.c_long(0), ctypes.c_long(size_bytes)
             ctypes.CDLL(None).fallocate(self._descriptor, _KEEP_SIZE, start, length)

@@ -304,8 +304,8 @@ class LogDirectory:
                 f"{segments[0].base_offset}: install a snapshot first"
             )
         segment = segments[at]
-        # What precedes `from_offset` behind an index entry is shorter than the index interval, so
-        # a read of this length always reaches the wanted batch's header.
+        # From an index entry to `from_offset` is less than the index interval, so a read of this
+        # length always reaches the wanted batch's header.
         length = max(bytes_max, INDEX_INTERVAL_BYTES + HEADER_BYTES)
         try:
             found = self._batches(segment, length, from_offset, end_offset)
@@ -313,7 +313,7 @@ class LogDirectory:
             raise NotFound(
                 f"offset {from_offset} was cut from the metadata log: install a snapshot first"
             ) from error
-        # Looked up behind the reading: whoever appends puts the epoch here first.
+        # Looked up after reading: the writer stores an epoch here before it appends.
         epochs = self._epochs
         for batch in found:
             _check_epoch(batch, epochs)

@@ -133,8 +133,8 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     remove_files(disk, metadata_directory, suffix=TEMPORARY_SUFFIX)
     snapshots = list_snapshots(disk, directory)
     snapshot_end = snapshots[-1].end_offset if snapshots else 0
-    # What is committed was durable before. Stored behind the recovery point it ends no higher,
-    # unless that file was lost or is another one.
+    # The committed end is stored after the recovery point, so it is no higher unless that file was
+    # lost or replaced.
     recovery_point = max(
         load_recovery_point(disk, metadata_directory), load_committed_end(disk, metadata_directory)
     )
@@ -150,8 +150,8 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
             "this node anew",
             source=str(directory),
         )
-    # Below an installed snapshot, which alone ends above the recovery point, the log is on its way
-    # out, and a crash may have left any older part of it.
+    # Only an installed snapshot ends above the recovery point. The log below it is being removed,
+    # and a crash may have left any older part of it.
     installed = recovery_point < snapshot_end and view_flushed_end <= snapshot_end
     must_reach = 0 if installed else logged_end
     scans, cut = _scan(disk, directory, bases, durable_end, must_reach)
@@ -304,7 +304,7 @@ def _remember_cut(disk: Disk, directory: Path, cut: LogCut) -> None:
     state = quorum_state.load(disk, directory)
     if state is None:
         return
-    # Without the checkpoint nothing tells the epochs of what goes, but none is above its own.
+    # Without the checkpoint the removed records' epochs are unknown, but none is above the state's.
     highest = state.leader_epoch if _load_epochs(disk, directory) is None else max(cut.epoch, 0)
     known = (state.cut_epoch, state.cut_end_offset)
     epoch, end_offset = max(known, (highest, cut.old_end_offset))
@@ -314,7 +314,7 @@ def _remember_cut(disk: Disk, directory: Path, cut: LogCut) -> None:
 def _apply_cut(
     disk: Disk, directory: Path, bases: tuple[int, ...], scans: list[SegmentScan]
 ) -> None:
-    # Newest first, each durable: what a crash leaves in between is again a damaged tail.
+    # Newest first, each durable: a crash in between leaves a damaged tail again.
     for base in reversed(bases[len(scans) :]):
         disk.remove(directory / segment_file_name(base, LOG_SUFFIX))
         disk.sync_directory(directory)

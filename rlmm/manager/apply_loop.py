@@ -183,14 +183,14 @@ class ApplyLoop:
         async with self._flush_lock:
             self._unflushed_records = 0
             self.flush_due.clear()
-            # The log first: should the view get lost, what it held is known to be the log's.
+            # The log first: if the view is lost later, its records are known to be in the log.
             known_end = await self._log.store_recovery_point()
             flush = partial(self._view.flush, busy=busy)
             flushing = asyncio.get_running_loop().run_in_executor(None, flush)
             try:
                 await asyncio.shield(flushing)
             except asyncio.CancelledError:
-                # The thread goes on all the same, and nobody may close the view under it.
+                # The thread goes on, and the view must stay open until it ends.
                 await asyncio.wait([flushing])
                 raise
             if self._view.flushed_offset >= known_end:  # applied meanwhile

@@ -2,7 +2,7 @@
 
 Writes are proposed to the log and decided when they are applied; a caller hears the outcome once
 the row is readable here (reads: `rlmm/manager/metadata_reads.py`). Ours beyond Kafka's methods:
-claims, log start, lost ranges, modes, policies (design 5.3).
+claims, log start, lost ranges, modes, policies (`rlmm/records/control_records.py`).
 
 Writes raise Fenced (somebody newer leads), Conflict (its reason is the verdict of apply),
 InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row).
@@ -317,9 +317,9 @@ class RemoteLogMetadataManager(MetadataReads):
                 return newest
             # The log may be cut no further than the view is flushed, so the view goes first.
             await self._applying.flush()
-            # Only now: what was applied during the flush is in it. Still due, it would be for ever.
+            # Only now: the snapshot has the records applied during the flush, too.
             self._applying.snapshot_begun()
-            # A snapshot that ended inside a batch would leave who installs it with half of that.
+            # A snapshot that ends inside a batch would leave its installer with half of that.
             taken = await self._applying.between_groups(partial(view_now, self._view))
             slice_rows = self._limits.snapshot_slice_rows
             snapshot = await write_snapshot(

@@ -164,7 +164,7 @@ class DiskQueue:
             began = self._observer.now()
             self._directory.sync()
             done.sync_s = self._observer.now() - began
-            # Only the last: it covers the others, or they are about a log that is no more.
+            # Only the last: it covers the others, or they are about a log that is gone.
             done.events.append(FlushCompleted(flush.epoch, flush.offset, flush.generation))
         done.written_end, done.generation = self._directory.log_end_offset, self._generation
         return done
@@ -179,7 +179,7 @@ class DiskQueue:
     def _write_chunk(self, job: WriteSnapshotChunk) -> SnapshotChunkWritten:
         path = self._part(job.snapshot)
         if job.position == 0:
-            # Any other was given up: a node slower than its leader's snapshots would fill its disk.
+            # Others were given up. A node slower than its leader's snapshots would fill its disk.
             remove_files(self._disk, self._directory.directory, suffix=DOWNLOAD_SUFFIX)
         assert isinstance(job.payload, bytes)
         handle = self._disk.open_append(path)

@@ -146,7 +146,7 @@ class QuorumDriver:
         try:
             self._take(self.core.step(event, self._monotonic_ms()))
         except Exception as error:
-            # Half a step was made; a timer or a thread that fed it would hide that, and hang.
+            # The core made half a step. A caller in a timer or thread would hide that, and hang.
             log.exception("the quorum's state cannot be trusted any more")
             self.fail(f"internal error: {error!r}")
 
@@ -423,7 +423,7 @@ class QuorumDriver:
         if isinstance(response, VoteResponse) or (
             isinstance(response, PeerResponse) and response.error is not Error.NONE
         ):
-            # Whoever is served by the leader knows where it is.
+            # A replica that the leader serves knows its address.
             response = replace(response, leader_at=self._addresses.of(response.leader_id))
         read = (
             response.read if isinstance(response, FetchResponse | FetchSnapshotResponse) else None
@@ -461,7 +461,7 @@ class QuorumDriver:
         if waiting.done():
             return
         if data is None or generation != self._generation:
-            # What was to be read is no more: the replica asks anew and is told where to go on.
+            # The data to read is gone: the replica asks anew and is told where to go on.
             assert isinstance(response, FetchResponse | FetchSnapshotResponse)
             error_code = Error.NOT_LEADER_OR_FOLLOWER
             if isinstance(response, FetchSnapshotResponse):

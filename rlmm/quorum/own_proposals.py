@@ -61,7 +61,7 @@ class Proposals:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(deadline_s, self._queue.give_up, waiting, deadline_s)
         try:
-            # Not shielded: a caller that is cancelled before anybody took it is left out.
+            # Not shielded: a proposal whose caller is cancelled in the queue is dropped.
             return await waiting.done
         finally:
             timer.cancel()
@@ -133,7 +133,7 @@ class Proposals:
             group.proposals, base_offset=0, epoch=0, timestamp_ms=self._now_ms()
         )
         records = b"".join(batch.data for batch in encoded)
-        # An answer that was lost holds up what comes behind it as long as somebody waits for it.
+        # A lost answer delays the next groups as long as somebody waits for it.
         left_ms = int((group.end_s - self._monotonic()) * 1000)
         deadline_ms = min(max(left_ms, FORWARD_DEADLINE_MIN_MS), PRODUCE_DEADLINE_MS)
         try:

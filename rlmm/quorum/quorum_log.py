@@ -200,7 +200,7 @@ class QuorumLog:
     async def barrier(self, *, deadline_s: float) -> int:
         self._check_open()
         if self._core.established and self._core.voters.keys == (self._config.key,):
-            # Nobody else can lead, and what is completed lies below this high watermark.
+            # Nobody else can lead, and every completed write lies below this high watermark.
             return self.driver.high_watermark
         if not self._core.established:
             no_op = (Proposal(NO_OP, b""),)
@@ -349,7 +349,7 @@ class QuorumLog:
         """Complete it, tell the core, and cut the log."""
 
         def finish() -> int:
-            # First, so that a log that ends below this snapshot is known for a damaged one.
+            # First, so that recovery sees damage in a log that ends below this snapshot.
             self._directory.store_recovery_point()
             return self._disk.size(writer.finish())
 
@@ -367,8 +367,8 @@ class QuorumLog:
             return
         up_to = min(newest.end_offset, self._may_truncate_to)
         wanted = tuple(SnapshotId(*each) for each in self._core.snapshots_wanted())
-        # What the core hears is how the cut left the log: behind it, in the same thread, a snapshot
-        # may replace the log before anybody hears of that.
+        # The core is told how the cut left the log: in the same thread a snapshot may replace the
+        # log before that news arrives.
         done = await self._in(self._writer, cut_log, self._directory, up_to, wanted, self._limits)
         tell_of_cut(self.driver.troubles, self._directory, done)
         self.driver.feed(LogStartAdvanced(done.log_start_offset))
@@ -416,7 +416,7 @@ class QuorumLog:
             await asyncio.gather(self._recovery_point_task, return_exceptions=True)
         self._on_advance()
         await self._peers.close()
-        # Either way: what this thread is at must not reach a directory that others have opened.
+        # Wait for the thread either way: its work must not reach a directory that others opened.
         last = self._directory.store_recovery_point if self.driver.failure is None else _nothing
         await self._in(self._reader, last)
         await self._in(self._writer, self._directory.close)

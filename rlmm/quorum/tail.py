@@ -52,8 +52,8 @@ class Tail:
             self._bytes -= len(self._batches.pop().data)
             self._bases.pop()
         if len(self._batches) == self._first:
-            # What is left was forgotten, and perhaps truncated too: what comes would not be in
-            # order behind it, and not be found.
+            # The remaining batches are forgotten, and perhaps truncated: new ones would not be in
+            # order behind them, and not be found.
             self._batches.clear()
             self._bases.clear()
             self._first = 0

@@ -83,7 +83,7 @@ def timers(r: Replica) -> None:
         if state.deadline_ms > r.now:
             break
         if r.download is not None and r.download.installing and isinstance(state, Follower):
-            # That takes as long as it takes. Left due, it would make the driver spin meanwhile.
+            # Installing may take long. A timer that stays due would make the driver spin.
             state.deadline_ms = r.now + r.settings.fetch_timeout_ms
             break
         election.election_time(r)

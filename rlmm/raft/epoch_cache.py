@@ -54,7 +54,7 @@ class EpochCache:
             return EpochEnd(self.last_epoch, log_end_offset)
         above = bisect_right(self._epochs, epoch)
         floor = self._epochs[above - 1] if above else min(epoch, self.base_epoch)
-        # An empty log behind a snapshot has nothing above its base.
+        # A log that is empty behind a snapshot ends at its base.
         return EpochEnd(floor, self._starts[above] if self._starts else self.base_offset)
 
     def truncate_to(self, end_offset: int) -> None:

@@ -38,5 +38,5 @@ def answer_everybody(r: Replica, leader: Leader) -> None:
             )
         r.respond(change.correlation, response)
     if leader.transfer is not None:
-        # Whoever leads now, this node does not: that is what was asked for.
+        # This node leads no more, as the transfer asked; another node may lead.
         r.emit(CommandDone(leader.transfer.handle, Error.NONE, "this node leads no more"))

@@ -44,7 +44,7 @@ def _first_state(r: Replica, stored: PersistedState) -> State:
     if stored.epoch < last_epoch:
         return Unattached(last_epoch, NONE_ID, None, deadline_ms)
     if stored.leader_id == r.key.node_id:
-        # A removed leader is no voter and resigns from its old epoch all the same.
+        # A removed leader resigns from its old epoch, too, although it is not a voter.
         deadline_ms = r.now
         if not r.is_sole_voter:
             deadline_ms += r.settings.election_timeout(r.jitter())

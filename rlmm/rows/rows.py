@@ -101,7 +101,7 @@ class MemoryRows:
 Unencoded = tuple[Any, Callable[[Any], bytes]]
 """A row's decoded value, and the function that encodes it."""
 
-# No reference of the overlay to itself: it goes, with all it read, as soon as nobody has it.
+# Not the overlay itself: a reference cycle would keep it alive, with all it read.
 _NOT_PENDING = object()
 
 
@@ -122,7 +122,7 @@ class OverlayRows:
         self._lowest: dict[bytes, bytes | None] = {}
         self._kinds: set[int] = set()  # first bytes of the pending keys, and of some taken back
         self._keys: list[bytes] = []  # of the pending writes, in order once asked for
-        # What the writes since `begin` replaced; `_NOT_PENDING` of keys that were not.
+        # The values replaced since `begin`; `_NOT_PENDING` for keys that had none pending.
         self._journal: list[tuple[bytes, object]] = []
 
     def get(self, key: bytes) -> bytes | None:

@@ -18,8 +18,8 @@ def settle_swap(path: Path) -> None:
     """
     new, old = beside(path, ".new"), beside(path, ".old")
     if not path.exists() and old.exists():
-        # Only a complete .new makes the view step aside. Where .new is missing as well, somebody
-        # removed it: the old view is still a true one.
+        # Only a complete .new replaces the view. If .new is missing as well, somebody removed it:
+        # the old view is still right.
         (new if new.exists() else old).rename(path)
         sync_path(path.parent)
     shutil.rmtree(new, ignore_errors=True)

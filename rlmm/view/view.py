@@ -309,8 +309,8 @@ class View:
 
     def _merge_files_as(self, *, busy: bool) -> None:
         files = LEVEL_ZERO_FILES_BUSY if busy else LEVEL_ZERO_FILES
-        # RocksDB writes its options to the disk. A full one is no reason to fail before the flush,
-        # which may need less; and the next flush asks again.
+        # RocksDB writes its options to the disk. If that is full, the flush may still succeed; the
+        # next flush tries again.
         with suppress(Exception):
             self._database.set_options({_MERGED_AT: str(files)})
             self._is_busy = busy
@@ -408,12 +408,12 @@ def _open_database(path: Path) -> Rdict:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    # A segment that is added is looked for first. What a table in memory lacks is known without a
-    # search there, by a filter that takes this share of the buffer beside it.
+    # Adding a segment looks its id up first: a filter, which takes this share of the buffer, saves
+    # the search in the table in memory.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
     options.set_keep_log_file_num(2)
-    # What compactions write goes to the disk as they go on: at their end it would hold up the log.
+    # Compactions sync as they go on: all at their end would hold up the log's syncs.
     options.set_bytes_per_sync(BYTES_A_SYNC)
     # A look-up's seek reads a block of every file at level 0; mostly, writes are few.
     options.set_level_zero_file_num_compaction_trigger(LEVEL_ZERO_FILES)
@@ -425,7 +425,7 @@ def _open_database(path: Path) -> Rdict:
     table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options.set_block_based_table_factory(table)
     try:
-        # Named, or an existing database is opened with the options file it finds, which holds
+        # The family is named, or an existing database is opened with its options file, which has
         # neither the cache nor the filters.
         database = Rdict(str(path), options, column_families={"default": options})
     except Exception as error:

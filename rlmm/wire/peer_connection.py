@@ -87,7 +87,7 @@ class PeerConnection(asyncio.Protocol):
                 each.answer.set_exception(PeerFailedError(self._lost))
 
     def connection_made(self, made: asyncio.BaseTransport) -> None:
-        # Not asked of `made` itself: uvloop's transports are no subclass of asyncio's.
+        # A cast, since uvloop's transports do not subclass asyncio's.
         transport = cast(asyncio.Transport, made)
         self._transport = transport
         if self._lost is not None:

@@ -290,7 +290,7 @@ class _Link:
             # All who waited may have given up by then.
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            # Others may wait for the same connection: who gives up does not take it from them.
+            # Others may wait for the same connection: one that gives up must not cancel it.
             return await asyncio.shield(self._opening)
         except asyncio.CancelledError:
             if self._opening is not None and self._opening.cancelled():

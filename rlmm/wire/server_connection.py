@@ -145,7 +145,7 @@ class ServerConnection(asyncio.Protocol):
         return f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
 
     def connection_made(self, made: asyncio.BaseTransport) -> None:
-        # Not asked of `made` itself: uvloop's transports are no subclass of asyncio's.
+        # A cast, since uvloop's transports do not subclass asyncio's.
         transport = cast(asyncio.Transport, made)
         self._transport = transport
         limits = self._requests.limits
@@ -202,7 +202,7 @@ class ServerConnection(asyncio.Protocol):
         self._account()
         self._go_on()
         self.idle_ticks += 1
-        # From the last whole request on: who sends the next one slowly is not too slow.
+        # Counted from the last whole request on.
         self._frame_ticks = self._frame_ticks + 1 if self._partial and not self._busy else 0
         self._write_ticks = self._write_ticks + 1 if self._writing_paused else 0
         if self._frame_ticks > limits.frame_deadline_s:

@@ -82,7 +82,7 @@ class TlsHandshakes:
                 server_side=True,
                 ssl_handshake_timeout=self._deadline_s,
             )
-            # A client that ends before its handshake begins is no error on uvloop.
+            # On uvloop a client that ends before its handshake is not an error.
             if secured is None or secured.is_closing():
                 transport.abort()
             else:
@@ -110,7 +110,7 @@ class _Greeting(asyncio.Protocol):
         self._handshakes = handshakes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not asked of `transport` itself: uvloop's transports are no subclass of asyncio's.
+        # A cast, since uvloop's transports do not subclass asyncio's.
         self._handshakes.begin(cast(asyncio.Transport, transport))
 
 
