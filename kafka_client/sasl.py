@@ -108,7 +108,7 @@ class _Scram:
         nonce = fields.get("r", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise self._refused("the server's nonce does not continue ours")
-        salt = decode_base64(fields.get("s", ""))
+        salt = base64_bytes(fields.get("s", ""))
         if not salt:
             raise self._refused("the server's salt is not base64")
         count = fields.get("i", "")
@@ -125,7 +125,7 @@ class _Scram:
         if "e" in fields:
             raise self._refused(f"the server says {fields['e'][:200]!r}")
         assert self._server_signature is not None
-        if not hmac.compare_digest(decode_base64(fields.get("v", "")), self._server_signature):
+        if not hmac.compare_digest(base64_bytes(fields.get("v", "")), self._server_signature):
             raise self._refused(
                 "the server does not prove that it knows the password: it may not be the broker"
             )
@@ -145,7 +145,7 @@ class _Scram:
         return Refused(f"{self._credentials.mechanism} as {name!r} failed: {why}")
 
 
-def decode_base64(text: str) -> bytes:
+def base64_bytes(text: str) -> bytes:
     """The bytes; none if the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)

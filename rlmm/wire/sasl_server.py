@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kafka_client.sasl import decode_base64
+from kafka_client.sasl import base64_bytes
 from kafka_formats.errors import Refused
 
 PEER_USER = "strandline-peer"
@@ -127,7 +127,7 @@ class SaslServer:
             raise Refused("a last SCRAM message that does not continue the first")
         signed = f"{client_first},{server_first},{without_proof}".encode()
         signature = hmac.digest(verifier.stored_key, signed, _HASH)
-        proof = decode_base64(fields.get("p", ""))
+        proof = base64_bytes(fields.get("p", ""))
         if len(proof) != len(signature):
             raise _wrong(_fields(client_first).get("n", ""))
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
