@@ -1,4 +1,4 @@
-"""What a read yields, for tests of whoever passes it on."""
+"""A stream with given parts, in the place of a read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass
 class FakeStream:
-    """What a read yields, and whether it was closed. An Exception among the items is raised."""
+    """Yields `items`, of which an Exception is raised; tells if it was closed."""
 
     items: Sequence[bytes | Exception]
     hangs: bool = False

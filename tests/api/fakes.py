@@ -420,7 +420,7 @@ class FakeNode:
 
 @functools.cache
 def shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
-    """What lies behind the gate of an application, which takes its context from the gate."""
+    """An application behind the gate, from which it takes its context."""
     app = create_app(_context(FakeMetadata(), FakeRemoteLog()))
     layer: Any = app.build_middleware_stack()
     while not isinstance(layer, Gate):

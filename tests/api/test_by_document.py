@@ -57,7 +57,7 @@ GOOD: dict[str, list[Any]] = {
     "header.If-Range": ['"x"', "Sat, 01 Jan 2000 00:00:00 GMT"],
     "header.Strandline-Min-Metadata-Offset": [-1, 0, 1],
 }
-"""What the node knows. Requests that are wrong in one thing start from these."""
+"""Parameters that the node knows. Requests that are wrong in one thing start from these."""
 GOOD_BODIES: dict[str, dict[str, Any]] = {
     "policy": {
         "retention_ms": 5,

@@ -55,7 +55,7 @@ DOCUMENT = openapi()
 
 
 def is_number(schema: dict[str, Any]) -> bool:
-    """Whether a parameter takes a whole number."""
+    """True if a parameter takes a whole number."""
     return any(option.get("type") == "integer" for option in [schema, *schema.get("anyOf", [])])
 
 

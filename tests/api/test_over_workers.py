@@ -72,7 +72,7 @@ class Served:
 
     @property
     def jobs(self) -> int:
-        """What the worker still works on."""
+        """Work that the worker has not ended yet."""
         return sum(worker.jobs for worker in self.pool._workers.values())
 
     @property

@@ -38,7 +38,7 @@ class Asked:
 
 
 async def answers(node: FakeNode, inner: ASGIApp, asked: Asked) -> tuple[list[Message], list[Any]]:
-    """What is sent, and what else can be seen of it: waits, metrics."""
+    """Everything visible of an answer: bytes sent, waits, metrics."""
     sent: list[Message] = []
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""What is told of a seed that fails."""
+"""Report of a seed that fails."""
 
 from __future__ import annotations
 

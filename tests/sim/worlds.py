@@ -1,4 +1,4 @@
-"""What the tests of all worlds ask: that seeds hold, mistakes are found, equal seeds run alike."""
+"""Checks that all worlds share: seeds hold, mistakes are found, equal seeds run alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def held(
     events: int,
     plan: Plan | None = None,
 ) -> list[_Result]:
-    """What came of each seed; one that fails is named with the command that replays it."""
+    """Results of the seeds; one that fails is named with the command that replays it."""
     assert world in WORLDS
     results = []
     for seed in seeds:

@@ -49,7 +49,9 @@ def captured_node(
 
 
 def ask(node: NodeProcess, *arguments: object, code: ExitCode | None = ExitCode.OK) -> Any:
-    """What the command prints with `--json`; it ends with `code`, None: with any."""
+    """Output of the command with `--json`, parsed. The command has to end with `code`;
+    None: any.
+    """
     done = invoke(*arguments, "--json", env={"STRANDLINE_URL": node.url})
     assert code in (None, done.exit_code), done.stdout + done.stderr
     return json.loads(done.stdout)

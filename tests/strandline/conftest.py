@@ -28,7 +28,7 @@ def sections(tier: Path) -> dict[str, dict[str, object]]:
 
 
 def copied_segments(url: str) -> int:
-    """What the node's counter says."""
+    """Value of the node's counter."""
     for line in PLAIN.get(f"{url}/metrics").text.splitlines():
         name, _, value = line.partition(" ")
         if name == "strandline_remote_copy_segments_total":

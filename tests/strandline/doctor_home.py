@@ -38,7 +38,7 @@ class Home:
         return {each["check"]: Finding(**each) for each in json.loads(done.stdout)}
 
     def wrong(self, check: str) -> str:
-        """What doctor says to do about `check`, which it must find wrong."""
+        """Doctor's advice about `check`, which it must find wrong."""
         found = self.findings()[check]
         assert not found.ok, found
         return found.detail

@@ -70,7 +70,7 @@ def segments(url: str) -> dict[str, dict[str, Any]]:
 
 
 def stored(tier: Path) -> dict[str, str]:
-    """What lies in the store, but for our own folder: key and SHA-256."""
+    """Objects in the store, but for our own folder: key and SHA-256."""
     return {
         str(path.relative_to(tier)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in tier.rglob("*")
@@ -91,7 +91,7 @@ def reconcile(config: Path, *options: object) -> dict[str, Any]:
 
 
 def check_shut_out(node: NodeProcess, home: Path, predecessor: str) -> None:
-    """Who comes back from before the disaster does not start."""
+    """A node that comes back from before the disaster does not start."""
     config = re.sub(r"port = \d+", "port = 0", node.config.read_text())
     old = home / "old.toml"
     old.write_text(config.replace(str(home / "data"), str(home / "lost")))

@@ -1,4 +1,4 @@
-"""What the image's build context holds, as .dockerignore says."""
+"""The image's build context holds what the image needs, by .dockerignore."""
 
 from __future__ import annotations
 

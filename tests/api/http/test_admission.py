@@ -1,4 +1,4 @@
-"""Who may do what, who counts as local, unknown parameters, and the wished metadata offset."""
+"""Roles of tokens, local clients, unknown parameters, and the metadata offset to wait for."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def answer(raw: Raw) -> tuple[int, bytes]:
 
 
 async def broken_body(raw: Raw) -> bytes:
-    """What comes of a body until the connection ends."""
+    """Bytes of a body until the connection ends."""
     await raw.reader.readuntil(b"\r\n\r\n")
     return await raw.rest()
 

@@ -185,7 +185,7 @@ async def call(app: Any, scope: dict[str, Any], messages: list[dict[str, Any]]) 
 
 
 def http_scope(path: str, **extra: Any) -> dict[str, Any]:
-    """What a server makes of a GET from this machine."""
+    """Answer of a server to a GET from this machine."""
     return {
         "type": "http",
         "asgi": {"version": "3.0"},

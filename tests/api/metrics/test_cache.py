@@ -1,4 +1,4 @@
-"""What the workers keep in memory, as metrics."""
+"""Metrics of the workers' caches in memory."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.api.fakes import make_node
 
 
 async def times(**params: str | int) -> list[int]:
-    """What all pages of two lines each tell."""
+    """Lines of all pages of two lines each."""
     found: list[int] = []
     async with make_node(anonymous_role=Role.READ).client() as client:
         while True:

@@ -1,4 +1,4 @@
-"""What scrubs found, over HTTP."""
+"""Findings of scrubs, over HTTP."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_store_that_nobody_places_is_named() -> None:
 
 def test_what_is_not_tiered_is_not_found() -> None:
     with catalogue_of(a_node()) as catalogue:
-        with pytest.raises(NotFound, match="no topic orders"):
+        with pytest.raises(NotFound, match="topic orders has no partition"):
             catalogue.partitions("orders")
         with pytest.raises(NotFound, match="payments-7"):
             catalogue.bounds(TopicIdPartition("payments", TIP.topic_id, 7))

@@ -201,7 +201,7 @@ def test_a_token_file_that_holds_no_token_is_wrong_usage(tmp_path: Path, text: s
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What a proxy of the environment is asked for."""
+    """Request that a proxy of the environment gets."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What people see fits a terminal of 80 columns."""
+"""Output for people fits a terminal of 80 columns."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Scripted:
     answer: tuple[int, bytes] = (200, json.dumps(QUORUM).encode())
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     before: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    """What questions are answered with before `quorum`, one after the other."""
+    """Answers to the questions before `quorum`, one after the other."""
 
     def ask(self, *arguments: object) -> Result:
         return invoke("quorum", *arguments, env={"STRANDLINE_URL": self.url})

@@ -1,4 +1,4 @@
-"""Who may read a file with a secret in it, as doctor tells it."""
+"""Doctor names the users that may read a file with a secret in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /readyz says of a node at every point of its life in a quorum."""
+"""/readyz of a node at every point of its life in a quorum."""
 
 from __future__ import annotations
 
