@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -395,14 +396,8 @@ class FakeNode:
     quorum: FakeQuorum
 
     def app(self) -> ASGIApp:
-        """The application for this context. Routes are built once for all: that takes long."""
-        app, inner, routes = shared_routes()
-        gate = Gate(inner, self.context, routes)
-
-        async def run(scope: Scope, receive: Receive, send: Send) -> None:
-            await gate({**scope, "app": app}, receive, send)
-
-        return run
+        """The application for this context."""
+        return app_over(self.context)
 
     def client(
         self,
@@ -418,6 +413,17 @@ class FakeNode:
         return httpx.AsyncClient(transport=transport, base_url=base_url, headers=headers)
 
 
+def app_over(context: ApiContext) -> ASGIApp:
+    """The application for a context. Routes are built once for all: that takes long."""
+    app, inner, routes = shared_routes()
+    gate = Gate(inner, context, routes)
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        await gate({**scope, "app": app}, receive, send)
+
+    return run
+
+
 @functools.cache
 def shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
     """An application behind the gate, from which it takes its context."""
@@ -429,8 +435,9 @@ def shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
 
 
 def openapi() -> dict[str, Any]:
-    """The document of a new application."""
-    return create_app(_context(FakeMetadata(), FakeRemoteLog())).openapi()
+    """The document of an application."""
+    app, _, _ = shared_routes()
+    return deepcopy(app.openapi())
 
 
 def _context(

@@ -12,13 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from api.app import create_app
 from api.http.context import RemoteLog
 from api.http.tokens import Role
 from kafka_formats.log_names import segment_file_name
 from rlm.service import RemoteLogManager
 from rlmm.rows.feature_level import LEVELS_KNOWN
-from tests.api.fakes import make_node
+from tests.api.fakes import app_over, make_node
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
@@ -58,7 +57,7 @@ async def asked(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[httpx.AsyncCl
             anonymous_role=Role.ADMIN,
         )
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(create_app(context)), base_url="http://localhost"
+            transport=httpx.ASGITransport(app_over(context)), base_url="http://localhost"
         ) as client:
             yield client
 

@@ -11,14 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from api.app import create_app
 from api.http.tokens import Role
 from api.models.claims import ClaimResetRequest
 from kafka_formats.errors import OutcomeUnknown
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.apply import claims as apply_claims
 from tests.api.fake_audit import FakeAudit
-from tests.api.fakes import BASE, make_node, write_tokens
+from tests.api.fakes import BASE, app_over, make_node, write_tokens
 from tests.api.test_over_real_parts import ORDERS, as_remote_log, get, new_orders
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
@@ -82,7 +81,7 @@ async def leading(tmp_path: Path) -> AsyncIterator[World]:
             rlm=as_remote_log(node.remote_log),
             anonymous_role=Role.ADMIN,
         )
-        transport = httpx.ASGITransport(create_app(context))
+        transport = httpx.ASGITransport(app_over(context))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield World(orders, broker, node, client)
 

@@ -12,11 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from api.app import create_app
 from api.http.tokens import Role
 from rlm.leadership.leadership import Leads, NotLeading
 from tests.api.fake_audit import FakeAudit
-from tests.api.fakes import BASE, make_node, write_tokens
+from tests.api.fakes import BASE, app_over, make_node, write_tokens
 from tests.api.test_over_real_parts import as_remote_log
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -64,7 +63,7 @@ async def damaged(tmp_path: Path) -> AsyncIterator[tuple[World, KafkaLog]]:
             rlm=as_remote_log(node.remote_log),
             anonymous_role=Role.ADMIN,
         )
-        transport = httpx.ASGITransport(create_app(context))
+        transport = httpx.ASGITransport(app_over(context))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield World(node, broker, client), log
 

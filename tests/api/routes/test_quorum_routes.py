@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from api.app import create_app
 from api.http.api_limits import ApiLimits
 from api.http.context import Quorum
 from kafka_formats.errors import (
@@ -22,7 +21,7 @@ from kafka_formats.errors import (
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.admin import QuorumAdmin
-from tests.api.fakes import make_node, write_tokens
+from tests.api.fakes import app_over, make_node, write_tokens
 
 DIRECTORY = Uuid(b"directory-four..")
 FOUR: dict[str, Any] = {
@@ -224,7 +223,7 @@ async def test_a_follower_shows_null_for_what_only_the_leader_knows() -> None:
     context = replace(node.context)
     follower = replace(described, state="follower", leader_id=2, voters=unknown, cut_end_offset=77)
     node.manager.describe = lambda: follower  # type: ignore[method-assign]
-    async with node.client(app=create_app(context)) as client:
+    async with node.client(app=app_over(context)) as client:
         answer = (await client.get("/v1/quorum")).json()
     assert (answer["state"], answer["leader_id"], answer["cut_end_offset"]) == ("follower", 2, 77)
     assert {each["lag"] for each in answer["voters"]} == {None}

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import httpx
 
-from api.app import create_app
 from rlm.service import RemoteLogManager
-from tests.api.fakes import make_node
+from tests.api.fakes import app_over, make_node
 from tests.rlmm.quorum.local_network import NODES, Network
 from tests.rlmm.quorum.three_managers import Node
 
@@ -41,6 +40,6 @@ async def asked(
     if remote_log is not None:
         context = replace(context, rlm=remote_log)
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(context)), base_url="http://localhost"
+        transport=httpx.ASGITransport(app_over(context)), base_url="http://localhost"
     ) as client:
         yield client
