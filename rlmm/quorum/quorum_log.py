@@ -191,8 +191,6 @@ class QuorumLog:
                 await asyncio.shield(self._advanced)
         self._check_open()
 
-    # ---- proposals
-
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
         self._check_open()
         return await self._proposals.propose(proposals, deadline_s=deadline_s)
@@ -249,8 +247,6 @@ class QuorumLog:
                 self.driver.fail(str(error))
         return self._directory.synced_end
 
-    # ---- reading
-
     async def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
         position = from_offset
         while not self._closed:
@@ -303,8 +299,6 @@ class QuorumLog:
     def _read_group(self, position: int, end: int) -> CommittedGroup | None:
         batches = self._directory.read(position, end, bytes_max=self._limits.read_bytes_max)
         return committed_group(batches, position) if batches else None
-
-    # ---- snapshots
 
     def latest_snapshot(self) -> SnapshotId | None:
         newest = self._directory.snapshots()[-1:]
@@ -378,8 +372,6 @@ class QuorumLog:
 
     def allow_truncation_to(self, offset: int) -> None:
         self._may_truncate_to = max(self._may_truncate_to, offset)
-
-    # ---- the rest
 
     def describe(self) -> LogDescription:
         ambient = self._ambient

@@ -66,8 +66,6 @@ class RaftCore:
             endpoints=endpoints,
         )
 
-    # ---- what the driver may read at any time
-
     @property
     def role(self) -> Role:
         return self.replica.state.role
@@ -199,8 +197,6 @@ class RaftCore:
         if r.shutting_down and r.shutdown_deadline_ms >= 0:
             due.append(r.shutdown_deadline_ms)
         return min(due, default=NEVER_MS)
-
-    # ---- what the driver feeds
 
     def start(self, now_ms: int) -> tuple[Action, ...]:
         """Call once, before the first step."""

@@ -104,8 +104,6 @@ class Answers:
             self._refused(caller.name, f"sent {api.name} that is refused: {error}")
             return self._encode(request, refusal_body(request, error.code))
 
-    # ---- what every commit goes through
-
     def _begin_hot(self, frame: bytes) -> Begun | None:
         if len(frame) < _CLIENT_ID_AT + 2:
             return None
@@ -138,8 +136,6 @@ class Answers:
         else:
             answer = await self._server.propose(produced.records, timeout_ms=produced.timeout_ms)
         return self._hot.encode_produced(answer, correlation_id)
-
-    # ---- everything else
 
     def _begin_unauthenticated(self, caller: Caller, request: Request) -> bytes:
         if request.api is Api.API_VERSIONS:

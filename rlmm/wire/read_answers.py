@@ -70,8 +70,6 @@ class ReadAnswers:
         }[request.api](request.body, self._server.view())
         return _encode(request, body)
 
-    # ---- the cluster
-
     def _metadata(self, body: Values, view: ListenerView) -> Body:
         # Only the leader: admin clients ask any broker for the quorum, and only it can answer.
         nodes = [node for node in view.nodes if node[0] == view.leader_id] or view.nodes
@@ -139,8 +137,6 @@ class ReadAnswers:
             "coordinators": [{**error, "key": key} for key in body.get("coordinator_keys", ())],
         }
 
-    # ---- the quorum
-
     async def _describe_quorum(self, request: Request) -> bytes:
         response = (await self._server.answer(DescribeQuorumRequest())).response
         assert isinstance(response, DescribeQuorumResponse)
@@ -182,8 +178,6 @@ class ReadAnswers:
             }
             for each in replicas
         ]
-
-    # ---- the records
 
     def _list_offsets(self, body: Values, view: ListenerView) -> Body:
         def answer(topic: str, asked: Values) -> Body:
