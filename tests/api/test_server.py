@@ -329,7 +329,7 @@ async def test_certificate_files_that_are_wrong_are_an_instruction(tmp_path: Pat
         await serve(node.app(), "127.0.0.1", 0, tls=files)
     assert caught.value.field == "http.tls_certificate_file"
     files = write_certificate(tmp_path, "node", serialization.BestAvailableEncryption(b"secret"))
-    with pytest.raises(InvalidRequest, match="not encrypted"):
+    with pytest.raises(InvalidRequest, match="must not be encrypted"):
         await serve(node.app(), "127.0.0.1", 0, tls=files)
 
 

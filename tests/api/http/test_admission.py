@@ -55,7 +55,7 @@ async def test_each_role_may_do_what_it_may_and_no_more(tmp_path: Path, holder: 
                 assert answer.status_code == 200, (method, path, answer.text)
             else:
                 assert (answer.status_code, answer.json()["kind"]) == (403, "refused")
-                assert f"this needs a token of role {needed.name.lower()}" in answer.text
+                assert f"use a token of role {needed.name.lower()}" in answer.text
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "boss", "x" * (TOKEN_BYTES_MAX + 1)])

@@ -43,7 +43,7 @@ async def test_wrong_paths_and_methods_are_problems_too(
     assert (answer.status_code, answer.json()["kind"]) == (status, kind)
     assert answer.headers["content-type"] == "application/problem+json"
     if status == 404:
-        assert "GET /v1/openapi.json has all paths" in answer.json()["detail"]
+        assert "GET /v1/openapi.json lists all paths" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
