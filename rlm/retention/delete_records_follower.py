@@ -209,10 +209,12 @@ def _listed(
     for tip, directory in directories.items():
         try:
             before, another = _identity(directory), why_another(directory, tip.topic_id)
-            bases, after = _bases(directory), _identity(directory)
+            bases, again = _bases(directory), _bases(directory)
+            after = _identity(directory)
         except OSError:
             continue
-        if before == after and another is None:
+        # A directory is not listed at one instant, and a base that is missed would be no border.
+        if before == after and bases == again and another is None:
             found[tip] = before, bases
     return found
 

@@ -27,13 +27,21 @@ def send_descriptor(channel: socket.socket, job_id: int, descriptor: int) -> Non
 
 
 def take_descriptor(channel: socket.socket, job_id: int) -> int:
-    """Take the oldest descriptor, which must be this job's; the caller closes it."""
+    """Take the oldest descriptor, which must be this job's; the caller closes it.
+
+    RetryLater if this process may open no more files: the kernel drops the descriptor then.
+    """
     flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
     room = socket.CMSG_LEN(array.array("i").itemsize)
-    head, ancillary, _, _ = channel.recvmsg(_JOB_ID.size, room, flags)
+    head, ancillary, seen, _ = channel.recvmsg(_JOB_ID.size, room, flags)
     descriptors = array.array("i", b"".join(data for _, _, data in ancillary))
     if len(descriptors) == 1 and head == _JOB_ID.pack(job_id):
         return descriptors[0]
     for descriptor in descriptors:
         os.close(descriptor)
+    if not descriptors and seen & socket.MSG_CTRUNC and head == _JOB_ID.pack(job_id):
+        raise RetryLater(
+            "a worker process has as many files open as it may and cannot take a connection: raise "
+            "the node's limit of open files (`ulimit -n`, LimitNOFILE)"
+        )
     raise InternalError(f"no descriptor of job {job_id} came, but {len(descriptors)} of {head!r}")

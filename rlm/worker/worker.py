@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
-from kafka_formats.errors import InternalError, StrandlineError
+from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.control.log_levels import set_levels
 from rlm.control.process_end import end_process
 from rlm.control.surroundings import Ambient
@@ -245,8 +245,14 @@ class _Worker:
         """Take the connection even if its job has ended meanwhile: the next one's comes behind."""
         if self._descriptors is None:
             raise InternalError("a worker without a descriptor channel was lent a connection")
-        client = socket.socket(fileno=take_descriptor(self._descriptors, job_id))
         job = self._jobs.get(job_id)
+        try:
+            client = socket.socket(fileno=take_descriptor(self._descriptors, job_id))
+        except RetryLater as error:
+            _log.error("%s", error)
+            if job is not None:
+                job.lend_nothing(error)
+            return
         if job is None or not job.lend(client, rules):
             client.close()
 
@@ -349,11 +355,16 @@ class _Job:
         self._lent.set_result((client, rules))
         return True
 
+    def lend_nothing(self, error: RetryLater) -> None:
+        """End a held read that waits for its connection."""
+        if not self._lent.done():
+            self._lent.set_exception(error)
+
     def close(self) -> None:
         """Let go of the client's connection before anybody hears that the job has ended."""
         if not self._lent.done():
             self._lent.cancel()
-        elif not self._lent.cancelled():
+        elif not self._lent.cancelled() and self._lent.exception() is None:
             self._lent.result()[0].close()
 
     async def _send_all(self, stream: AsyncIterator[Parts]) -> None:

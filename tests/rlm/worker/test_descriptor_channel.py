@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -37,6 +38,23 @@ def test_descriptors_come_one_by_one_in_their_order(
         assert os.read(begin, 10) == b"%d" % number
         assert os.read(begin, 10) == b""  # nobody else has it open
         os.close(begin)
+
+
+def test_a_process_that_may_open_no_more_files_refuses_that_connection_and_takes_the_next(
+    channel: tuple[socket.socket, socket.socket],
+) -> None:
+    send_descriptor(channel[0], 1, channel[0].fileno())
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, most))
+    try:
+        with pytest.raises(RetryLater, match="LimitNOFILE"):
+            take_descriptor(channel[1], 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+    send_descriptor(channel[0], 2, channel[0].fileno())
+    os.close(take_descriptor(channel[1], 2))
 
 
 def test_one_of_another_job_is_not_taken_for_ours(
