@@ -12,11 +12,11 @@ OUTPUT_LOST = 120
 """Python's own exit code for standard output that could not be written."""
 
 OUTPUT_CLOSED = 141
-"""Standard output has no reader any more, as behind `| head`: the exit code that a shell gives a
-program which SIGPIPE ended.
+"""Standard output has no reader any more, as behind `| head`: a shell's exit code for a program
+that SIGPIPE ended.
 
-No process of ours lets SIGPIPE end it (Python ignores the signal at its start): a node, a copy or a
-Spark job writes to sockets, too, whose other ends may close at any moment.
+SIGPIPE ends no process of ours (Python ignores it at its start): a node, a copy or a Spark job
+writes to sockets too, whose other ends may close at any moment.
 """
 
 
@@ -31,10 +31,10 @@ def end_process(status: int) -> NoReturn:
 
 
 def flush_output(status: int) -> int:
-    """Write what standard output still holds; the exit code of a process that meant `status`.
+    """Write the rest of standard output; returns the exit code of a process that meant `status`.
 
-    `OUTPUT_LOST` in place of 0, and a line on standard error, when it can't be written;
-    `OUTPUT_CLOSED` in place of 0, and no word, when nobody reads it any more.
+    Instead of 0: `OUTPUT_LOST`, with a line on standard error, if it can't be written;
+    `OUTPUT_CLOSED`, in silence, if it has no reader.
     """
     try:
         if sys.stdout is not None:  # None where it was closed from the start
@@ -50,7 +50,7 @@ def flush_output(status: int) -> int:
 
 
 def output_is_closed() -> bool:
-    """True if standard output or standard error is a pipe that has no reader any more."""
+    """True if standard output or standard error is a pipe without a reader."""
     poll = select.poll()
     for descriptor in (1, 2):
         poll.register(descriptor, 0)
