@@ -26,6 +26,8 @@ EARLIEST_LOCAL = -4
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+"""A follower answers it, too, of its own replica, and LATEST is then the end of its log."""
 
 TopicPartition = tuple[str, int]
 
@@ -69,6 +71,7 @@ async def list_offsets(
     *,
     timestamp: int,
     isolation_level: int,
+    replica_id: int = CONSUMER_REPLICA_ID,
 ) -> dict[TopicPartition, FoundOffset | BrokerError]:
     """One ListOffsets for all `partitions`; those missing from the answer are left out. With LATEST
     and READ_COMMITTED the offset is the last stable offset.
@@ -78,7 +81,7 @@ async def list_offsets(
         by_topic.setdefault(topic, []).append(partition)
     # The last version without tagged fields, unless it does not know the timestamp.
     schema: Any = v8 if timestamp == EARLIEST_LOCAL else v5
-    request = _list_offsets_request(schema, by_topic, timestamp, isolation_level)
+    request = _list_offsets_request(schema, by_topic, timestamp, isolation_level, replica_id)
     answered = await connection.ask(request, schema.ListOffsetsResponse)
     return {
         (str(topic.name), int(partition.partition_index)): _offset_or_error(
@@ -150,10 +153,14 @@ def _offset_or_error(code: ErrorCode, offset: int, leader_epoch: int) -> FoundOf
 
 
 def _list_offsets_request(
-    schema: Any, by_topic: Mapping[str, Sequence[int]], timestamp: int, isolation_level: int
+    schema: Any,
+    by_topic: Mapping[str, Sequence[int]],
+    timestamp: int,
+    isolation_level: int,
+    replica_id: int,
 ) -> Any:
     return schema.ListOffsetsRequest(
-        replica_id=BrokerId(CONSUMER_REPLICA_ID),
+        replica_id=BrokerId(replica_id),
         isolation_level=i8(isolation_level),
         topics=tuple(
             schema.request.ListOffsetsTopic(

@@ -24,3 +24,11 @@ class Batches:
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
     """The replica's log does not reach the offset, at either end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A replica's log has [`start`, `end`)."""
+
+    start: int
+    end: int

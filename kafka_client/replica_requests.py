@@ -16,9 +16,16 @@ from kio.schema.metadata.v12 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v12.request import MetadataRequestTopic
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from kafka_client.broker_requests import BrokerError
+from kafka_client.broker_requests import (
+    DEBUGGING_REPLICA_ID,
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    BrokerError,
+    list_offsets,
+)
 from kafka_client.connection import Connection
-from kafka_client.replica_answers import Batches, OutOfRange, Replicas
+from kafka_client.replica_answers import Batches, Extent, OutOfRange, Replicas
 from kafka_formats.topic_id_partition import TopicIdPartition
 
 _NO_SESSION = -1
@@ -75,3 +82,24 @@ async def fetch_batches(
                 return BrokerError(each.error_code.name)
             return Batches(each.records or b"", int(each.high_watermark))
     return BrokerError(ErrorCode.unknown_topic_or_partition.name)
+
+
+async def replica_extent(
+    connection: Connection, partition: TopicIdPartition
+) -> Extent | BrokerError:
+    """From where to where the log of the broker at the other end goes, whether it leads or not.
+
+    By the topic's name, since ListOffsets has no ids: what is fetched afterwards is asked by id.
+    """
+    name = (partition.topic, partition.partition)
+    offsets = []
+    for timestamp in (EARLIEST, LATEST):
+        answers = await list_offsets(
+            connection, [name], timestamp=timestamp, isolation_level=READ_UNCOMMITTED,
+            replica_id=DEBUGGING_REPLICA_ID,
+        )  # fmt: skip
+        answer = answers.get(name, BrokerError(ErrorCode.unknown_topic_or_partition.name))
+        if isinstance(answer, BrokerError):
+            return answer
+        offsets.append(answer.offset)
+    return Extent(*offsets)

@@ -7,15 +7,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlm.data_plane.segment_survey import is_good, walkable_header
+from kafka_formats.record_batch import HEADER_BYTES
+from rlm.data_plane.segment_survey import walkable_header
 
 WINDOW_BYTES = 1 << 20
 """Bytes read at once. A larger batch comes whole."""
 
 
 def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
-    """The batches of a held `.log` from offset `at` on, or from the next good one behind it, and
-    their position, at or behind `position`. Empty: none there, unreadable, or damage in between.
+    """The batches of a held `.log` from the first one that says it reaches offset `at`, and their
+    position, at or behind `position`; and as much of the next one as says where it begins. Empty:
+    none there, unreadable, or damage that can't be walked over before it.
     """
     try:
         descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
@@ -28,10 +30,8 @@ def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
             if header is None:
                 break
             if header.last_offset >= at:
-                wanted = max(header.size_bytes, WINDOW_BYTES)
-                data = os.pread(descriptor, wanted, position)
-                if is_good(data[: header.size_bytes], header, str(log)):
-                    return data, position
+                wanted = max(header.size_bytes + HEADER_BYTES, WINDOW_BYTES)
+                return os.pread(descriptor, wanted, position), position
             position += header.size_bytes
     except OSError:
         pass

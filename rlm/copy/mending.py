@@ -10,18 +10,17 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kafka_client.replica_answers import Batches, OutOfRange
+from kafka_client.replica_answers import Batches, Extent, OutOfRange
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.copy import head_hole
 from rlm.copy.held_batches import batches_from
-from rlm.copy.replica_batches import Taken, as_runs, take_batches
+from rlm.copy.replica_batches import HoleWalk, Taken, as_runs
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.leadership.leadership import NoAnswer
@@ -51,6 +50,10 @@ class ReplicasPort(Protocol):
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         """What that broker has at `offset`."""
+        ...
+
+    async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
+        """From where to where that broker's log goes."""
         ...
 
     async def close(self) -> None:
@@ -214,6 +217,8 @@ class _Asking:
     unanswered: list[str] = field(default_factory=list)
     _asked: list[int] = field(default_factory=list)
     _lacking: dict[int, list[Offsets]] = field(default_factory=dict)
+    _doubtful: list[Offsets] = field(default_factory=list)
+    """What held batches claim that nothing bears out."""
     _bytes: int = 0
 
     async def look_at(self, held: Sequence[LocalSegment]) -> None:
@@ -222,29 +227,30 @@ class _Asking:
             position = 0
             for first, last in self.damage.missing:
                 if segment.base_offset <= last and first < (segment.next_base_offset or 0):
-                    position = await self._take_held(segment.log_path, first, last, position)
+                    position = await self._take_held(segment, first, last, position)
 
-    async def _take_held(self, log: Path, at: int, last: int, position: int) -> int:
+    async def _take_held(self, held: LocalSegment, first: int, last: int, position: int) -> int:
         """From `position` on; how far it was read, since holes are many, and ascend as it does."""
-        while at <= last and self._bytes <= self.limits.bytes_max:
-            data, position = await asyncio.to_thread(batches_from, log, at, position)
-            taken = await self._taken(data, at, last, str(log))
-            if not taken.stretches:
-                break
-            await self._keep(taken)
-            at = taken.next_offset
+        log = held.log_path
+        walk = self._walk(first, last, str(log))
+        while not walk.done and self._bytes <= self.limits.bytes_max:
+            data, position = await asyncio.to_thread(batches_from, log, walk.question, position)
+            if position == 0:
+                walk.begins_at(held.base_offset)
+            await self._keep(await asyncio.to_thread(walk.take, data))
+        self._doubtful += walk.doubtful
         return position
 
-    async def _taken(self, data: bytes, at: int, last: int, source: str) -> Taken:
-        return await asyncio.to_thread(
-            partial(
-                take_batches, data, at, last, self.job.leader_epochs, source,
-                free_from=self._free_from(at),
-            )
+    def _walk(self, first: int, last: int, source: str) -> HoleWalk:
+        return HoleWalk(
+            first, last, self.job.leader_epochs, source,
+            free_from=self._free_from(first), thinned=self.job.gaps_allowed,
         )  # fmt: skip
 
     async def ask_all(self) -> None:
-        """One replica after the other, as long as something is missing."""
+        """One replica after the other, as long as something is missing. They are asked again once
+        what one has may be borne out by what came from the others.
+        """
         if self.replicas is None:
             self.unanswered.append(NO_BROKER)
             return
@@ -252,55 +258,61 @@ class _Asking:
         if isinstance(nodes, NoAnswer):
             self.unanswered.append(nodes.reason)
             return
-        for node_id in nodes:
-            lacking = self._lacking[node_id] = []
-            self._asked.append(node_id)
-            for first, last in self.damage.missing:
-                trouble = await self._ask(node_id, first, last, lacking)
-                if trouble is not None:
-                    self.unanswered.append(f"broker {node_id}: {trouble}")
-                    break
-            if not self.damage.missing:
+        self._asked = list(nodes)
+        missing: tuple[Offsets, ...] = ()
+        while self.damage.missing and self.damage.missing != missing:
+            missing = self.damage.missing
+            self._lacking = {}
+            self.unanswered = []
+            for node_id in nodes:
+                await self._ask_for_all(node_id)
+            if not self.unanswered:
                 return
+
+    async def _ask_for_all(self, node_id: int) -> None:
+        """Ask one replica for every hole there is now."""
+        lacking = self._lacking[node_id] = []
+        wrong = ""
+        for first, last in self.damage.missing:
+            answer = await self._ask(node_id, first, last, lacking)
+            if isinstance(answer, NoAnswer):
+                wrong = wrong or answer.reason
+                break
+            wrong = wrong or answer
+        if wrong:
+            self.unanswered.append(f"broker {node_id}: {wrong}")
 
     def judged(self) -> Damage:
         """With what nobody has, if everybody answered."""
-        damage = self.damage
+        damage = replace(self.damage, held_doubtful=tuple(self._doubtful))
         if self.unanswered:
             return replace(damage, why="; ".join(self.unanswered))
-        gone = damage.missing
+        gone = without(damage.missing, damage.doubtful)
         for lacking in self._lacking.values():
             gone = without(gone, without(gone, lacking))
         asked = ", ".join(map(str, self._asked))
         return replace(damage, gone=gone, why=f"no replica has them (brokers {asked} were asked)")
 
-    async def _ask(self, node_id: int, first: int, last: int, lacking: list[Offsets]) -> str | None:
-        """Ask for one hole; the sentence why it can't answer, None when it did."""
-        at, offset = first, first
-        while at <= last:
-            answer = await self._fetch(node_id, offset)
+    async def _ask(
+        self, node_id: int, first: int, last: int, lacking: list[Offsets]
+    ) -> str | NoAnswer:
+        """Ask for one hole; what the replica has wrong there, empty: nothing."""
+        walk = self._walk(first, last, f"broker {node_id}")
+        while not walk.done:
+            answer: Batches | OutOfRange | Extent | NoAnswer
+            answer = await self._fetch(node_id, walk.question)
             if isinstance(answer, OutOfRange):
-                start = await self._first_held(node_id, offset, last)
-                if isinstance(start, NoAnswer):
-                    return start.reason
-                if start is None:
-                    lacking.append((at, last))
-                    return None
-                offset = start
-                continue
+                answer = await self._extent(node_id)
             if isinstance(answer, NoAnswer):
-                return answer.reason
-            taken = await self._taken(answer.data, at, last, f"broker {node_id}")
-            if not taken.stretches and not taken.lacking:
-                return taken.wrong or f"it has nothing at {at} yet"
-            lacking += taken.lacking
-            await self._keep(taken)
-            if taken.wrong:
-                return taken.wrong
+                return answer
+            if isinstance(answer, Extent):
+                walk.out_of_range(answer.start, answer.end)
+                continue
+            await self._keep(await asyncio.to_thread(walk.take, answer.data))
             if self._bytes > self.limits.bytes_max:
-                return f"more than {self.limits.bytes_max} bytes would have to be fetched"
-            at = offset = taken.next_offset
-        return None
+                return NoAnswer(f"more than {self.limits.bytes_max} bytes would have to be fetched")
+        lacking += walk.lacking
+        return walk.wrong
 
     def _free_from(self, at: int) -> int | None:
         """Down to where a batch that has `at` may begin; None where what is below is wanted too."""
@@ -315,31 +327,15 @@ class _Asking:
         self._bytes += len(taken.data)
         self.damage = self.damage.with_fetched(runs, taken.aborts)
 
-    async def _first_held(self, node_id: int, below: int, last: int) -> int | NoAnswer | None:
-        """The first offset of (`below`, `last`] at which the replica has something: its log may
-        start inside the hole. None: it does not reach the hole.
-        """
-        answer = await self._fetch(node_id, last)
-        if isinstance(answer, NoAnswer):
-            return answer
-        if isinstance(answer, OutOfRange):
-            return None
-        while last - below > 1:
-            middle = (below + last) // 2
-            answer = await self._fetch(node_id, middle)
-            if isinstance(answer, NoAnswer):
-                return answer
-            if isinstance(answer, OutOfRange):
-                below = middle
-            else:
-                last = middle
-        return last
-
     async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
         assert self.replicas is not None, "ask_all names who is asked"
         return await self.replicas.fetch(node_id, self.partition, offset)
 
+    async def _extent(self, node_id: int) -> Extent | NoAnswer:
+        assert self.replicas is not None, "ask_all names who is asked"
+        return await self.replicas.extent(node_id, self.partition)
 
-def _append(path: Path, data: bytes) -> None:
+
+def _append(path: Path, data: bytes | bytearray) -> None:
     with path.open("ab") as file:
         file.write(data)

@@ -1,108 +1,255 @@
-"""Which of the batches that another replica answered are taken. Pure.
+"""Which of the batches that another source of a log has are taken for a hole. Pure.
 
 Replicas have the same bytes: a batch with other borders than the hole, another leader epoch than
-the lineage has, or a wrong CRC is not that batch.
+the lineage has, a wrong CRC, or a place that nothing beside it bears out is not that batch. So the
+source is read from below the hole to above it, each answer from the batch on that the last one
+ended with: what stands beside a batch is always seen, and where batches are lacking, that nothing
+stands there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
 from rlm.data_plane.segment_survey import is_abort
+from rlm.local_log.batch_places import Beside, Place, place_of
 from rlm.local_log.damage import Run
-from rlm.local_log.gap_rule import Offsets
+from rlm.local_log.gap_rule import Offsets, shows_cleaner
+
+
+@dataclass(slots=True)
+class Taken:
+    """Of one answer: the bytes of the batches taken, one behind another, their stretches as
+    (first, last, bytes), and the offsets of abort markers.
+    """
+
+    data: bytearray = field(default_factory=bytearray)
+    stretches: list[tuple[int, int, int]] = field(default_factory=list)
+    aborts: list[int] = field(default_factory=list)
+
+    def add(self, header: BatchHeader, data: bytes, source: str) -> None:
+        """One more batch."""
+        self.data += data
+        if is_abort(header, data, source):
+            self.aborts.append(header.last_offset)
+        first, size = header.base_offset, 0
+        if self.stretches and self.stretches[-1][1] + 1 == first:
+            first, _, size = self.stretches.pop()
+        self.stretches.append((first, header.last_offset, size + len(data)))
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Of one answer: the bytes of the batches taken, one behind another, their stretches as
-    (first, last, bytes), what the replica has no batch for, where the next question begins, and the
-    offsets of abort markers.
+class _Batch:
+    """`data` empty: the answer's limit cut it. `wrong`: why it is damaged."""
 
-    `wrong` is a sentence when it holds something else there: that answers nothing.
-    """
-
+    header: BatchHeader
     data: bytes
-    stretches: tuple[tuple[int, int, int], ...]
-    lacking: tuple[Offsets, ...]
-    next_offset: int
-    aborts: tuple[int, ...]
-    wrong: str = ""
+    wrong: str
+
+    @property
+    def first(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def last(self) -> int:
+        return self.header.last_offset
 
 
-def take_batches(
-    data: bytes,
-    at: int,
-    last: int,
-    lineage: Epochs | None,
-    source: str,
-    *,
-    free_from: int | None = None,
-) -> Taken:
-    """The batches of [`at`, `last`] (inclusive) in an answer to `at`. `lineage` None: of any leader
-    epoch, where the bytes are judged as a whole.
+@dataclass(slots=True)
+class HoleWalk:
+    """A walk through one source for the hole `first` to `last` (inclusive): as long as it is not
+    `done`, `question` is the offset to ask for next. Then `lacking` is what the source has no batch
+    for, `wrong` is a sentence when it has something else somewhere (that answers nothing), and
+    `doubtful` what its good batches claim that nothing bears out.
 
-    A log start lies inside a batch where DeleteRecords put it, and batches come whole: down to
-    `free_from`, where this replica has nothing, the first may begin below `at`. None: at `at`.
+    `lineage` None: of any leader epoch, where the bytes are judged as a whole. A log start lies
+    inside a batch where DeleteRecords put it, and batches come whole: down to `free_from`, where
+    this replica has nothing, the first may begin below the hole. None: at `first`. `thinned`: gaps
+    are legal.
     """
-    asked_at, lowest = at, at if free_from is None else free_from
-    taken = bytearray()
-    stretches: list[tuple[int, int, int]] = []
-    lacking: list[Offsets] = []
-    aborts: list[int] = []
-    wrong, position = "", 0
-    while at <= last and len(data) - position >= HEADER_BYTES:
-        try:
-            header = parse_header(data, position, source=source, position=position)
-            if header.size_bytes > len(data) - position:
-                break  # cut off by the answer's limit
-            check_crc(data, position, header, source=source, position=position)
-        except CorruptData as error:
-            wrong = str(error)
-            break
-        batch = data[position : position + header.size_bytes]
-        position += header.size_bytes
-        if stretches and lacking and header.base_offset < at:
-            # Which of two base offsets is right, nothing tells: a CRC leaves them out.
-            wrong = f"a batch at {header.base_offset} stands behind the offset {at - 1}"
-            return Taken(b"", (), (), asked_at, (), wrong)
-        if header.last_offset < at:
-            continue
-        if header.base_offset > last:
-            lacking.append((at, last))
-            at = last + 1
-            break
-        wrong = _misfit(header, lowest, at, last, lineage)
-        if wrong:
-            break
-        if header.base_offset > at:
-            lacking.append((at, header.base_offset - 1))
-        if is_abort(header, batch, source):
-            aborts.append(header.last_offset)
-        taken += batch
-        if stretches and stretches[-1][1] + 1 == header.base_offset:
-            first, _, size = stretches[-1]
-            stretches[-1] = (first, header.last_offset, size + len(batch))
+
+    first: int
+    last: int
+    lineage: Epochs | None
+    source: str
+    free_from: int | None = None
+    thinned: bool = False
+    question: int = -1
+    done: bool = False
+    lacking: list[Offsets] = field(default_factory=list)
+    doubtful: list[Offsets] = field(default_factory=list)
+    wrong: str = ""
+    _at: int = 0
+    _lowest: int = 0
+    _before: Beside | None = None
+    """Before the batch that the next answer begins with."""
+    _resumed: BatchHeader | None = None
+    _damage: str = ""
+    """Of what stands behind the last batch believed."""
+
+    def __post_init__(self) -> None:
+        """Ask from the batch before the hole on."""
+        self._at = self.first
+        self._lowest = self.first if self.free_from is None else self.free_from
+        if self.question < 0:
+            self.question = max(self.first - 1, 0)
+
+    def take(self, data: bytes) -> Taken:
+        """Take what fits of the answer to `question`."""
+        taken = Taken()
+        batches, is_cut = self._batches(data)
+        whole = [batch for batch in batches if batch.data]
+        if not whole:
+            self._stop(f"{self.source} has no whole batch at {self.question}")
+            return taken
+        if self._resumed not in (None, whole[0].header):
+            self._stop(f"{self.source} has two batches that claim offset {self.question}")
+            return taken
+        before, resume, before_resume, is_open = self._before, None, None, False
+        for batch, behind in zip(whole, (*batches[1:], None), strict=False):
+            beside = None if behind is None else Beside(behind.first)
+            place = self._place_of(batch, before, beside)
+            joins = place is Place.BORNE_OUT and before is not None and before.near
+            is_open = beside is None and is_cut and not joins and place is not Place.CONTRADICTED
+            if not is_open:
+                lone = beside is None and (before is None or not before.near)
+                self._settle(batch, place, lone, taken)
+                if self.done:
+                    return taken
+            if is_open or (place is not Place.CONTRADICTED and not batch.wrong):
+                resume, before_resume = batch, before
+            before = Beside(batch.last)
+        if resume is None or (resume.header == self._resumed and (is_open or len(whole) > 1)):
+            # What is behind it is damaged, or does not fit into an answer.
+            self._stop(f"{self.source} has nothing good behind the offset {self._at - 1}")
+        elif resume.header == self._resumed:  # its file ends there
+            self._before, self._resumed = Beside(resume.last, near=False), None
+            self.question = resume.last + 1
         else:
-            stretches.append((header.base_offset, header.last_offset, len(batch)))
-        at = lowest = header.last_offset + 1
-    return Taken(bytes(taken), tuple(stretches), tuple(lacking), at, tuple(aborts), wrong)
+            self._before, self._resumed = before_resume, resume.header
+            self.question = resume.last
+        return taken
 
+    def _place_of(self, batch: _Batch, before: Beside | None, behind: Beside | None) -> Place:
+        """Where its file has nothing beside it, what this replica has beside the hole counts."""
+        place = place_of(before, batch.first, batch.last, behind)
+        if place is not Place.ALONE:
+            return place
+        if before is None or not before.near:
+            before = Beside(self.first - 1, near=False)
+        place = place_of(
+            before, batch.first, batch.last, behind or Beside(self.last + 1, near=False)
+        )
+        return Place.BORNE_OUT if place is Place.BORNE_OUT else Place.ALONE
 
-def _misfit(header: BatchHeader, lowest: int, at: int, last: int, lineage: Epochs | None) -> str:
-    if header.base_offset < lowest or header.last_offset > last:
-        return f"a batch {header.base_offset} to {header.last_offset} does not fit the hole"
-    if lineage is None:
+    def begins_at(self, offset: int) -> None:
+        """The file of the next answer does, with its first batch."""
+        self._before = Beside(offset - 1)
+
+    def out_of_range(self, start: int, end: int) -> None:
+        """The source does not reach `question`: its log has [`start`, `end`)."""
+        if self.question >= end:
+            self._lack(self.last)
+        elif self.question < start:
+            self._lack(min(start - 1, self.last))
+            self.begins_at(start)
+            self._resumed, self.question = None, start
+        else:
+            self._stop(f"{self.source} has [{start}, {end}), and nothing at {self.question}")
+
+    def _lack(self, last: int) -> None:
+        if self._at <= last:
+            if self._damage:
+                self.wrong = self.wrong or self._damage
+            else:
+                self.lacking.append((self._at, last))
+        self._at = max(self._at, last + 1)
+        self.done = self._at > self.last
+
+    def _settle(self, batch: _Batch, place: Place, lone: bool, taken: Taken) -> None:
+        """`lone`: nothing stands beside it in its file."""
+        wrong = batch.wrong or self._out_of_place(batch, place, lone)
+        if not wrong and batch.last >= self._at:
+            wrong = self._misfit(batch)
+        if wrong:
+            self._damage = self._damage or wrong
+            return
+        if batch.last >= self._at:
+            self._lack(min(batch.first - 1, self.last))
+        self._damage = ""
+        if self._at <= batch.last and batch.first <= self.last:
+            taken.add(batch.header, batch.data, self.source)
+            self._at = self._lowest = batch.last + 1
+            self.done = self._at > self.last
+
+    def _out_of_place(self, batch: _Batch, place: Place, lone: bool) -> str:
+        if place is Place.BORNE_OUT:
+            return ""
+        if place is Place.ALONE and (
+            self.thinned
+            or self._is_at_border(batch)
+            or (lone and batch.first > self.last)  # a file of one batch
+        ):
+            return ""
+        if batch.last >= self._at:
+            self.doubtful.append((batch.first, batch.last))
+        return (
+            f"{self.source}: nothing beside the batch that claims offsets {batch.first} to "
+            f"{batch.last} bears that out"
+        )
+
+    def _is_at_border(self, batch: _Batch) -> bool:
+        """True where what this replica has beside the hole says which offsets are in it."""
+        fills_it = self._at == self.first >= batch.first >= self._lowest and batch.last == self.last
+        return fills_it or batch.last < self._at or batch.first == self.last + 1
+
+    def _misfit(self, batch: _Batch) -> str:
+        if batch.first > self.last:
+            return ""
+        if batch.first < self._lowest or batch.last > self.last:
+            return f"a batch {batch.first} to {batch.last} does not fit the hole"
+        if self.lineage is None:
+            return ""
+        epoch = batch.header.partition_leader_epoch
+        expected = epoch_for_offset(self.lineage, max(self._at, batch.first))
+        if epoch == expected:
+            return ""
+        return f"the batch at {batch.first} has leader epoch {epoch}, the lineage {expected}"
+
+    def _stop(self, why: str) -> None:
+        self.done, self.wrong = True, self.wrong or why
+
+    def _batches(self, data: bytes) -> tuple[list[_Batch], bool]:
+        """Those of an answer, the last one perhaps without its end, and whether there is more."""
+        found: list[_Batch] = []
+        position = 0
+        while len(data) - position >= HEADER_BYTES:
+            try:
+                header = parse_header(data, position, source=self.source, position=position)
+            except CorruptData as error:
+                self.wrong = self.wrong or str(error)
+                break
+            end = position + header.size_bytes
+            if end > len(data):
+                found.append(_Batch(header, b"", ""))
+                break
+            batch = data[position:end]
+            found.append(_Batch(header, batch, self._damage_of(header, batch, position)))
+            position = end
+        return found, position < len(data)
+
+    def _damage_of(self, header: BatchHeader, data: bytes, position: int) -> str:
+        try:
+            check_crc(data, 0, header, source=self.source, position=position)
+        except CorruptData as error:
+            return str(error)
+        if shows_cleaner(header.attributes, header.last_offset_delta, header.record_count):
+            self.thinned = True
         return ""
-    epoch = header.partition_leader_epoch
-    expected = epoch_for_offset(lineage, max(at, header.base_offset))
-    if epoch == expected:
-        return ""
-    return f"the batch at {header.base_offset} has leader epoch {epoch}, the lineage {expected}"
 
 
 def as_runs(taken: Taken, path: Path, position: int) -> tuple[Run, ...]:

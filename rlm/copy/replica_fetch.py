@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kafka_client.broker_requests import BrokerError
 from kafka_client.connection import Connection
-from kafka_client.replica_answers import Batches, OutOfRange, Replicas
-from kafka_client.replica_requests import assigned_replicas, fetch_batches
+from kafka_client.replica_answers import Batches, Extent, OutOfRange, Replicas
+from kafka_client.replica_requests import assigned_replicas, fetch_batches, replica_extent
 from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
 
-FETCH_BYTES = 1 << 20
-"""Asked for at once. A batch that is larger comes whole, whatever was asked for."""
+FETCH_BYTES = 8 << 20
+"""Asked for at once. A batch that is larger comes whole, whatever was asked for. Each answer begins
+with the batch that the last one ended with, so it is to have room for several.
+"""
+
+Answer = TypeVar("Answer")
 
 RESPONSE_BYTES_MAX = (128 << 20) + (1 << 16)
 """The largest batch there may be, with what is around it."""
@@ -47,6 +52,29 @@ class ReplicaFetch:
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         """What that broker has at `offset`. NoAnswer: it can't be asked, or may not be."""
+
+        async def ask(connection: Connection) -> Batches | OutOfRange | BrokerError:
+            return await fetch_batches(connection, partition, offset, bytes_max=FETCH_BYTES)
+
+        answer: Batches | OutOfRange | NoAnswer = await self._ask(node_id, ask)
+        if isinstance(answer, Batches) and not answer.data:
+            # Behind its high watermark, which begins low after a restart: it may have more.
+            return NoAnswer(
+                f"its high watermark is {answer.high_watermark}, and it answers nothing at {offset}"
+            )
+        return answer
+
+    async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
+        """From where to where that broker's log goes. NoAnswer as in `fetch`."""
+
+        async def ask(connection: Connection) -> Extent | BrokerError:
+            return await replica_extent(connection, partition)
+
+        return await self._ask(node_id, ask)
+
+    async def _ask(
+        self, node_id: int, question: Callable[[Connection], Awaitable[Answer | BrokerError]]
+    ) -> Answer | NoAnswer:
         try:
             connection = self._connections.get(node_id)
             if connection is None or connection.closed:
@@ -56,16 +84,11 @@ class ReplicaFetch:
                     *self._addresses[node_id], response_bytes_max=RESPONSE_BYTES_MAX
                 )
                 self._connections[node_id] = connection
-            answer = await fetch_batches(connection, partition, offset, bytes_max=FETCH_BYTES)
+            answer = await question(connection)
         except StrandlineError as error:
             return NoAnswer(str(error))
         if isinstance(answer, BrokerError):
             return NoAnswer(f"it answered {answer.name}")
-        if isinstance(answer, Batches) and not answer.data:
-            # Behind its high watermark, which begins low after a restart: it may have more.
-            return NoAnswer(
-                f"its high watermark is {answer.high_watermark}, and it answers nothing at {offset}"
-            )
         return answer
 
     async def close(self) -> None:

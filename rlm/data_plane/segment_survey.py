@@ -28,6 +28,7 @@ from kafka_formats.record_batch import (
 )
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.segment_source import CHANGED
+from rlm.local_log.batch_places import Beside, Place, place_of
 from rlm.local_log.damage import Run, Survey, ThinnedHole, without
 from rlm.local_log.gap_rule import RANGES_TOLD_MAX, Offsets, overlaps, shows_cleaner
 
@@ -57,19 +58,20 @@ def survey(asked: SurveyJob) -> Survey:
             before = os.fstat(descriptor)
             size, position = before.st_size, 0
             while position < size:
-                if len(found.runs) >= RANGES_TOLD_MAX:
-                    found.bad()  # nothing is known of the rest
+                if found.is_full:
+                    found.stops()
                     break
                 header = walkable_header(descriptor, position, size, str(path))
                 if header is None:
-                    found.bad()
+                    found.ends(known=False)
                     break
                 data = os.pread(descriptor, header.size_bytes, position)
-                if is_good(data, header, str(path)):
-                    found.take(header, data, position)
-                else:
-                    found.bad(header.base_offset)
+                good = is_good(data, header, str(path))
+                aborts = good and is_abort(header, data, str(path))
+                found.take(_Batch(header, position, good, aborts))
                 position += header.size_bytes
+            else:
+                found.ends(known=True)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
@@ -111,18 +113,26 @@ def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
     return control_record_type(record, source=name, position=0) is ControlType.ABORT
 
 
-@dataclass(slots=True)
-class _Last:
-    """The batch taken last: the offset before it, its number of offsets, the run without it."""
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch as its header says, at `position` of the file; `good`: it passes its check."""
 
-    before: int
-    count: int
-    run: list[int] | None
+    header: BatchHeader
+    position: int
+    good: bool
     is_abort: bool
+
+    @property
+    def first(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def last(self) -> int:
+        return self.header.last_offset
 
 
 class _Found:
-    """Joins good batches to runs. A batch's CRC does not cover its base offset and leader epoch."""
+    """Joins good batches in their places to runs. Each is judged once the one behind is known."""
 
     def __init__(self, job: CopyJob) -> None:
         self._job = job
@@ -131,65 +141,72 @@ class _Found:
         self._aborts: list[int] = []
         self._max_timestamp_ms = -1
         self._bad: list[tuple[int, int | None]] = []  # behind which good batch, with which base
-        self._last: _Last | None = None
+        self._doubtful: list[Offsets] = []
+        self._before = Beside(job.start_offset - 1)  # the file's name says where it begins
+        self._batch: _Batch | None = None
 
-    def bad(self, base_offset: int | None = None) -> None:
-        """Note damage behind the last good batch: a batch, or with None all of the rest."""
-        mark = self.runs[-1][1] + 1 if self.runs else self._job.start_offset
-        self._bad.append((mark, base_offset))
+    @property
+    def is_full(self) -> bool:
+        """Of so much no more is remembered."""
+        return len(self.runs) + len(self._doubtful) >= RANGES_TOLD_MAX
 
-    def take(self, header: BatchHeader, data: bytes, position: int) -> None:
-        job, first, last = self._job, header.base_offset, header.last_offset
-        trusted = self._order_holds(first)
-        end = self.runs[-1][1] if self.runs else job.start_offset - 1
-        epoch = epoch_for_offset(job.leader_epochs, first)
-        if (
-            not trusted
-            or not end < first <= last <= job.end_offset
-            or (header.partition_leader_epoch != epoch and last >= job.log_start_offset)
-        ):
-            self.bad(first)
+    def take(self, batch: _Batch) -> None:
+        """The next one in the file."""
+        self._settle(Beside(batch.first))
+        self._batch = batch
+
+    def ends(self, *, known: bool) -> None:
+        """Behind the batch taken last is the end of the file, or else what nobody knows."""
+        self._settle(Beside(self._job.next_base_offset, near=False) if known else None)
+        if not known:
+            self._bad.append((self._mark, None))
+
+    def stops(self) -> None:
+        """The rest is not looked at."""
+        self._settle(None)
+        self._bad.append((self._mark, None))
+        self._doubtful.append((self._mark, self._job.end_offset))
+
+    @property
+    def _mark(self) -> int:
+        """Behind the last good batch."""
+        return self.runs[-1][1] + 1 if self.runs else self._job.start_offset
+
+    def _settle(self, behind: Beside | None) -> None:
+        batch, before = self._batch, self._before
+        if batch is None:
             return
+        self._batch, self._before = None, Beside(batch.last)
+        place = place_of(before, batch.first, batch.last, behind)
+        if not batch.good or not self._fits(batch):
+            self._bad.append((self._mark, batch.first))
+        elif place is Place.BORNE_OUT or (place is Place.ALONE and self._cleaned):
+            self._add(batch)
+        else:
+            self._bad.append((self._mark, batch.first))
+            self._doubtful.append((batch.first, batch.last))
+
+    def _fits(self, batch: _Batch) -> bool:
+        """Behind what was taken, inside the segment, and of the lineage."""
+        job, header = self._job, batch.header
+        if not self._mark <= batch.first <= batch.last <= job.end_offset:
+            return False
+        epoch = epoch_for_offset(job.leader_epochs, batch.first)
+        return header.partition_leader_epoch == epoch or batch.last < job.log_start_offset
+
+    def _add(self, batch: _Batch) -> None:
+        header, mark = batch.header, self._mark
         if shows_cleaner(header.attributes, header.last_offset_delta, header.record_count):
             self._cleaned = True
-        aborts = is_abort(header, data, "segment")
-        if aborts:
-            self._aborts.append(last)
+        if batch.is_abort:
+            self._aborts.append(batch.last)
         self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
-        joins = end + 1 == first or self._is_legal(end + 1, first - 1)
-        run = None
-        if self.runs and joins and sum(self.runs[-1][2:]) == position:
-            run = list(self.runs[-1])
-            self.runs[-1][1], self.runs[-1][3] = last, run[3] + header.size_bytes
+        joins = mark == batch.first or self._is_legal(mark, batch.first - 1)
+        if self.runs and joins and sum(self.runs[-1][2:]) == batch.position:
+            self.runs[-1][1] = batch.last
+            self.runs[-1][3] += header.size_bytes
         else:
-            self.runs.append([first, last, position, header.size_bytes])
-        self._last = _Last(end, last - first + 1, run, aborts)
-
-    def _order_holds(self, first: int) -> bool:
-        """True if a batch that begins at `first` may be taken after the last one.
-
-        If both claim the same offsets and the last one is behind a gap, a bit flipped in the base
-        offset of one of them, and the last is given up. It was the last one's bit if this batch
-        joins the run once the gap is gone; else this one is not taken either.
-        """
-        last = self._last
-        if last is None or not last.before < first <= self.runs[-1][1]:
-            return True
-        base, mark = self.runs[-1][1] - last.count + 1, last.before + 1
-        if base == mark:
-            return True  # no gap: this one is out of order
-        self._last = None
-        if last.run is None:
-            self.runs.pop()
-        else:
-            self.runs[-1] = last.run
-        if last.is_abort:
-            self._aborts.pop()
-        behind = []
-        while self._bad and self._bad[-1][0] > mark:
-            behind.append(self._bad.pop()[1])
-        self._bad += [(mark, each) for each in (base, *reversed(behind))]
-        return not self._cleaned and first == mark + last.count
+            self.runs.append([batch.first, batch.last, batch.position, header.size_bytes])
 
     def _is_legal(self, first: int, last: int) -> bool:
         """True if a gap without damaged bytes ends no run: cleaners leave very many."""
@@ -218,4 +235,7 @@ class _Found:
         # Only now: the cause of a hole that reaches above the log start may be below it.
         missing = without(holes, ((job.start_offset, job.log_start_offset - 1),))
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
-        return Survey(runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned)
+        return Survey(
+            runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned,
+            tuple(self._doubtful),
+        )  # fmt: skip

@@ -41,7 +41,8 @@ class ThinnedHole:
 class Survey:
     """A segment's own runs, ascending, and the missing offsets between them. `aborts`: offsets of
     ABORT markers. `max_timestamp_ms`: of all batches, -1 without any. `thinned`: holes that
-    `missing` has too, except below the log start.
+    `missing` has too, except below the log start. `doubtful`: offsets that good batches claim whose
+    place nothing bears out, and what was not looked at.
     """
 
     runs: tuple[Run, ...]
@@ -49,6 +50,7 @@ class Survey:
     aborts: tuple[int, ...]
     max_timestamp_ms: int
     thinned: tuple[ThinnedHole, ...] = ()
+    doubtful: tuple[Offsets, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Damage:
     """A damaged segment [base, next base) as known now.
 
     `size_bytes`: the length of its `.log` at the survey; with another length nothing here counts.
-    `gone`: missing offsets that every assigned replica answered not to have.
+    `gone`: missing offsets that every assigned replica answered not to have. `held_doubtful`: as
+    `doubtful` of the survey, of held segments.
     """
 
     base_offset: int
@@ -81,6 +84,7 @@ class Damage:
     aborts_fetched: tuple[int, ...] = ()
     why: str = ""
     head: bool = False
+    held_doubtful: tuple[Offsets, ...] = ()
 
     @property
     def missing(self) -> tuple[Offsets, ...]:
@@ -117,19 +121,36 @@ class Damage:
         return any(stretch.first <= offset <= stretch.last for offset in aborts)
 
     @property
+    def doubtful(self) -> tuple[Offsets, ...]:
+        """Missing offsets that may be here."""
+        claimed = (*self.survey.doubtful, *self.held_doubtful)
+        return without(self.missing, without(self.missing, claimed))
+
+    @property
+    def _reason(self) -> str:
+        if not self.doubtful:
+            return self.why
+        return (
+            f"{self.why}; batches here claim {ranges_text(self.doubtful)}, but nothing beside them "
+            "bears that out"
+        )
+
+    @property
     def text(self) -> str:
         if not self.missing:
             return f"all of segment {self.base_offset} is there again"
         if self.head:
             return (
                 f"files at the head of this replica's log are gone, with "
-                f"{ranges_text(self.missing)}, though the log starts at or below them: {self.why}; "
+                f"{ranges_text(self.missing)}, though the log starts at or below them: "
+                f"{self._reason}; "
                 "`strandline partitions skip` gives them up"
             )
         return (
             f"segment {self.base_offset} to {self.next_base_offset - 1} of this replica "
             f"({segment_file_name(self.base_offset, LOG_SUFFIX)}) has no good batch of "
-            f"{ranges_text(self.missing)}: {self.why}; `strandline partitions skip` gives them up, "
+            f"{ranges_text(self.missing)}: {self._reason}; "
+            "`strandline partitions skip` gives them up, "
             "`strandline partitions allow-gaps` says that a compaction, a mirror or "
             "a restore left the gaps"
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from kafka_client.replica_answers import OutOfRange
 from rlm.control.pool_port import PoolPort
 from rlm.copy.mending import NO_BROKER, ReplicasPort
-from rlm.copy.replica_batches import take_batches
+from rlm.copy.replica_batches import HoleWalk
 from rlm.data_plane.repair_jobs import GatherJob, GatherResult, LocalLog, LocalSource
 from rlm.data_plane.segment_gathering import require_room, writing_to
 from rlm.format.object_keys import ObjectSuffix
@@ -75,26 +75,25 @@ async def _fetched(
     """The reason why a replica will not do; empty if `path` has all of it."""
     size_bytes = job.object(ObjectSuffix.LOG).size_bytes
     await asyncio.to_thread(_begin, path, size_bytes, job.free_bytes_min)
-    at, written = job.start_offset, 0
-    while at <= job.end_offset:
-        answer = await replicas.fetch(node_id, job.segment_id.partition, at)
+    written = 0
+    # The bytes are judged as a whole: gaps are as legal as what stands there says.
+    walk = HoleWalk(
+        job.start_offset, job.end_offset, None, "its log", thinned=True, question=job.start_offset
+    )
+    while not walk.done:
+        answer = await replicas.fetch(node_id, job.segment_id.partition, walk.question)
         if isinstance(answer, OutOfRange):
-            return f"its log does not reach {at}"
+            return f"its log does not reach {walk.question}"
         if isinstance(answer, NoAnswer):
             return answer
-        taken = await asyncio.to_thread(
-            take_batches, answer.data, at, job.end_offset, None, f"its answer at {at}"
-        )
-        if taken.wrong:
-            return taken.wrong
-        if taken.next_offset == at:
-            return NoAnswer(f"it answers no whole batch at {at}")
+        taken = await asyncio.to_thread(walk.take, answer.data)
+        if walk.wrong:
+            return walk.wrong
         written += len(taken.data)
         if written > size_bytes:
             return f"more than {size_bytes} bytes, not {size_bytes}"
         with writing_to(path.parent):
             await asyncio.to_thread(_append, path, taken.data)
-        at = taken.next_offset
     return "" if written == size_bytes else f"{written} bytes, not {size_bytes}"
 
 
@@ -105,6 +104,6 @@ def _begin(path: Path, size_bytes: int, free_bytes_min: int) -> None:
     require_room(path.parent, size_bytes, free_bytes_min)
 
 
-def _append(path: Path, data: bytes) -> None:
+def _append(path: Path, data: bytes | bytearray) -> None:
     with path.open("ab") as file:
         file.write(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.gap_rule import Offsets
 from rlm.reconcile.collector import CollectionRequest
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
-from rlmm.records.control_records import PartitionDeleteUndo, TopicPolicyChange
+from rlmm.records.control_records import OffsetsSkipped, PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ PERIOD_MS = 20_000
 GRACE_MS = 15_000
 DEADLINE_S = 10.0
 EVERYTHING = 1_000_000
+SKIPPED = "skipped: in doubt"
+DOUBT = "bears that out"
+"""In the text of a damage of which a batch there may be the one that is missing."""
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 
 
@@ -70,11 +74,31 @@ class Admins:
             self.set_policy(process, topic, policy)
 
     def heal(self, process: Process) -> None:
-        """Lift the kill switches and the retention; mark what is left of deleted topics."""
+        """Lift the kill switches and the retention; mark what is left of deleted topics; skip what
+        waits since nothing bears out where a batch belongs.
+        """
         for topic in sorted({each.tip.topic for each in self._world.brokers.partitions}):
             self.set_policy(process, topic, TopicPolicy())
         for partition in self._world.brokers.deleted:
             self.delete(process, partition.tip)
+        for partition in self._world.brokers.partitions:
+            leader = self._world.machine(partition.leader).up
+            damage = leader and leader.remote_log and leader.remote_log.damage_of(partition.tip)
+            if leader and damage and DOUBT in damage.text:
+                self._spawn(leader, partial(self._skip, leader, partition.tip, damage.missing))
+
+    async def _skip(
+        self, process: Process, tip: TopicIdPartition, missing: Sequence[Offsets]
+    ) -> None:
+        manager = _manager(process)
+        state = manager.partition_state(tip)
+        if state is None or state.claim is None:
+            return
+        for first, last in missing:
+            skipped = OffsetsSkipped(tip, state.claim.token, first, last, SKIPPED)
+            await manager.skip_offsets(skipped, deadline_s=DEADLINE_S)
+        assert process.remote_log is not None
+        process.remote_log.try_again(tip)
 
     def set_policy(self, process: Process, topic: str, policy: TopicPolicy) -> None:
         self._spawn(process, partial(self._set_policy, process, topic, policy))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafka_client.replica_answers import Batches, OutOfRange
+from kafka_client.replica_answers import Batches, Extent, OutOfRange
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import NoAnswer
 
 if TYPE_CHECKING:
+    from sim.tier.replica import Batch, Replica
     from sim.tier.world import World
 
 
@@ -34,12 +36,28 @@ class OtherReplicas:
             return NoAnswer("it has nothing there yet")
         if offset > replica.end or offset < max(replica.bases[0], replica.log_start):
             return OutOfRange()
-        data = b"".join(
-            each.data
+        there = [
+            each
             for each in replica.batches
             if offset <= each.last < replica.high_watermark and each not in replica.lost
+        ]
+        # An answer is of one file.
+        data = b"".join(
+            each.data for each in there if _base(replica, each) == _base(replica, there[0])
         )
         return Batches(data, replica.high_watermark) if data else NoAnswer("nothing there yet")
 
+    async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
+        found = self._world.brokers.named((partition.topic, partition.partition))
+        if found is None or not self._world.machine(node_id).broker_up:
+            return NoAnswer("it is down")
+        replica = found.replicas[node_id]
+        return Extent(max(replica.bases[0], replica.log_start), replica.end)
+
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _base(replica: Replica, batch: Batch) -> int:
+    """Of the segment that the batch is in."""
+    return replica.bases[bisect_right(replica.bases, batch.base) - 1]

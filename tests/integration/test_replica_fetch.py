@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from kafka_client.replica_answers import Batches, OutOfRange
+from kafka_client.replica_answers import Batches, Extent, OutOfRange
 from kafka_formats.batch_scan import scan
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.mending import Mender
@@ -62,6 +62,9 @@ class OnlyFrom:
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         return await self.real.fetch(node_id, partition, offset)
+
+    async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
+        return await self.real.extent(node_id, partition)
 
     async def close(self) -> None:
         await self.real.close()

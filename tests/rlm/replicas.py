@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kafka_client.replica_answers import Batches, OutOfRange
+from kafka_client.replica_answers import Batches, Extent, OutOfRange
 from kafka_formats.batch_scan import scan
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import NoAnswer
@@ -17,13 +17,14 @@ from tests.rlm.kafka_logs import KafkaLog
 @dataclass(slots=True)
 class Cluster:
     """Brokers by id, each with the offsets it has; None: it does not answer. `answer_bytes` at
-    once; `starts` are log starts above 0.
+    once; `starts` are log starts above 0, `ends` log ends below 40.
     """
 
     brokers: dict[int, Sequence[int] | None]
     batches: dict[int, bytes]
     answer_bytes: int = 1_000
     starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
     damage: Callable[[int, bytes], bytes] = lambda _, data: data
     asked: list[tuple[int, int]] = field(default_factory=list)
 
@@ -39,10 +40,16 @@ class Cluster:
         has = self.brokers[node_id]
         if has is None:
             return NoAnswer("it is down")
-        if offset < self.starts.get(node_id, 0) or offset >= 40:
+        if not self.starts.get(node_id, 0) <= offset <= self.ends.get(node_id, 39):
             return OutOfRange()
         data = b"".join(self.batches[each] for each in has if each >= offset)
         return Batches(self.damage(node_id, data)[: self.answer_bytes], 40)
+
+    async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
+        assert (partition.topic, partition.partition) == ("orders", 0)
+        if self.brokers[node_id] is None:
+            return NoAnswer("it is down")
+        return Extent(self.starts.get(node_id, 0), self.ends.get(node_id, 40))
 
     async def close(self) -> None:
         """Nothing is kept open."""
