@@ -73,11 +73,15 @@ class RemoteLog(Protocol):
         """Problems that keep the node from a part of its work."""
         ...
 
+
+class Answers(Protocol):
+    """Answers to brokers and readers, met by `rlm.fetch.tier_answers.Answers`."""
+
     def claim_outlook(self, partition: TopicIdPartition, /) -> ClaimOutlook | NoOutlook:
         """Outcome of this node's next claim, as things are and after a reset."""
         ...
 
-    async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
+    def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
         """Offset and state with which a new leader goes on copying."""
         ...
 
@@ -88,6 +92,10 @@ class RemoteLog(Protocol):
     async def offsets(self, partition: TopicIdPartition, timestamp: int, /) -> OffsetAnswer:
         """Answer of ListOffsets."""
         ...
+
+
+class Reads(Protocol):
+    """Bytes from the tier, met by `rlm.fetch.resolved_reads.ResolvedReads`."""
 
     def open_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
@@ -267,6 +275,8 @@ class ApiContext:
 
     manager: RemoteLogMetadataManager
     rlm: RemoteLog
+    answers: Answers
+    reads: Reads
     quorum: Quorum
     audit: AuditTrail
     collector: GarbageCollector

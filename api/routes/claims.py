@@ -51,7 +51,7 @@ VOIDED = "; the present claim is voided, and the next one starts copies under wa
 async def partition_claim(context: Context, tip: FoundPartition) -> PartitionClaimView:
     """Ask the node beside the leader, which can tell the outcome of its claim. Changes nothing."""
     state = _state(context, tip)
-    outlook = context.rlm.claim_outlook(tip)
+    outlook = context.answers.claim_outlook(tip)
     refusal = _refusal(context, state, outlook)
     cut_off = await _cut_off(context, state, outlook)
     return PartitionClaimView.of_state(
@@ -72,9 +72,9 @@ async def reset_claim(
     NOT_NEEDED, NO_HELP, NO_CLAIM, MODE, DELETED, DELETING_NOT_PAUSED, OTHER_OFFSETS, CONFLICT.
     Repeating it before the next claim is safe.
     """
-    cut_off = await _cut_off(context, _state(context, tip), context.rlm.claim_outlook(tip))
+    cut_off = await _cut_off(context, _state(context, tip), context.answers.claim_outlook(tip))
     # From here to the proposal nothing is awaited: what is judged is what is proposed.
-    state, outlook = _state(context, tip), context.rlm.claim_outlook(tip)
+    state, outlook = _state(context, tip), context.answers.claim_outlook(tip)
     repeated = (
         state.cut_allowed and state.last_claim is not None and state.last_claim.token == body.token
     )
@@ -93,7 +93,7 @@ async def reset_claim(
             request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.reset_claim(
                 ClaimReset(tip, body.token)
             )
-        state, outlook = _state(context, tip), context.rlm.claim_outlook(tip)
+        state, outlook = _state(context, tip), context.answers.claim_outlook(tip)
     return PartitionClaimView.of_state(
         state, outlook, cut_off, refusal, context.manager.applied_offset
     )
@@ -151,7 +151,7 @@ async def set_partition_mode(
         text += VOIDED
     next_claim = None
     if wanted is Mode.SIDECAR and not is_so:
-        outlook = context.rlm.claim_outlook(tip)
+        outlook = context.answers.claim_outlook(tip)
         if isinstance(outlook, ClaimOutlook):
             next_claim = ClaimCourseView.of_course(outlook.as_it_is)
     if not body.dry_run and not is_so:

@@ -69,7 +69,7 @@ async def segment_log(
     lend = lend_of(request.scope, part.end - part.start)
     if lend is not None:
         return DirectAnswer(
-            context.rlm.hold_log(segment.uuid, part.start, part.end),
+            context.reads.hold_log(segment.uuid, part.start, part.end),
             lend,
             context.streams,
             context.limits,
@@ -81,7 +81,7 @@ async def segment_log(
     return await open_stream(
         request.scope,
         context.streams.limited(
-            context.rlm.open_log(segment.uuid, part.start, part.end), context.limits
+            context.reads.open_log(segment.uuid, part.start, part.end), context.limits
         ),
         context.limits,
         status_code=206 if part.partial else 200,
@@ -118,7 +118,7 @@ async def segment_index(
         )
     return await open_stream(
         request.scope,
-        context.streams.limited(context.rlm.open_index(segment.uuid, index), context.limits),
+        context.streams.limited(context.reads.open_index(segment.uuid, index), context.limits),
         context.limits,
         headers={"ETag": f'"{segment.uuid}"'},
         media_type=BINARY,
@@ -179,10 +179,10 @@ async def records(
     wanted = negotiated(accept) if record_format is None else record_format
     asked = RecordsRequest(offset, max_bytes, isolation, wanted)
     if not end:
-        chunks = context.rlm.records(tip, asked)
+        chunks = context.reads.records(tip, asked)
     elif wanted is RecordFormat.JSON_LINES:
         ends: list[RecordsEnd] = []
-        chunks = _with_end(context.rlm.records(tip, asked, ends.append), ends)
+        chunks = _with_end(context.reads.records(tip, asked, ends.append), ends)
     else:
         raise InvalidRequest("is for JSON lines: ask for format=json_lines", field="end")
     return await open_stream(

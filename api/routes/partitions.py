@@ -51,7 +51,7 @@ async def list_offset(
     ],
 ) -> OffsetView:
     """Kafka's ListOffsets with its special timestamps -1 to -6 by name (KIP-405, KIP-1023)."""
-    answer = await context.rlm.offsets(tip, parse_timestamp(timestamp))
+    answer = await context.answers.offsets(tip, parse_timestamp(timestamp))
     return OffsetView.of_answer(answer, timestamp)
 
 
@@ -95,7 +95,7 @@ async def leader_transition_by_lineage(
         local_log_start_offset=max(0, state.log_start_offset) if start is None else start,
         log_end_offset=end,
     )
-    return LeaderTransitionView.of_answer(await context.rlm.leader_transition(query))
+    return LeaderTransitionView.of_answer(context.answers.leader_transition(query))
 
 
 def _log_end(state: PartitionState) -> int:
@@ -115,7 +115,7 @@ async def leader_transition(
     context: Context, tip: FoundPartition, body: LeaderTransitionRequest
 ) -> LeaderTransitionView:
     """Changes nothing. True at `metadata_offset`."""
-    return LeaderTransitionView.of_answer(await context.rlm.leader_transition(body.query(tip)))
+    return LeaderTransitionView.of_answer(context.answers.leader_transition(body.query(tip)))
 
 
 @router.get("/follower-fetch", summary="What a follower needs to rebuild from the tier")
@@ -139,4 +139,4 @@ async def follower_fetch(
         leader_local_log_start_offset=leader_local_log_start_offset,
         from_last_tiered=from_last_tiered,
     )
-    return FollowerFetchView.of_answer(await context.rlm.follower_fetch(query))
+    return FollowerFetchView.of_answer(await context.answers.follower_fetch(query))

@@ -7,14 +7,28 @@ nothing: a loop that hangs may hold what another must not take.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Ambient
 
 AWAKE_S_MAX = 900.0
 """A loop that has not slept for so long, not even for a moment, hangs."""
+
+
+def no_problems() -> Iterable[NodeProblem]:
+    """Of a loop whose trouble others tell."""
+    return ()
+
+
+class Loop(NamedTuple):
+    """What a node does for as long as it runs, and what is wrong with that. Every round sleeps."""
+
+    name: str
+    run: Callable[[], Coroutine[None, None, None]]
+    problems: Callable[[], Iterable[NodeProblem]] = no_problems
 
 
 @dataclass(slots=True)

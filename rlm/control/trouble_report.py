@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rlm.control.node_problem import NodeProblem, StandingProblems, by_key
-from rlm.control.surroundings import Ambient
+from rlm.control.surroundings import Surroundings
 from rlm.local_log.log_dir import LogDirProblem
 
 logger = logging.getLogger(__name__)
@@ -19,19 +19,14 @@ class TroubleReport:
 
     def __init__(
         self,
-        ambient: Ambient,
-        interval_s: float,
+        around: Surroundings,
+        sources: Sequence[Source],
         log_dir_problems: Callable[[], Iterable[LogDirProblem]],
     ) -> None:
-        self._ambient = ambient
-        self._interval_s = interval_s
+        self._around = around
+        self._sources = sources
         self._log_dir_problems = log_dir_problems
-        self._sources: list[Source] = []
-        self._standing = StandingProblems(logger, ambient.monotonic)
-
-    def include(self, *sources: Source) -> None:
-        """`problems` says from now on what these say."""
-        self._sources += sources
+        self._standing = StandingProblems(logger, around.ambient.monotonic)
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """What is wrong now; empty when nothing is."""
@@ -48,7 +43,7 @@ class TroubleReport:
                 self.tell()
             except Exception:
                 logger.exception("what is wrong with the node could not be gathered")
-            await self._ambient.sleep(self._interval_s)
+            await self._around.ambient.sleep(self._around.limits.scan_interval_s)
 
     def tell(self) -> None:
         """One line for what is new, for what stands for long, and for what is over."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from kafka_formats.errors import (
     Conflict,
@@ -32,7 +32,7 @@ from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.asked_by_name import word_of
-from rlm.copy.copier import AttemptFailed, Copied, Copier, CopyOrder
+from rlm.copy.copier import AttemptFailed, Copier, CopyOrder
 from rlm.copy.copy_plan import (
     CopySegment,
     PlanFacts,
@@ -51,6 +51,7 @@ from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.run_report import FailedAttempt
 from rlm.copy.scanner import BrokerPort
+from rlm.copy.works import Works
 from rlm.delete.clean_up_tasks import CleanUpTasks, why_left_over
 from rlm.leadership.leadership import (
     Decision,
@@ -70,18 +71,9 @@ from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
-from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class RunLog:
-    """Attempts of a one-shot run, for its report; none of it decides anything."""
-
-    copied: list[Copied] = field(default_factory=list)
-    failed: list[FailedAttempt] = field(default_factory=list)
-    cleaned_up: list[RemoteLogSegmentId] = field(default_factory=list)
 
 
 class _DriveEndsError(Exception):
@@ -94,6 +86,7 @@ class PartitionDriver:
     `register` returns once this process is known to have its node id: before any claim.
     """
 
+    works: Works
     metadata: RemoteLogMetadataManager
     copier: Copier
     adoption: Adoption
@@ -109,7 +102,6 @@ class PartitionDriver:
     register: Callable[[], Awaitable[None]]
     mender: Mender
     epoch_finder: EpochFinder
-    run_log: RunLog | None = None
     claim_number: int = 0
 
     async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
@@ -385,8 +377,6 @@ class PartitionDriver:
             return
         work.back_off = NO_BACK_OFF
         work.last_error = None
-        if self.run_log is not None:
-            self.run_log.copied.append(outcome)
         if step.fills_lost_range and order.damage is None:
             work.filled(step.offsets)
         if order.damage is not None and order.offsets[1] == step.end_offset:
@@ -479,8 +469,8 @@ class PartitionDriver:
             work.fills_failed[step.offsets] = backed_off
         else:
             backed_off = work.back_off = self._backed_off(work.back_off, error, text)
-        if self.run_log is not None:
-            self.run_log.failed.append(
+        if self.works.run_log is not None:
+            self.works.run_log.failed.append(
                 FailedAttempt(work.partition, step.base_offset, error_kind(error), str(error))
             )
         self.on_event(

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF
-from rlm.control.run_events import SegmentProgress
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.compaction_seen import CompactionSeen
 from rlm.copy.hold import Hold
-from rlm.copy.partition_driver import PartitionDriver, RunLog
+from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.partition_status import PartitionStatus
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
-from rlm.copy.run_report import CopiedSegment, CopyRunReport, PartitionReport
+from rlm.copy.run_report import CopyRunReport, PartitionReport
 from rlm.copy.scanner import PARTITIONS_PER_BREATH, Found, Look, Scanner
+from rlm.copy.works import RunLog
 from rlm.delete.clean_up_tasks import PendingCleanUp
 from rlm.leadership.leadership import Leads, NoAnswer, StandBy
+from rlm.local_log.damage import Damage
 from rlm.local_log.log_dir import LogDirProblem
-from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
+from rlmm.segment import RemoteLogSegmentMetadata
 
 NO_LOCAL_LOG = Wait(
     WhyNot.NO_LOCAL_LOG, "this node's log directories hold no replica of the partition"
@@ -41,16 +41,17 @@ class WorkTable:
         self,
         scanner: Scanner,
         driver: PartitionDriver,
-        metadata: RemoteLogMetadataManager,
         hold: Hold | None = None,
     ) -> None:
         self._hold = hold
         self._scanner = scanner
         self._looking = asyncio.Lock()
-        self._compaction_seen = CompactionSeen(metadata, driver.around.limits.propose_deadline_s)
+        self._compaction_seen = CompactionSeen(
+            driver.metadata, driver.around.limits.propose_deadline_s
+        )
         self._driver = driver
-        self._metadata = metadata
-        self._works: dict[TopicIdPartition, PartitionWork] = {}
+        self._metadata = driver.metadata
+        self._works = driver.works
         self._look = Look((), (), ())
         self._unread: dict[tuple[str, int], LogDirProblem] = {}
 
@@ -66,17 +67,22 @@ class WorkTable:
 
     def work(self, partition: TopicIdPartition) -> PartitionWork | None:
         """The row of a partition."""
-        return self._works.get(partition)
+        return self._works.rows.get(partition)
 
     def works(self) -> Iterable[PartitionWork]:
         """All rows."""
-        return self._works.values()
+        return self._works.all()
 
     def unread(self) -> Iterable[LogDirProblem]:
         """Partitions that are to be tiered and have no row: their directories were not readable at
         any look since the start.
         """
         return self._unread.values()
+
+    async def begin_hold(self) -> None:
+        """Find what is held, if anything is to be. Refused with what to do."""
+        if self._hold is not None:
+            await self._hold.begin()
 
     async def scan(self, *, cancel_lost: bool) -> None:
         """Look, bring the rows up to date, and cancel what this node may not do any more.
@@ -94,7 +100,7 @@ class WorkTable:
         changed = [found.local.partition for found in look.found if self._update(found)]
         if changed:
             self._metadata.on_partition_leadership_changes(changed)
-        for number, (partition, work) in enumerate(list(self._works.items()), 1):
+        for number, (partition, work) in enumerate(list(self._works.rows.items()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
             if partition not in here:
@@ -106,14 +112,14 @@ class WorkTable:
             elif cancel_lost:
                 self.cancel_if_lost(work)
         self._unread = self._never_read(look.problems)
-        self._compaction_seen.after_look(self._works.values())
+        self._compaction_seen.after_look(self._works.all())
         if self._hold is not None:
-            await self._hold.after_look(self._works.values())
+            await self._hold.after_look(self._works.all())
 
     def _never_read(
         self, problems: Iterable[LogDirProblem]
     ) -> dict[tuple[str, int], LogDirProblem]:
-        known = {(work.partition.topic, work.partition.partition) for work in self._works.values()}
+        known = {(work.partition.topic, work.partition.partition) for work in self._works.all()}
         return {
             (each.topic, each.partition): each
             for each in problems
@@ -125,11 +131,11 @@ class WorkTable:
 
     def _update(self, found: Found) -> bool:
         """Whether the partition has another leadership than when the broker was last heard."""
-        work = self._works.get(found.local.partition)
+        work = self._works.rows.get(found.local.partition)
         if work is None:
             work = PartitionWork(found.local.partition)
             work.hold_wait = None if self._hold is None else HOLD_NOT_LOOKED_AT
-            self._works[work.partition] = work
+            self._works.rows[work.partition] = work
         work.seen(found.local)
         work.word = found.word
         work.left_out = found.left_out
@@ -157,7 +163,7 @@ class WorkTable:
         if work.task is not None and not work.task.done():
             work.task.cancel()
         else:
-            del self._works[work.partition]
+            del self._works.rows[work.partition]
 
     def cancel_if_lost(self, work: PartitionWork) -> None:
         """End the copy of a partition that this node may not copy any more; forget its claim."""
@@ -173,15 +179,19 @@ class WorkTable:
             work.task.cancel()
         self._driver.lose_claim(work, text)
 
+    def damage_of(self, partition: TopicIdPartition) -> Damage | None:
+        """What a damaged segment that stops the partition here lacks."""
+        return self._driver.mender.of(partition)
+
     def try_again(self, partition: TopicIdPartition) -> None:
         """Forget the back-off of its copies."""
-        work = self._works.get(partition)
+        work = self._works.rows.get(partition)
         if work is not None:
             work.back_off = NO_BACK_OFF
 
     async def drive_all(self, *, back_offs_max: int) -> None:
         """Start a drive for every partition that has none running."""
-        for number, work in enumerate(list(self._works.values()), 1):
+        for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
             busy = work.task is not None and not work.task.done()
@@ -196,13 +206,13 @@ class WorkTable:
         """Drive every partition once and wait; when cancelled, all drives are."""
         try:
             await self.drive_all(back_offs_max=back_offs_max)
-            await asyncio.gather(*(work.task for work in self._works.values() if work.task))
+            await asyncio.gather(*(work.task for work in self._works.all() if work.task))
         finally:
             await self.cancel_all()
 
     async def cancel_all(self) -> None:
         """Cancel every drive and wait until all have ended."""
-        tasks = [work.task for work in self._works.values() if work.task is not None]
+        tasks = [work.task for work in self._works.all() if work.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -210,7 +220,7 @@ class WorkTable:
 
     async def clean_up_own_attempts(self) -> None:
         """After `cancel_all`: begin the clean-up of copies that were cancelled."""
-        for number, work in enumerate(list(self._works.values()), 1):
+        for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
             if work.held is None:
@@ -221,26 +231,10 @@ class WorkTable:
                 # The next leader, here or elsewhere, finds the row at its claim.
                 work.failed(error.kind, str(error), self._driver.around.ambient.now_ms())
 
-    def progressed(self, event: SegmentProgress) -> None:
-        """Keep the progress for the status page."""
-        work = self._works.get(event.segment_id.partition)
-        if work is not None and work.copying is not None:
-            work.copying = replace(
-                work.copying, bytes_done=event.bytes_done, bytes_total=event.bytes_total
-            )
-
-    def clean_up_failed(
-        self, row: RemoteLogSegmentMetadata, kind: str, text: str, now_ms: int
-    ) -> None:
-        """Show the trouble."""
-        work = self._works.get(row.segment_id.partition)
-        if work is not None:
-            work.failed(kind, f"clean-up of segment {row.segment_id.id}: {text}", now_ms)
-
     def status(self, partition: TopicIdPartition, now_ms: int) -> PartitionStatus | None:
         """The status page of one partition; None if nobody knows it."""
         state = self._metadata.partition_state(partition)
-        work = self._works.get(partition)
+        work = self._works.rows.get(partition)
         if work is None:
             if state is None:
                 return None
@@ -253,7 +247,7 @@ class WorkTable:
 
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """All partitions that have a status page, by topic, partition and topic id."""
-        known = set(self._works) | set(self._metadata.partitions())
+        known = set(self._works.rows) | set(self._metadata.partitions())
         return tuple(sorted(known, key=lambda each: (each.topic, each.partition, each.topic_id)))
 
     def statuses(self, now_ms: int) -> tuple[PartitionStatus, ...]:
@@ -261,25 +255,20 @@ class WorkTable:
         pages = (self.status(partition, now_ms) for partition in self.partitions())
         return tuple(page for page in pages if page is not None)
 
-    def cleaned_up(self, segment_id: RemoteLogSegmentId) -> None:
-        """Remember a finished clean-up for the report, if one is being made."""
-        if self._driver.run_log is not None:
-            self._driver.run_log.cleaned_up.append(segment_id)
-
     def begin_report(self) -> ReportInTheMaking:
         """From now on, attempts are remembered for a report."""
-        self._driver.run_log = RunLog()
-        return ReportInTheMaking(self, self._driver.run_log)
+        self._works.run_log = RunLog()
+        return ReportInTheMaking(self, self._works.run_log)
 
     def left_overs(self) -> tuple[RemoteLogSegmentMetadata, ...]:
         """Rows that are this node's to clean up, whether or not anybody works on them."""
-        held = (work.partition for work in self._works.values() if work.held is not None)
+        held = (work.partition for work in self._works.all() if work.held is not None)
         return tuple(row for partition in held for row in self._metadata.left_overs(partition))
 
     def partition_reports(self) -> tuple[PartitionReport, ...]:
         """Where each partition that is not left out stands."""
         reports = []
-        for work in self._works.values():
+        for work in self._works.all():
             if work.left_out is None:
                 state = self._metadata.partition_state(work.partition)
                 wait = work.unusable or work.wait
@@ -327,13 +316,7 @@ class ReportInTheMaking:
     def finish(self, pending: tuple[PendingCleanUp, ...]) -> CopyRunReport:
         """The report of the run as it stands."""
         return CopyRunReport(
-            copied=tuple(
-                CopiedSegment(
-                    each.row.segment_id, each.row.start_offset, each.row.end_offset,
-                    each.result.log_bytes,
-                )
-                for each in self.run_log.copied
-            ),
+            copied=tuple(self.run_log.copied),
             failed=tuple(self.run_log.failed),
             cleaned_up=tuple(self.run_log.cleaned_up),
             pending_clean_ups=pending,

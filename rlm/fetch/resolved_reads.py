@@ -44,7 +44,7 @@ class ResolvedReads:
     seen: DamageSeen = field(default_factory=DamageSeen)
 
     async def open_log(
-        self, segment_uuid: Uuid, start: int, end: int | None
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         """Verified bytes [start, end) of a finished segment's `.log`."""
         with self._telling():
@@ -52,7 +52,7 @@ class ResolvedReads:
                 yield piece
 
     def hold_log(
-        self, segment_uuid: Uuid, start: int, end: int | None
+        self, segment_uuid: Uuid, start: int = 0, end: int | None = None
     ) -> AbstractAsyncContextManager[HeldRead]:
         """The same bytes for a client's own connection; errors are raised at once."""
         return self._hold(self._log_request(segment_uuid, start, end))
@@ -74,7 +74,7 @@ class ResolvedReads:
         self,
         partition: TopicIdPartition,
         request: RecordsRequest,
-        on_end: Callable[[RecordsEnd], None] | None,
+        on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
         """Records from an offset on; `check_readable` refuses some offsets."""
         state = self.state_of(partition)

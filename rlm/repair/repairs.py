@@ -19,6 +19,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import Audit, AuditAction, AuditLine
 from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.task_watch import Loop
 from rlm.copy.mending import ReplicasPort
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.partition_work import PartitionWork
@@ -309,6 +310,11 @@ class Repairs:
             )  # fmt: skip
 
     # ---- by itself
+
+    @property
+    def loop(self) -> Loop:
+        """What a node does by itself."""
+        return Loop("repair segments", self.run, self.problems)
 
     async def run(self) -> None:
         """Look at reported damage now and then, for as long as the node runs."""

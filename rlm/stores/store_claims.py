@@ -9,16 +9,19 @@ written to a store before its marker was read. Reads need no marker: every byte 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
-from rlm.stores.cluster_marker import ClusterMarker, claim_prefix
+from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, confirm_prefix, ignore_shut_out
 from rlm.stores.store_history import check_may_be_new
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
+
+logger = logging.getLogger(__name__)
 
 OTHERS_WAIT_S = 5.0
 """Seconds the start waits for the stores it can do without."""
@@ -32,8 +35,9 @@ class StoreClaims:
 
     stores: TierStores
     around: Surroundings
-    problem_log: ProblemLog
     metadata: RemoteLogMetadataManager | None = None
+    on_shut_out: Callable[[str], None] = ignore_shut_out
+    _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
     _missing: dict[str, str] = field(init=False)
     _looked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
@@ -69,17 +73,17 @@ class StoreClaims:
             return True
         return self.metadata is not None and next(self.metadata.partitions(), None) is not None
 
-    async def look_again(self, confirm: Callable[[TierStore], Awaitable[None]]) -> None:
+    async def look_again(self) -> None:
         """Confirm all stores. Raises for the default one; others count as missing until claimed
         again.
         """
         if self.stores.default_name not in self._missing:
-            await confirm(self.stores.default)
+            await self.confirm(self.stores.default)
         for name, tier in self.stores.by_name.items():
             if name == self.stores.default_name or name in self._missing:
                 continue
             try:
-                await confirm(tier)
+                await self.confirm(tier)
             except Exception as error:  # noqa: BLE001 - told and logged; the node runs without it
                 self._is_missing(name, error)
 
@@ -94,6 +98,19 @@ class StoreClaims:
         text = self._missing.get(name)
         if text is not None:
             raise RetryLater(f"the store {name!r} cannot be used now: {text}")
+
+    async def confirm(self, tier: TierStore) -> None:
+        """Refused once the store's prefix is another cluster's; asked before writes and deletes.
+
+        RetryLater while it is not known whose the prefix is.
+        """
+        self.check(tier.name)
+        await confirm_prefix(
+            tier,
+            self.around.identity,
+            deadline_s=self.around.limits.store_deadline_s,
+            on_shut_out=self.on_shut_out,
+        )
 
     def problems(self) -> tuple[NodeProblem, ...]:
         return tuple(
@@ -132,11 +149,11 @@ class StoreClaims:
             self._is_missing(name, error)
         else:
             del self._missing[name]
-            self.problem_log.works(_looking_at(name))
+            self._log.works(_looking_at(name))
 
     def _is_missing(self, name: str, error: Exception) -> None:
         self._missing[name] = str(error) or type(error).__name__
-        self.problem_log.failed(_looking_at(name), error)
+        self._log.failed(_looking_at(name), error)
 
 
 def _looking_at(name: str) -> str:

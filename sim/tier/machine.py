@@ -19,6 +19,7 @@ from kafka_formats.properties import MetaProperties, encode_meta_properties
 from rlm.control.audit import AuditLine, KeepAudit
 from rlm.control.run_events import CopyEvent, HoldReleased, SegmentCopied
 from rlm.control.surroundings import Ambient, Identity, Surroundings
+from rlm.control.task_watch import Loop
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.copy.mending import Mender
 from rlm.copy.scanner import TopicPartition
@@ -26,6 +27,7 @@ from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.data_plane import DataPlane
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.topic_filter import TopicFilter
+from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.reconcile.collector import Collector
 from rlm.repair.repairs import RepairLimits, Repairs
@@ -43,6 +45,7 @@ from sim.tier.bucket import NodeStore
 from sim.tier.holding import FREE_BYTES_MIN, WatchedHold
 from sim.tier.other_replicas import OtherReplicas
 from sim.tier.shared_log import NodeLog
+from strandline.node.remote_log import Given, RemoteLogParts, build
 
 if TYPE_CHECKING:
     from sim.tier.world import World
@@ -66,6 +69,7 @@ class Process:
     view: MemoryView | None = None
     log: NodeLog | None = None
     manager: RemoteLogMetadataManager | None = None
+    parts: RemoteLogParts | None = None
     remote_log: RemoteLogManager | None = None
     collector: Collector | None = None
     repairs: Repairs | None = None
@@ -193,14 +197,15 @@ class Machine:
         broker = NodeBroker(self)
         identity = Identity(CLUSTER, KAFKA_CLUSTER, process.incarnation)
         around = Surroundings(identity, world.limits, ambient)
-        remote_log = RemoteLogManager(
-            manager,
-            plane,
-            stores,
+        given = Given(
+            metadata=manager,
+            pool=plane,
+            stores=stores,
+            around=around,
             log_dirs=(self.log_dir,),
             broker=broker,
             topics=TopicFilter(("*",)),
-            around=around,
+            switches=KillSwitches(None, now_ms=ambient.now_ms, audit=process.audit.append),
             on_event=lambda event: self._heard(process, event),
             on_shut_out=lambda text: self._shut_out(process, text),
             audit=process.audit.append,
@@ -208,31 +213,25 @@ class Machine:
             hold=self._hold(process, manager),
             mender=Mender(plane, OtherReplicas(world), self.mending_dir),
         )
+        process.parts = parts = build(given)
+        beside = []
         if world.damage.is_on:
             limits = RepairLimits(
                 self.repair_dir, automatic=True, interval_s=20.0, free_bytes_min=0
             )
-            process.repairs = remote_log.new_repairs(
-                limits, ScrubResults(None), OtherReplicas(world)
-            )
+            repairs = parts.new_repairs(limits, ScrubResults(None), OtherReplicas(world))
+            process.repairs = repairs
+            beside.append(repairs.loop)
         if world.following.is_on:
             process.follower = follower = DeleteRecordsFollower(
-                remote_log.expirer, broker, remote_log.ambient
+                parts.expirer, broker, parts.around.ambient
             )
-            remote_log.run_beside(follower.run, "follow DeleteRecords")
-            remote_log.tell_problems_of(follower.problems)
+            beside.append(Loop("follow DeleteRecords", follower.run, follower.problems))
         assert process.log is not None
         assert process.view is not None
-        process.collector = Collector(
-            KnownSegments(process.log, manager, process.view),
-            stores,
-            around,
-            held_back=remote_log.delete_held_back,
-            confirm_prefix=remote_log.confirm_prefix,
-            keep_audit=_keep(process),
-            limits=world.collector_limits,
-        )
-        return remote_log
+        known = KnownSegments(process.log, manager, process.view)
+        process.collector = parts.new_collector(known, world.collector_limits)
+        return parts.remote_log(beside)
 
     def _hold(self, process: Process, manager: RemoteLogMetadataManager) -> Hold | None:
         if not self.world.holds:

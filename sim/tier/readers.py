@@ -43,12 +43,12 @@ class Readers:
         self._world.loop.spawn(process.life, self._read(process, tip, request))
 
     async def _read(self, process: Process, tip: TopicIdPartition, request: RecordsRequest) -> None:
-        assert process.remote_log is not None
+        assert process.parts is not None
         assert process.view is not None
         first = process.view.applied_offset
         data = bytearray()
         try:
-            async for piece in process.remote_log.records(tip, request):
+            async for piece in process.parts.reads.records(tip, request):
                 data += piece
         except StrandlineError:
             # Told as an error. What came before it counts: whole batches are handed out.

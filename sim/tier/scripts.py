@@ -236,11 +236,11 @@ class Script:
         found: list[str] = []
 
         async def read() -> None:
-            assert process.remote_log is not None
+            assert process.parts is not None
             data, end = bytearray(), ""
             try:
                 request = RecordsRequest(offset, max_bytes=ALL_BYTES)
-                async for piece in process.remote_log.records(self.partition.tip, request):
+                async for piece in process.parts.reads.records(self.partition.tip, request):
                     data += piece
             except StrandlineError as error:
                 end = f", then {type(error).__name__}"

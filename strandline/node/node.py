@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +19,7 @@ from rlm.control.audit_events import audit_line_of
 from rlm.control.log_levels import LogLevels
 from rlm.control.node_problem import NodeProblem, ProblemLog
 from rlm.control.run_events import CopyEvent, OnEvent, ignore_event
-from rlm.control.surroundings import Surroundings
+from rlm.control.task_watch import Loop
 from rlm.copy.hold import Hold
 from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
@@ -57,6 +57,7 @@ from strandline.node.holding import open_hold
 from strandline.node.log_dir_check import check_log_dirs
 from strandline.node.quorum import open_quorum_log
 from strandline.node.readiness import quorum_problems
+from strandline.node.remote_log import Given, RemoteLogParts, build
 from strandline.node.surroundings import flow_control, surroundings
 from strandline.node.workers import Shared, start_workers
 from strandline.settings.settings import KafkaSettings, QuorumSettings, Settings
@@ -97,6 +98,7 @@ class Node:
     directory: DataDirectory
     metadata_log: QuorumLog
     metadata: RemoteLogMetadataManager
+    parts: RemoteLogParts
     remote_log: RemoteLogManager
     snapshots: SnapshotUploader
     audit: AuditLog
@@ -108,7 +110,7 @@ class Node:
     repairs: Repairs
     pool: WorkerPool
     failure: Failure
-    _parts: AsyncExitStack
+    _building: AsyncExitStack
 
     @classmethod
     async def open(
@@ -135,60 +137,72 @@ class Node:
             pool = await starting
             broker = await _open_broker(settings.kafka, directory, building)
             audit, audited = _open_audit(settings, directory, on_event, building)
-            around = surroundings(settings, directory)
             hold = open_hold(settings, directory, metadata, audited)
-            remote_log = RemoteLogManager(
-                metadata,
-                pool,
-                stores,
+            given = Given(
+                metadata=metadata,
+                pool=pool,
+                stores=stores,
+                around=surroundings(settings, directory),
                 log_dirs=settings.kafka.log_dirs,
                 broker=broker,
-                topics=TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude)),
-                around=around,
+                topics=_topic_filter(settings),
+                switches=_open_switches(directory, audit),
+                mender=_new_mender(settings, directory, pool, broker),
+                hold=hold,
                 on_event=audited,
                 on_shut_out=failure.report,
                 audit=audit.note,
                 keep_audit=audit.keep,
-                hold=hold,
                 slack_of=partial(flow.slack_s, Flow.COPY),
-                switches=_open_switches(directory, audit),
                 topic_retention=settings.retention.source == "topic",
-                mender=_new_mender(settings, directory, pool, broker),
             )
-            building.push_async_callback(remote_log.close)
-            _watch_topics(metadata, broker, around, settings, remote_log, audit)
-            snapshots = _new_snapshots(settings, directory, metadata, stores, around, remote_log)
-            building.push_async_callback(snapshots.close)
-            known = KnownSegments(log, metadata, view)
-            collector = _new_collector(settings, known, stores, around, remote_log, audit, building)
-            scrubs, repairs = _new_repairs(settings, directory, remote_log, broker, building)
+            parts = build(given)
+            snapshots = _new_snapshots(settings, directory, parts)
+            collector = _new_collector(settings, parts, KnownSegments(log, metadata, view))
+            scrubs, repairs = _new_repairs(settings, directory, parts, broker)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
-            remote_log.tell_problems_of(*(part.problems for part in told))
-            _watch_surroundings(settings, configs, metadata, stores, remote_log, pool)
+            quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
+            topics = _topic_loops(settings, parts, broker)
+            beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
+            remote_log = parts.remote_log(beside, (*(part.problems for part in told), quorum))
+            for part in (remote_log, snapshots, collector, repairs):
+                building.push_async_callback(part.close)
             return cls(
-                settings, directory, log, metadata, remote_log, snapshots, audit,
+                settings, directory, log, metadata, parts, remote_log, snapshots, audit,
                 collector, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
-        await self._parts.aclose()
+        await self._building.aclose()
 
 
-def _watch_surroundings(
-    settings: Settings,
-    configs: dict[str, StoreConfig],
-    metadata: RemoteLogMetadataManager,
-    stores: TierStores,
-    remote_log: RemoteLogManager,
-    pool: WorkerPool,
-) -> None:
-    """Report a quorum without a leader, and stores that do not answer, as problems."""
+def _new_collector(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Collector:
+    percent = settings.collector.delete_max_percent
+    return parts.new_collector(known, CollectorLimits(delete_max_percent=percent))
+
+
+def _stores_loop(configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: WorkerPool) -> Loop:
+    """Report stores that do not answer as problems."""
     hung = HungCalls(configs, pool.hanging_calls)
-    watch = StoreWatch(stores, remote_log.ambient, ProblemLog(logger), hung.texts)
-    remote_log.run_beside(watch.run, "watch the stores")
-    quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
-    remote_log.tell_problems_of(watch.problems, quorum)
+    watch = StoreWatch(parts.given.stores, parts.around.ambient, ProblemLog(logger), hung.texts)
+    return Loop("watch the stores", watch.run, watch.problems)
+
+
+def _topic_loops(
+    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None
+) -> Iterator[Loop]:
+    """Look for records deleted in Kafka, and for deleted topics if the settings ask for it."""
+    if broker is None:
+        return
+    follower = DeleteRecordsFollower(parts.expirer, broker, parts.around.ambient)
+    yield Loop("follow DeleteRecords", follower.run, follower.problems)
+    if settings.topics.mark_deleted:
+        given = parts.given
+        absence = TopicAbsence(
+            given.metadata, broker, parts.around, parts.held_back.deleting, given.audit
+        )
+        yield Loop("look for deleted topics", absence.run, absence.problems)
 
 
 def _quorum_problems(
@@ -202,15 +216,10 @@ def _quorum_problems(
 
 
 def _new_repairs(
-    settings: Settings,
-    directory: DataDirectory,
-    remote_log: RemoteLogManager,
-    broker: BrokerView | None,
-    building: AsyncExitStack,
+    settings: Settings, directory: DataDirectory, parts: RemoteLogParts, broker: BrokerView | None
 ) -> tuple[ScrubResults, Repairs]:
     """The list of known damage, and the repairs of it."""
-    scrubs = ScrubResults(directory.path / SCRUBS_FILE)
-    repair = settings.repair
+    scrubs, repair = ScrubResults(directory.path / SCRUBS_FILE), settings.repair
     limits = RepairLimits(
         directory.path / REPAIR_DIRECTORY,
         automatic=repair.automatic,
@@ -219,9 +228,7 @@ def _new_repairs(
         free_bytes_min=repair.free_bytes_min,
         replica_deadline_s=settings.copier.mend_deadline_s,
     )
-    repairs = remote_log.new_repairs(limits, scrubs, _replicas(broker))
-    building.push_async_callback(repairs.close)
-    return scrubs, repairs
+    return scrubs, parts.new_repairs(limits, scrubs, _replicas(broker))
 
 
 def _new_mender(
@@ -238,6 +245,10 @@ def _replicas(broker: BrokerView | None) -> ReplicasPort | None:
     from rlm.copy.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
 
     return ReplicaFetch(broker)
+
+
+def _topic_filter(settings: Settings) -> TopicFilter:
+    return TopicFilter(tuple(settings.topics.include), tuple(settings.topics.exclude))
 
 
 def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:
@@ -314,77 +325,20 @@ async def _open_stores(
 
 
 def _new_snapshots(
-    settings: Settings,
-    directory: DataDirectory,
-    metadata: RemoteLogMetadataManager,
-    stores: TierStores,
-    around: Surroundings,
-    remote_log: RemoteLogManager,
+    settings: Settings, directory: DataDirectory, parts: RemoteLogParts
 ) -> SnapshotUploader:
     return SnapshotUploader(
-        metadata,
+        parts.given.metadata,
         directory.metadata_path / PARTITION_DIRECTORY,
-        stores.default,
-        around=around,
-        confirm_prefix=remote_log.confirm_prefix,
+        parts.given.stores.default,
+        around=parts.around,
+        confirm_prefix=parts.checks.claims.confirm,
         limits=SnapshotUploadLimits(
             interval_s=settings.metadata.snapshot_upload_interval_s,
             check_interval_s=settings.metadata.snapshot_upload_check_s,
             kept=settings.metadata.snapshots_uploaded_max,
         ),
     )
-
-
-def _watch_topics(
-    metadata: RemoteLogMetadataManager,
-    broker: BrokerView | None,
-    around: Surroundings,
-    settings: Settings,
-    remote_log: RemoteLogManager,
-    audit: AuditLog,
-) -> None:
-    """Look for records deleted in Kafka, and for deleted topics if the settings ask for it."""
-    if broker is None:
-        return
-    _follow_delete_records(broker, remote_log)
-    if not settings.topics.mark_deleted:
-        return
-    absence = TopicAbsence(
-        metadata, broker, replace(around, ambient=remote_log.ambient),
-        remote_log.delete_held_back,
-        audit.note,
-    )  # fmt: skip
-    remote_log.run_beside(absence.run, "look for deleted topics")
-    remote_log.tell_problems_of(absence.problems)
-
-
-def _follow_delete_records(broker: BrokerView, remote_log: RemoteLogManager) -> None:
-    """Follow DeleteRecords of the topics whose policy says so."""
-    follower = DeleteRecordsFollower(remote_log.expirer, broker, remote_log.ambient)
-    remote_log.run_beside(follower.run, "follow DeleteRecords")
-    remote_log.tell_problems_of(follower.problems)
-
-
-def _new_collector(
-    settings: Settings,
-    known: KnownSegments,
-    stores: TierStores,
-    around: Surroundings,
-    remote_log: RemoteLogManager,
-    audit: AuditLog,
-    building: AsyncExitStack,
-) -> Collector:
-    collector = Collector(
-        known,
-        stores,
-        around,
-        held_back=remote_log.delete_held_back,
-        confirm_prefix=remote_log.confirm_prefix,
-        keep_audit=audit.keep,
-        limits=CollectorLimits(delete_max_percent=settings.collector.delete_max_percent),
-    )
-    building.push_async_callback(collector.close)
-    return collector
 
 
 def _open_directory(settings: Settings, building: AsyncExitStack) -> DataDirectory:

@@ -327,7 +327,7 @@ class FakeRemoteLog(NothingDamaged):
     def claim_outlook(self, partition: TopicIdPartition, /) -> ClaimOutlook | NoOutlook:
         return NoOutlook("its broker does not lead the partition")
 
-    async def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
+    def leader_transition(self, query: LeaderTransitionQuery, /) -> LeaderTransitionAnswer:
         self.asked.append(query)
         state = FakeMetadata().partition_state(query.partition)
         left_over = make_segment(3, SegmentState.COPY_SEGMENT_STARTED)
@@ -447,6 +447,8 @@ def _context(
     return ApiContext(
         manager=manager,
         rlm=rlm,
+        answers=rlm,
+        reads=rlm,
         quorum=quorum or FakeQuorum(),
         audit=FakeAudit(),
         collector=FakeCollector(),

@@ -54,6 +54,8 @@ async def asked(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[httpx.AsyncCl
             fake.context,
             manager=node.metadata,
             rlm=as_remote_log(node.remote_log),
+            answers=node.parts.answers,
+            reads=node.parts.reads,
             anonymous_role=Role.ADMIN,
         )
         async with httpx.AsyncClient(

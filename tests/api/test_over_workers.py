@@ -108,7 +108,7 @@ async def served(
     node.manager.segments[0] = replace(node.manager.segments[0], size_bytes=len(log))
     segment = (await copied(pool, replica)).pieces[0].segment
     remote_log = WorkersLog(pool=pool, segment=segment)
-    app = replace(node, context=replace(node.context, rlm=remote_log)).app()
+    app = replace(node, context=replace(node.context, reads=remote_log)).app()
     server = await serve(app, "127.0.0.1", 0, tls=tls, limits=limits)
     try:
         yield Served(server, pool, log, remote_log)

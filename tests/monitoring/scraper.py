@@ -79,7 +79,9 @@ class WatchedNode:
             fake.context,
             manager=node.metadata,
             rlm=node.remote_log,
-            switches=node.remote_log.switches,
+            answers=node.parts.answers,
+            reads=node.parts.reads,
+            switches=node.parts.given.switches,
             metrics=self.metrics,
         )
         self.client = FakeNode(context, fake.manager, fake.rlm, fake.quorum).client()

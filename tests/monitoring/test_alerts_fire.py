@@ -21,6 +21,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.log_names import segment_file_name
 from rlm.control.node_problem import ProblemLog
 from rlm.control.surroundings import CopyLimits
+from rlm.control.task_watch import Loop
 from rlm.copy.hold import HoldLimits
 from rlm.format.object_keys import segment_keys
 from rlm.leadership.leadership import Leads, NoAnswer
@@ -85,7 +86,7 @@ async def watched(
     ) as node:
         seen = WatchedNode(node)
         watch = _store_watch(node, hook, seen.metrics)
-        node.remote_log.run_beside(watch.run, "watch the stores")
+        node.remote_log.loops = (*node.remote_log.loops, Loop("watch the stores", watch.run))
         await node.remote_log.start()
         await seen.run(11 * MINUTE_S, every_s=60)
         assert seen.scraper.firing() == set()
@@ -94,7 +95,7 @@ async def watched(
 
 
 def _store_watch(node: Node, hook: Hook, metrics: NodeMetrics) -> StoreWatch:
-    ambient = node.remote_log.ambient
+    ambient = node.parts.around.ambient
     measured = MeasuredStore(
         HookedStore(node.store, hook), metrics.store.observer("main"), monotonic=ambient.monotonic
     )
@@ -263,8 +264,8 @@ def test_a_pause_that_was_forgotten(tmp_path: Path, orders: KafkaLog) -> None:
     async def main() -> None:
         async with watched(new_world(tmp_path, (orders.log_dir,))) as (node, seen):
             await decide(node, EVERYTHING_IS_OLD)
-            await node.remote_log.expirer.run_pass()
-            await node.remote_log.switches.pause(Switch.DELETING, by="alice")
+            await node.parts.expirer.run_pass()
+            await node.parts.given.switches.pause(Switch.DELETING, by="alice")
             await seen.run(5 * HOUR_S, every_s=240)
             assert seen.scraper.firing() == set()
             await seen.run(1.2 * HOUR_S, every_s=240)

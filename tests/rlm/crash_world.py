@@ -236,7 +236,7 @@ async def check_all_is_well(node: Node, source: Source) -> None:
     for row in rows:
         assert row.state is SegmentState.COPY_SEGMENT_FINISHED
         try:
-            pieces = [piece async for piece in node.remote_log.open_log(row.segment_id.id)]
+            pieces = [piece async for piece in node.parts.reads.open_log(row.segment_id.id)]
         except StrandlineError as error:
             raise AssertionError(f"{row} cannot be read: {error}") from error
         assert b"".join(pieces) == source.sealed[row.start_offset, row.end_offset]

@@ -42,6 +42,7 @@ from rlm.format.object_keys import segment_keys
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.damage import Survey
 from rlm.local_log.hold_directory import hold_directories
+from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.service import RemoteLogManager
@@ -51,6 +52,7 @@ from rlmm.segment import Incarnation, PartitionDeleteState, RemoteLogSegmentMeta
 from rlmm.view.view import View
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
+from strandline.node.remote_log import Given, RemoteLogParts, build
 from tests.rlm.hooked_store import Hook, HookedStore, OnLate, no_hook
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import virtual_ambient
@@ -256,6 +258,7 @@ class LocalPool:
 class Node:
     """One life of the node, and what may be asked of it."""
 
+    parts: RemoteLogParts
     remote_log: RemoteLogManager
     metadata: RemoteLogMetadataManager
     store: Bucket
@@ -386,24 +389,27 @@ class World:
         plane = DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool
         holder = None if hold is None else self._hold(manager, hold, events.append)
         identity = Identity(self.cluster_id, self.kafka_cluster_id, incarnation)
-        remote_log = RemoteLogManager(
-            cast(RemoteLogMetadataManager, hooked),
-            plane,
-            TierStores({name: TierStore(name, store, PREFIX)}, name),
+        given = Given(
+            metadata=cast(RemoteLogMetadataManager, hooked),
+            pool=plane,
+            stores=TierStores({name: TierStore(name, store, PREFIX)}, name),
+            around=Surroundings(identity, limits, ambient),
             log_dirs=self.log_dirs,
             broker=broker,
             topics=topics,
-            around=Surroundings(identity, limits, ambient),
-            on_event=events.append,
-            hold=holder,
+            switches=KillSwitches(None, now_ms=ambient.now_ms),
             mender=Mender(plane, self.replicas, self.path / "mending"),
+            hold=holder,
+            on_event=events.append,
         )
-        repairs = remote_log.new_repairs(
+        parts = build(given)
+        repairs = parts.new_repairs(
             RepairLimits(self.path / "repair", free_bytes_min=0), self.scrubs, self.replicas
         )
+        remote_log = parts.remote_log([repairs.loop])
         return Node(
-            remote_log, manager, self.store, pool, events, hooked.proposed, hooked.accepted, holder,
-            repairs,
+            parts, remote_log, manager, self.store, pool, events, hooked.proposed,
+            hooked.accepted, holder, repairs,
         ), store  # fmt: skip
 
     def _hold(self, manager: RemoteLogMetadataManager, limits: HoldLimits, told: OnEvent) -> Hold:

@@ -73,7 +73,7 @@ async def only(node: Node, request: RepairRequest = APPLY) -> DamagedSegmentRepa
 
 async def everything(node: Node, orders: KafkaLog) -> bytes:
     """What a reader gets, from the first offset on."""
-    pieces = node.remote_log.records(orders.partition, EVERYTHING)
+    pieces = node.parts.reads.records(orders.partition, EVERYTHING)
     return b"".join([piece async for piece in pieces])
 
 
@@ -101,5 +101,5 @@ def scrubbed(orders: KafkaLog, row: RemoteLogSegmentMetadata) -> PartitionScrub:
 async def met(node: Node, row: RemoteLogSegmentMetadata) -> None:
     """A reader meets damage."""
     with pytest.raises(CorruptData):
-        async for _ in node.remote_log.open_log(row.segment_id.id):
+        async for _ in node.parts.reads.open_log(row.segment_id.id):
             pass

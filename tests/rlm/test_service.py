@@ -209,11 +209,11 @@ def test_a_policy_or_the_kill_switch_pauses_copying_and_says_so(
 ) -> None:
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
-            await node.remote_log.switches.pause(Switch.COPYING, by="ann")
-            assert node.remote_log.switches.pause_of(Switch.COPYING) is not None
+            await node.parts.given.switches.pause(Switch.COPYING, by="ann")
+            assert node.parts.given.switches.pause_of(Switch.COPYING) is not None
             report = await node.remote_log.run_once()
             assert (report.copied, report.partitions[0].why_not) == ((), WhyNot.PAUSED)
-            await node.remote_log.switches.resume(Switch.COPYING, by="ann")
+            await node.parts.given.switches.resume(Switch.COPYING, by="ann")
             policy = TopicPolicy(copy_paused=True)
             offset = await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
             assert "policy" in (await node.remote_log.run_once()).partitions[0].text
@@ -303,8 +303,8 @@ def test_a_path_that_is_no_log_directory_is_refused_and_a_running_node_gets_over
             meta.write_bytes(kept)
             await asyncio.sleep(60)
             assert node.remote_log.node_problems() == ()
-            node.remote_log.tell_problems_of(lambda: (problem,))
-            assert node.remote_log.node_problems() == (problem,)
+            of_others = node.parts.remote_log(problems=[lambda: (problem,)])
+            assert of_others.node_problems() == (problem,)
             assert caplog.messages[1] == "over: problem with log dirs"
             assert len(node.finished(orders.partition)) == 2
             await node.remote_log.close()

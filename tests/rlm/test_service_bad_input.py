@@ -49,7 +49,7 @@ async def read_back(node: Node, log: KafkaLog) -> dict[int, bytes]:
     for row in node.metadata.list_remote_log_segments(log.partition):
         if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
             continue
-        pieces = [piece async for piece in node.remote_log.open_log(row.segment_id.id)]
+        pieces = [piece async for piece in node.parts.reads.open_log(row.segment_id.id)]
         found[row.start_offset] = b"".join(pieces)
     return found
 
@@ -68,7 +68,7 @@ def test_another_clusters_log_directory_is_refused_and_nothing_is_claimed(
                 await node.remote_log.run_once()
             await node.remote_log.start()
             await asyncio.sleep(60)
-            assert KAFKA_CLUSTER in str(node.remote_log.scan_error)
+            assert KAFKA_CLUSTER in str(node.parts.looks.error)
             assert list(node.metadata.partitions()) == []
             await node.remote_log.close()
             await node.assert_quiesced()

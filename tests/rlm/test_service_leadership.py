@@ -291,14 +291,14 @@ def test_a_followers_question_is_taken_to_the_broker(tmp_path: Path, orders: Kaf
         async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
             await node.remote_log.run_once()
             query = FollowerFetchQuery(orders.partition, 5, 0)
-            answer = await node.remote_log.follower_fetch(query)
+            answer = await node.parts.answers.follower_fetch(query)
             assert (answer.plan, answer.fetch_offset) == (FollowerPlan.BUILD_FROM_TIER, 20)
             broker.local_start = NoAnswer("timed out")
             with pytest.raises(RetryLater, match="timed out"):
-                await node.remote_log.follower_fetch(query)
+                await node.parts.answers.follower_fetch(query)
             broker.local_start = NotLeading()
             with pytest.raises(InvalidRequest, match="does not lead"):
-                await node.remote_log.follower_fetch(query)
+                await node.parts.answers.follower_fetch(query)
 
     run_virtually(main)
 
@@ -309,7 +309,7 @@ def test_that_nothing_is_tiered_is_said_of_no_partition_whose_leadership_just_ch
     async def main() -> None:
         broker = FakeBroker({ORDERS: Leads(0, 0)}, local_start=LocalLogStart(20, 0))
         async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
-            ask, tip = node.remote_log, orders.partition
+            ask, tip = node.parts.answers, orders.partition
             query = FollowerFetchQuery(tip, 5, 0, leader_local_log_start_offset=20)
 
             async def answered() -> list[object]:
@@ -322,7 +322,7 @@ def test_that_nothing_is_tiered_is_said_of_no_partition_whose_leadership_just_ch
             await asyncio.sleep(1)
             assert [type(each) for each in await answered()] == [NotFound] * 3
             await not_ready(node, answered)
-            await ask.run_once()  # claims it, and copies nothing
+            await node.remote_log.run_once()  # claims it, and copies nothing
             await not_ready(node, answered)
             await asyncio.sleep(1)
             follower, *offsets = await answered()

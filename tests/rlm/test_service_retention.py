@@ -74,7 +74,7 @@ def test_a_topic_that_is_made_again_keeps_everything_until_it_has_a_policy(
 
 async def expire(node: Node) -> None:
     """A pass, and the time that objects are left to running readers."""
-    await node.remote_log.expirer.run_pass()
+    await node.parts.expirer.run_pass()
     await asyncio.sleep(GONE_AFTER_S)
 
 
@@ -95,7 +95,7 @@ def test_size_retention_takes_the_oldest_down_to_their_bytes(
         async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
             await node.remote_log.run_once()
             await decide(node, keeps_the_last(orders))
-            await node.remote_log.expirer.run_pass()
+            await node.parts.expirer.run_pass()
             assert log_start(node, orders) == 20, "moved before anything is gone"
             started = SegmentState.DELETE_SEGMENT_STARTED.name
             assert sorted(node.rows(orders.partition))[0] == (0, 9, started)
@@ -104,9 +104,11 @@ def test_size_retention_takes_the_oldest_down_to_their_bytes(
             assert node.finished(orders.partition) == [(20, 29)]
             await node.assert_quiesced()
             with pytest.raises(InvalidRequest, match="log start"):
-                async for _ in node.remote_log.records(orders.partition, RecordsRequest(19, 1_000)):
+                async for _ in node.parts.reads.records(
+                    orders.partition, RecordsRequest(19, 1_000)
+                ):
                     pass
-            read = [piece async for piece in node.remote_log.records(
+            read = [piece async for piece in node.parts.reads.records(
                 orders.partition, RecordsRequest(20, 1_000)
             )]  # fmt: skip
             assert b"v20" in b"".join(read)
@@ -127,7 +129,7 @@ def test_time_retention_takes_them_when_they_are_due_and_not_before(
             await decide(node, TopicPolicy(retention_ms=retention_ms))
             await asyncio.sleep(due_s - 1)
             assert len(node.finished(orders.partition)) == 3
-            plan = await node.remote_log.expirer.plan(orders.partition)
+            plan = await node.parts.expirer.plan(orders.partition)
             assert plan.next_due_ms == START_MS + due_s * 1_000 - 20 + 1
             await asyncio.sleep(LIMITS.retention_interval_s + GONE_AFTER_S + 1)
             assert node.rows(orders.partition) == []
@@ -191,13 +193,13 @@ def test_switches_and_a_doubtful_clock_hold_everything_back(
             await decide(node, replace(EVERYTHING_IS_OLD, delete_paused=True))
             await expire(node)
             await decide(node, EVERYTHING_IS_OLD)
-            await node.remote_log.switches.pause(Switch.DELETING, by="ann")
+            await node.parts.given.switches.pause(Switch.DELETING, by="ann")
             await expire(node)
-            plan = await node.remote_log.expirer.plan(orders.partition)
+            plan = await node.parts.expirer.plan(orders.partition)
             assert "paused on this node" in str(plan.held_back)
             assert [each.reason for each in plan.deletions] == [Reason.TIME] * 3
             assert (log_start(node, orders), len(node.finished(orders.partition))) == (0, 3)
-            await node.remote_log.switches.resume(Switch.DELETING, by="ann")
+            await node.parts.given.switches.resume(Switch.DELETING, by="ann")
             await expire(node)
             assert node.rows(orders.partition) == []
             await node.assert_quiesced()
@@ -239,7 +241,7 @@ def test_too_large_a_share_stops_until_somebody_accepts_it_once(tmp_path: Path) 
         async with new_world(tmp_path, (log.log_dir,)).boot() as node:
             await node.remote_log.run_once()
             await decide(node, EVERYTHING_IS_OLD)
-            expirer = node.remote_log.expirer
+            expirer = node.parts.expirer
             await expire(node)
             await expire(node)
             assert (log_start(node, log), len(node.finished(log.partition))) == (0, 11)
@@ -274,13 +276,13 @@ def test_retention_that_fails_is_a_problem_of_the_node_until_it_works(
             await decide(node, EVERYTHING_IS_OLD)
             down = True
             for _ in range(3):
-                await node.remote_log.expirer.run_pass()
+                await node.parts.expirer.run_pass()
                 (problem,) = node.remote_log.node_problems()
                 assert (problem.area, problem.name) == (ProblemArea.RETENTION, "fails")
                 assert "of 1 partition orders-0: no leader of the quorum" in problem.text
             assert caplog.text.count("retention of") == 1, "and then with the node's problems"
             down = False
-            await node.remote_log.expirer.run_pass()
+            await node.parts.expirer.run_pass()
             assert node.remote_log.node_problems() == ()
 
     run_virtually(main)
@@ -301,7 +303,7 @@ def test_too_large_a_share_of_the_node_stops_though_no_partition_is_too_large_a_
             await node.remote_log.run_once()
             for log in logs:
                 await decide(node, EVERYTHING_IS_OLD, topic=log.partition.topic)
-            expirer = node.remote_log.expirer
+            expirer = node.parts.expirer
             await expire(node)
             assert all(len(node.finished(log.partition)) == 9 for log in logs)
             (problem,) = node.remote_log.node_problems()
@@ -328,7 +330,7 @@ def test_only_the_node_of_the_claim_can_be_asked_to_accept(
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
             with pytest.raises(Conflict, match="nobody has"):
-                node.remote_log.expirer.accept(orders.partition, 100.0)
+                node.parts.expirer.accept(orders.partition, 100.0)
 
     run_virtually(main)
 

@@ -410,10 +410,10 @@ def test_a_look_that_never_ends_is_told_and_not_begun_a_second_time(
             await node.remote_log.start()
             await asyncio.sleep(10 * LIMITS.scan_deadline_s)
             assert looks == 1
-            assert str(orders.log_dir) in str(node.remote_log.scan_error)
+            assert str(orders.log_dir) in str(node.parts.looks.error)
             disk_answers.set()
             await asyncio.sleep(2 * LIMITS.scan_deadline_s)
-            assert node.remote_log.scan_error is None
+            assert node.parts.looks.error is None
             assert len(node.finished(orders.partition)) == 2
             await node.remote_log.close()
 

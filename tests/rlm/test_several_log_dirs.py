@@ -94,7 +94,7 @@ def test_a_replica_that_moves_while_it_is_copied_is_copied_whole_and_once(
             assert moved
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
             for row in node.metadata.list_remote_log_segments(orders.partition):
-                pieces = [piece async for piece in node.remote_log.open_log(row.segment_id.id)]
+                pieces = [piece async for piece in node.parts.reads.open_log(row.segment_id.id)]
                 assert b"".join(pieces) == whole[row.start_offset]
             await node.assert_quiesced()
             await node.remote_log.close()
@@ -181,11 +181,11 @@ def test_another_brokers_disk_in_the_place_of_ours_stops_copying_until_it_is_gon
             orders.write(20, 30, end=35)
             await asyncio.sleep(A_FEW_SCANS_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
-            assert "broker 2" in (node.remote_log.scan_error or "")
+            assert "broker 2" in (node.parts.looks.error or "")
             meta.write_bytes(ours)
             await asyncio.sleep(A_FEW_SCANS_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
-            assert node.remote_log.scan_error is None
+            assert node.parts.looks.error is None
             await node.remote_log.close()
 
     run_virtually(main)

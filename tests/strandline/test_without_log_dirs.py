@@ -14,7 +14,7 @@ def test_a_node_that_has_no_log_directory_has_no_problem_with_that(tmp_path: Pat
         async with new_world(tmp_path, ()).boot() as node:
             await node.remote_log.start()
             await asyncio.sleep(60)
-            assert node.remote_log.scan_error is None
+            assert node.parts.looks.error is None
             assert node.remote_log.node_problems() == ()
             assert node.remote_log.statuses() == ()
             await node.remote_log.close()

@@ -79,6 +79,8 @@ async def leading(tmp_path: Path) -> AsyncIterator[World]:
             make_node().context,
             manager=node.metadata,
             rlm=as_remote_log(node.remote_log),
+            answers=node.parts.answers,
+            reads=node.parts.reads,
             anonymous_role=Role.ADMIN,
         )
         transport = httpx.ASGITransport(app_over(context))

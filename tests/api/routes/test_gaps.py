@@ -61,6 +61,8 @@ async def damaged(tmp_path: Path) -> AsyncIterator[tuple[World, KafkaLog]]:
             fakes.context,
             manager=node.metadata,
             rlm=as_remote_log(node.remote_log),
+            answers=node.parts.answers,
+            reads=node.parts.reads,
             anonymous_role=Role.ADMIN,
         )
         transport = httpx.ASGITransport(app_over(context))

@@ -89,7 +89,7 @@ class Trial:
         return page.why_not_copying, page.why_not_text
 
     async def read(self, node: Node) -> list[int]:
-        pieces = node.remote_log.records(self.log.partition, RecordsRequest(0, 10**9))
+        pieces = node.parts.reads.records(self.log.partition, RecordsRequest(0, 10**9))
         data = b"".join([piece async for piece in pieces])
         return [batch.header.base_offset for batch in scan(data, source="read")]
 

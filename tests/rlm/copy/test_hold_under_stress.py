@@ -181,9 +181,9 @@ def test_nothing_is_planned_before_it_is_known_what_is_held(
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
         async with world.boot() as node:
-            inner = node.remote_log._table
+            inner = node.remote_log.table
             hold: Any = LooksOn()
-            table = WorkTable(inner._scanner, inner._driver, inner._metadata, hold)
+            table = WorkTable(inner._scanner, inner._driver, hold)
             await table.scan(cancel_lost=False)
             await table.drive_all_to_the_end(back_offs_max=0)
             assert node.finished(orders.partition) == []

@@ -52,7 +52,7 @@ def test_a_wrong_time_index_makes_no_segment_older(tmp_path: Path, kind: str) ->
                 key=lambda each: each.start_offset,
             )
             assert row.max_timestamp_ms == times[9]
-            found = await node.remote_log.offsets(log.partition, times[5])
+            found = await node.parts.answers.offsets(log.partition, times[5])
             assert found.offset == 5
             policy = TopicPolicy(retention_ms=5 * DAY_MS)
             await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))

@@ -76,7 +76,7 @@ def outcome(
             finished = sorted(node.finished(log.partition))
             data = b""
             if finished:
-                pieces = node.remote_log.records(
+                pieces = node.parts.reads.records(
                     log.partition, RecordsRequest(state.log_start_offset, 10**9)
                 )
                 data = b"".join([piece async for piece in pieces])

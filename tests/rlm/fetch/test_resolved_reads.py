@@ -47,7 +47,7 @@ async def collect(pieces: AsyncIterator[bytes]) -> bytes:
 async def read_lines(node: Node, partition: TopicIdPartition, offset: int) -> list[tuple[int, str]]:
     """(offset, value) of the records from `offset` on."""
     request = RecordsRequest(offset, 10_000_000, format=RecordFormat.JSON_LINES)
-    data = await collect(node.remote_log.records(partition, request))
+    data = await collect(node.parts.reads.records(partition, request))
     lines = [json.loads(line) for line in data.splitlines()]
     return [(line["offset"], line["value"]) for line in lines]
 
@@ -64,7 +64,7 @@ def test_records_are_read_across_segment_borders_as_stored(
             await node.remote_log.run_once()
             ends: list[RecordsEnd] = []
             request = RecordsRequest(0, 10_000_000)
-            stored = await collect(node.remote_log.records(orders.partition, request, ends.append))
+            stored = await collect(node.parts.reads.records(orders.partition, request, ends.append))
             assert stored == b"".join(orders.log_bytes(base) for base in (0, 10, 20))
             assert [(end.next_offset, end.at_end) for end in ends] == [(30, True)]
             assert await read_lines(node, orders.partition, 7) == expected_lines(7, 30)
@@ -89,7 +89,7 @@ def test_a_diverged_tail_is_never_served_and_the_new_leaders_records_are(
         async with world.boot(data_plane=True) as node:
             await node.remote_log.run_once()
             request = RecordsRequest(0, 10_000_000)
-            stored = await collect(node.remote_log.records(orders.partition, request))
+            stored = await collect(node.parts.reads.records(orders.partition, request))
             assert stored == b"".join(orders.log_bytes(base) for base in (0, 10, 15, 22))
             assert await read_lines(node, orders.partition, 12) == expected_lines(12, 28)
 
@@ -107,7 +107,7 @@ def test_captured_logs_are_tiered_and_read_back_byte_for_byte(tmp_path: Path, to
             for each in found:
                 page = node.remote_log.status(each.partition)
                 request = RecordsRequest(page.log_start_offset, 10_000_000)
-                stored = await collect(node.remote_log.records(each.partition, request))
+                stored = await collect(node.parts.reads.records(each.partition, request))
                 directory = CAPTURED / f"{topic}-{each.partition.partition}"
                 logs = sorted(directory.glob("*.log"))
                 sealed = [path for path in logs if int(path.stem) < each.next_offset]
@@ -116,7 +116,7 @@ def test_captured_logs_are_tiered_and_read_back_byte_for_byte(tmp_path: Path, to
                 assert len(expected) - len(stored) < sealed[0].stat().st_size
                 committed = replace(request, isolation=Isolation.READ_COMMITTED)
                 assert (
-                    await collect(node.remote_log.records(each.partition, committed)) or not stored
+                    await collect(node.parts.reads.records(each.partition, committed)) or not stored
                 )
             await node.assert_quiesced()
 
@@ -130,18 +130,18 @@ def test_bytes_and_indexes_of_one_segment(tmp_path: Path, orders: KafkaLog) -> N
             (row, *_) = node.metadata.list_remote_log_segments(orders.partition)
             id_ = row.segment_id.id
             log = orders.log_bytes(row.start_offset)
-            assert await collect(node.remote_log.open_log(id_)) == log
-            assert await collect(node.remote_log.open_log(id_, 5, 25)) == log[5:25]
-            index = await collect(node.remote_log.open_index(id_, IndexType.TIMESTAMP))
+            assert await collect(node.parts.reads.open_log(id_)) == log
+            assert await collect(node.parts.reads.open_log(id_, 5, 25)) == log[5:25]
+            index = await collect(node.parts.reads.open_index(id_, IndexType.TIMESTAMP))
             assert TimeIndex.parse(index, base_offset=0, source="t").last == (TIMESTAMP_MS + 9, 9)
             with pytest.raises(NotFound):
-                await collect(node.remote_log.open_index(id_, IndexType.TRANSACTION))
+                await collect(node.parts.reads.open_index(id_, IndexType.TRANSACTION))
             for start, end, field in ((-1, None, "start"), (5, 4, "end")):
                 with pytest.raises(InvalidRequest) as caught:
-                    await collect(node.remote_log.open_log(id_, start, end))
+                    await collect(node.parts.reads.open_log(id_, start, end))
                 assert caught.value.field == field
             with pytest.raises(NotFound, match="no segment has the id"):
-                await collect(node.remote_log.open_log(uuid(9_999_999)))
+                await collect(node.parts.reads.open_log(uuid(9_999_999)))
 
     run_virtually(main)
 
@@ -160,7 +160,7 @@ def test_a_segment_that_is_not_finished_is_not_read(tmp_path: Path, orders: Kafk
             )
             await node.metadata.add_remote_log_segment_metadata(started)
             with pytest.raises(NotFound, match="COPY_SEGMENT_STARTED"):
-                await collect(node.remote_log.open_log(uuid(77)))
+                await collect(node.parts.reads.open_log(uuid(77)))
 
     run_virtually(main)
 
@@ -197,9 +197,9 @@ def test_a_read_of_an_unknown_partition_or_of_no_bytes_is_refused(
         async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
             await node.remote_log.run_once()
             with pytest.raises(NotFound):
-                await collect(node.remote_log.records(PARTITION, RecordsRequest(0, 1)))
+                await collect(node.parts.reads.records(PARTITION, RecordsRequest(0, 1)))
             with pytest.raises(InvalidRequest, match="max_bytes"):
-                await collect(node.remote_log.records(orders.partition, RecordsRequest(0, 0)))
+                await collect(node.parts.reads.records(orders.partition, RecordsRequest(0, 0)))
 
     run_virtually(main)
 
@@ -214,7 +214,7 @@ def test_a_segment_in_a_store_that_is_not_configured_says_which(
         world.store_name = "second"
         async with world.boot(data_plane=True) as node:
             with pytest.raises(Refused, match=r"\[stores.main\]"):
-                await collect(node.remote_log.records(orders.partition, RecordsRequest(0, 1)))
+                await collect(node.parts.reads.records(orders.partition, RecordsRequest(0, 1)))
 
     run_virtually(main)
 
@@ -230,7 +230,7 @@ def test_a_damaged_object_is_never_served(tmp_path: Path, orders: KafkaLog) -> N
             ]  # fmt: skip
             await node.store.damage(key)
             with pytest.raises(CorruptData):
-                await collect(node.remote_log.open_log(row.segment_id.id))
+                await collect(node.parts.reads.open_log(row.segment_id.id))
 
     run_virtually(main)
 
@@ -257,7 +257,7 @@ def test_offsets_by_time_and_by_special(
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
             await node.remote_log.run_once()
-            answer = await node.remote_log.offsets(orders.partition, timestamp)
+            answer = await node.parts.answers.offsets(orders.partition, timestamp)
             assert (answer.offset, answer.timestamp_ms, answer.leader_epoch) == expected
             assert answer.metadata_offset == node.metadata.applied_offset
 
@@ -278,9 +278,9 @@ def test_the_largest_timestamp_may_be_a_markers(tmp_path: Path) -> None:
         world = new_world(tmp_path, (replica.log_dir,))
         async with world.boot(data_plane=True) as node:
             await node.remote_log.run_once()
-            answer = await node.remote_log.offsets(replica.partition, MAX_TIMESTAMP)
+            answer = await node.parts.answers.offsets(replica.partition, MAX_TIMESTAMP)
             assert (answer.offset, answer.timestamp_ms) == (2, FIRST_TIMESTAMP_MS + 2)
-            later = await node.remote_log.offsets(replica.partition, FIRST_TIMESTAMP_MS + 2)
+            later = await node.parts.answers.offsets(replica.partition, FIRST_TIMESTAMP_MS + 2)
             assert later.offset == 2
 
     run_virtually(main)
@@ -301,7 +301,7 @@ def test_the_largest_timestamp_is_one_that_can_be_read(tmp_path: Path, orders: K
         async with world.boot(data_plane=True) as node:
             await node.remote_log.run_once()
             assert await read_lines(node, orders.partition, 12) == expected_lines(12, 17)
-            answer = await node.remote_log.offsets(orders.partition, MAX_TIMESTAMP)
+            answer = await node.parts.answers.offsets(orders.partition, MAX_TIMESTAMP)
             assert (answer.offset, answer.timestamp_ms) == (16, TIMESTAMP_MS + 16)
             assert answer.leader_epoch == 1
 
@@ -313,18 +313,18 @@ def test_a_leader_transition_and_a_followers_question(tmp_path: Path, orders: Ka
         async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
             await node.remote_log.run_once()
             query = LeaderTransitionQuery(orders.partition, 3, epochs((0, 0), (3, 33)), 0, 40)
-            transition = await node.remote_log.leader_transition(query)
+            transition = node.parts.answers.leader_transition(query)
             assert (transition.highest_copied_offset, transition.next_offset) == (29, 30)
             assert transition.left_overs == ()
             assert transition.metadata_offset == node.metadata.applied_offset
             fetch = FollowerFetchQuery(orders.partition, 3, 0, 20)
-            follower = await node.remote_log.follower_fetch(fetch)
+            follower = await node.parts.answers.follower_fetch(fetch)
             assert (follower.plan, follower.fetch_offset) == (FollowerPlan.BUILD_FROM_TIER, 20)
             # Without a broker and without the offset, the directory's own start is the leader's.
             asked = replace(fetch, leader_local_log_start_offset=None)
-            local = await node.remote_log.follower_fetch(asked)
+            local = await node.parts.answers.follower_fetch(asked)
             assert local.plan is FollowerPlan.FETCH_LOCALLY
             with pytest.raises(InvalidRequest, match="no replica"):
-                await node.remote_log.follower_fetch(replace(asked, partition=PARTITION))
+                await node.parts.answers.follower_fetch(replace(asked, partition=PARTITION))
 
     run_virtually(main)

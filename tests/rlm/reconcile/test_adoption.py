@@ -127,7 +127,7 @@ def test_what_was_copied_after_the_snapshot_is_adopted_not_copied_again(
                 for uuid in all_ids:
                     row = node.metadata.find_segment(uuid)
                     assert row is not None
-                    stream = node.remote_log.open_log(uuid)
+                    stream = node.parts.reads.open_log(uuid)
                     data = b"".join([piece async for piece in stream])
                     assert data == orders.log_bytes(row.start_offset)
                 assert await all_keys(world) == keys

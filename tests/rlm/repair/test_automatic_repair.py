@@ -57,7 +57,7 @@ def test_the_automatic_mode_is_bounded_by_the_hour(tmp_path: Path, orders: Kafka
                 row = row_at(node, orders, start)
                 await node.store.damage(keys_of(row).log)
                 with pytest.raises(CorruptData):
-                    async for _ in node.remote_log.open_log(row.segment_id.id):
+                    async for _ in node.parts.reads.open_log(row.segment_id.id):
                         pass
             run = await node.repairs.run_automatically()
             assert run is not None
@@ -146,10 +146,10 @@ def test_what_may_not_be_repaired_now_costs_no_look(tmp_path: Path, orders: Kafk
             row = row_at(node, orders, 10)
             await node.store.damage(keys_of(row).log)
             await met(node, row)
-            await node.remote_log.switches.pause(Switch.DELETING, by="an admin", why="a look")
+            await node.parts.given.switches.pause(Switch.DELETING, by="an admin", why="a look")
             run = await node.repairs.run_automatically()
             assert run is None or run.checked == 0
-            await node.remote_log.switches.resume(Switch.DELETING, by="an admin")
+            await node.parts.given.switches.resume(Switch.DELETING, by="an admin")
             run = await node.repairs.run_automatically()
             assert run is not None
             assert [each.outcome for each in run.segments] == [Outcome.REPAIRED]

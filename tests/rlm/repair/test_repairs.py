@@ -94,12 +94,12 @@ def test_nothing_is_repaired_while_deletes_are_frozen(tmp_path: Path, orders: Ka
                 (Switch.DELETING, "nothing is deleted now: "),
                 (Switch.COPYING, ""),
             ):
-                await node.remote_log.switches.pause(switch, by="an admin", why="a look first")
+                await node.parts.given.switches.pause(switch, by="an admin", why="a look first")
                 told = await only(node)
                 assert told.outcome is Outcome.WOULD
                 assert told.text.startswith(why)
                 assert "a look first" in told.text
-                await node.remote_log.switches.resume(switch, by="an admin")
+                await node.parts.given.switches.resume(switch, by="an admin")
             before = node.metadata.topic_policy("orders")
             await node.metadata.set_topic_policy(
                 TopicPolicyChange("orders", TopicPolicy(delete_paused=True), before.offset)
@@ -272,7 +272,7 @@ def test_deletes_that_are_frozen_in_the_middle_leave_both_until_they_go_on(
 
         async def freezes(step: str) -> None:
             if step == "before COPY_SEGMENT_FINISHED" and lives:
-                await lives.pop().remote_log.switches.pause(Switch.DELETING, by="me", why="look")
+                await lives.pop().parts.given.switches.pause(Switch.DELETING, by="me", why="look")
 
         async with world.boot(data_plane=True, hook=freezes) as node:
             await node.remote_log.run_once()
@@ -286,7 +286,7 @@ def test_deletes_that_are_frozen_in_the_middle_leave_both_until_they_go_on(
             new = node.metadata.find_segment(told.new_segment)
             assert new is not None
             assert node.finished(orders.partition).count((10, 19)) == 2
-            await node.remote_log.switches.resume(Switch.DELETING, by="me")
+            await node.parts.given.switches.resume(Switch.DELETING, by="me")
             await node.store.damage(keys_of(new).log)
             for segment, outcome in (
                 (old, Outcome.LEFT), (new, Outcome.REPAIRED), (old, Outcome.REPAIRED),

@@ -59,8 +59,8 @@ async def copied(
         assert node.finished(log.partition) == [(0, 9), (10, 19), (20, 29)]
         policy = TopicPolicy(follow_delete_records=follow)
         await node.metadata.set_topic_policy(TopicPolicyChange("orders", policy, -1))
-        remote_log = node.remote_log
-        yield node, broker, DeleteRecordsFollower(remote_log.expirer, broker, remote_log.ambient)
+        parts = node.parts
+        yield node, broker, DeleteRecordsFollower(parts.expirer, broker, parts.around.ambient)
 
 
 def test_log_start_follows_what_was_seen_to_move_into_a_segment(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_log_start_follows_what_was_seen_to_move_into_a_segment(tmp_path: Path) 
             broker.local_start = LocalLogStart(15, 1)
             await follower.run_pass()
             assert (log_start(node, log), follower.problems()) == (15, ())
-            await node.remote_log.expirer.run_pass()
+            await node.parts.expirer.run_pass()
             await asyncio.sleep(GONE_AFTER_S)
             assert node.finished(log.partition) == [(10, 19), (20, 29)]
 
@@ -108,7 +108,7 @@ def test_a_log_start_on_the_border_of_a_segment_is_told_and_not_followed(tmp_pat
             await follower.run_pass()
             assert follower.problems() == (), "the broker's retention moves it all the time"
             broker.config = DELETE
-            await node.remote_log.expirer.delete_records(log.partition, 20, apply=True)
+            await node.parts.expirer.delete_records(log.partition, 20, apply=True)
             await follower.run_pass()
             assert follower.problems() == ()
 
@@ -154,7 +154,7 @@ def test_what_fails_is_told_until_it_works(tmp_path: Path) -> None:
             await follower.run_pass()
             broker.local_start = LocalLogStart(15, 1)
             with pytest.MonkeyPatch.context() as patching:
-                patching.setattr(node.remote_log.expirer.metadata, "record_log_start", fails)
+                patching.setattr(node.parts.expirer.metadata, "record_log_start", fails)
                 await follower.run_pass()
                 await follower.run_pass()
             (problem,) = follower.problems()
@@ -206,11 +206,11 @@ def test_nothing_is_followed_where_something_else_is_so(tmp_path: Path, what: st
                 (log.log_dir / "orders-0" / "partition.metadata").write_bytes(b"\0")
                 await node.remote_log.run_once()
             if what == "paused":
-                await node.remote_log.switches.pause(Switch.DELETING, by="an admin")
+                await node.parts.given.switches.pause(Switch.DELETING, by="an admin")
             await follower.run_pass()
             assert log_start(node, log) == 0
             if what == "paused":
-                await node.remote_log.switches.resume(Switch.DELETING, by="an admin")
+                await node.parts.given.switches.resume(Switch.DELETING, by="an admin")
                 await follower.run_pass()
                 assert log_start(node, log) == 15, "it is not forgotten"
 

@@ -22,7 +22,7 @@ def test_a_node_without_the_claim_deletes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with new_world(tmp_path, (log.log_dir,)).boot() as node:
             with pytest.raises(Conflict, match="no claim"):
-                await node.remote_log.expirer.delete_records(log.partition, 5, apply=True)
+                await node.parts.expirer.delete_records(log.partition, 5, apply=True)
 
     run_virtually(main)
 
@@ -35,7 +35,7 @@ def test_records_are_deleted_up_to_an_offset_and_bytes_go_by_whole_segments(
     async def main() -> None:
         async with new_world(tmp_path, (log.log_dir,)).boot(data_plane=True) as node:
             await node.remote_log.run_once()
-            expirer = node.remote_log.expirer
+            expirer = node.parts.expirer
             planned = await expirer.delete_records(log.partition, 15, apply=False)
             assert planned.move is not None
             assert (planned.move.offset, planned.segments, planned.kept) == (15, 1, 19)
@@ -62,7 +62,7 @@ def test_nothing_is_deleted_while_deleting_is_paused(tmp_path: Path, by: str) ->
 
     async def pause(node: Node) -> None:
         if by == "switch":
-            await node.remote_log.switches.pause(Switch.DELETING, by="an admin")
+            await node.parts.given.switches.pause(Switch.DELETING, by="an admin")
             return
         paused = TopicPolicy(delete_paused=True)
         await node.metadata.set_topic_policy(TopicPolicyChange("orders", paused, -1))
@@ -72,7 +72,7 @@ def test_nothing_is_deleted_while_deleting_is_paused(tmp_path: Path, by: str) ->
             await node.remote_log.run_once()
             await pause(node)
             with pytest.raises(Conflict, match="paused"):
-                await node.remote_log.expirer.delete_records(log.partition, 15, apply=True)
+                await node.parts.expirer.delete_records(log.partition, 15, apply=True)
             assert log_start(node, log) == 0
 
     run_virtually(main)

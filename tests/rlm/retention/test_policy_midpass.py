@@ -86,7 +86,7 @@ def test_nothing_is_marked_behind_the_policy_that_was_set_during_a_pass(
             await replace_policy(node, EXPIRED)
             passing = True
             for _ in range(3):
-                await node.remote_log.expirer.run_pass()
+                await node.parts.expirer.run_pass()
                 await asyncio.sleep(LIMITS.delete_delay_s + 1)
             assert offsets[0] >= 0
             assert marked_after(node, offsets[0]) == []
@@ -116,7 +116,7 @@ def test_a_retention_raised_in_kafka_during_a_pass_ends_it(tmp_path: Path) -> No
         async with world.boot(hook=hook, limits=EVERYTHING, broker=broker) as node:
             await node.remote_log.run_once()
             ambient = virtual_ambient()
-            expirer = node.remote_log.expirer
+            expirer = node.parts.expirer
             expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
             await expirer.run_pass()
             await asyncio.sleep(SETTLE_S + 1)
@@ -136,14 +136,14 @@ def test_a_mark_is_not_proposed_again_once_deleting_is_paused(tmp_path: Path) ->
     async def main() -> None:
         async def hook(name: str) -> None:
             if name == "before DELETE_SEGMENT_STARTED":
-                await node.remote_log.switches.pause(Switch.DELETING, by="an admin")
+                await node.parts.given.switches.pause(Switch.DELETING, by="an admin")
                 raise OutcomeUnknown("no answer")
 
         world = new_world(tmp_path, (logs[0].log_dir,))
         async with world.boot(hook=hook, limits=EVERYTHING) as node:
             await node.remote_log.run_once()
             await replace_policy(node, EXPIRED)
-            await node.remote_log.expirer.run_pass()
+            await node.parts.expirer.run_pass()
             assert sum(len(node.finished(log.partition)) for log in logs) == 3 * PARTITIONS
             asked = [
                 record.segment_id
@@ -168,7 +168,7 @@ def test_objects_stay_where_deleting_is_paused_while_their_uploads_are_looked_fo
 
     async def main() -> None:
         async def pause() -> None:
-            await node.remote_log.switches.pause(Switch.DELETING, by="an admin")
+            await node.parts.given.switches.pause(Switch.DELETING, by="an admin")
 
         world = new_world(tmp_path, (logs[0].log_dir,))
         async with world.boot(
@@ -177,9 +177,9 @@ def test_objects_stay_where_deleting_is_paused_while_their_uploads_are_looked_fo
             await node.remote_log.run_once()
             before = await node.keys()
             await replace_policy(node, EXPIRED)
-            await node.remote_log.expirer.run_pass()
+            await node.parts.expirer.run_pass()
             await asyncio.sleep(LIMITS.delete_delay_s + 5)
-            assert node.remote_log.switches.pause_of(Switch.DELETING) is not None
+            assert node.parts.given.switches.pause_of(Switch.DELETING) is not None
             assert await node.keys() == before
 
     run_virtually(main)

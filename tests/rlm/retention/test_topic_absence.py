@@ -97,7 +97,7 @@ class Brokers:
 def watcher(node: Node, brokers: Brokers, lines: list[AuditLine]) -> TopicAbsence:
     return TopicAbsence(
         node.metadata, brokers, Surroundings(Identity("c", None, ME), LIMITS, virtual_ambient()),
-        node.remote_log.delete_held_back, lines.append,
+        node.parts.held_back.deleting, lines.append,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ async def undo(node: Node, partition: TopicIdPartition) -> None:
 
 async def read(node: Node, partition: TopicIdPartition) -> bytes:
     rows = list(node.metadata.list_remote_log_segments(partition))
-    pieces = [piece async for piece in node.remote_log.open_log(rows[0].segment_id.id)]
+    pieces = [piece async for piece in node.parts.reads.open_log(rows[0].segment_id.id)]
     return b"".join(pieces)
 
 

@@ -100,7 +100,7 @@ def test_a_topic_made_again_expires_nothing_of_one_whose_directory_cannot_be_rea
     async def main() -> None:
         async with new_world(tmp_path, (log.log_dir,)).boot(broker=broker) as node:
             await node.remote_log.run_once()
-            ambient, expirer = virtual_ambient(), node.remote_log.expirer
+            ambient, expirer = virtual_ambient(), node.parts.expirer
             expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
             metadata = log.log_dir / "orders-0" / "partition.metadata"
             readable = metadata.read_bytes()
@@ -131,7 +131,7 @@ def test_a_node_expires_by_the_configs_and_says_so(tmp_path: Path) -> None:
     async def main() -> None:
         async with new_world(tmp_path, (log.log_dir,)).boot(broker=broker) as node:
             await node.remote_log.run_once()
-            expirer = node.remote_log.expirer
+            expirer = node.parts.expirer
             await expirer.run_pass()
             assert len(node.finished(log.partition)) == 3, "by the policies nothing goes"
             ambient = virtual_ambient()

@@ -12,10 +12,9 @@ import pytest
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.format.object_keys import cluster_marker_key
-from rlm.stores.cluster_marker import confirm_prefix
 from rlm.stores.store_claims import NOT_CHECKED, StoreClaims
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -55,7 +54,7 @@ def claims_of(
         {"old": TierStore("old", old, "a/"), "main": TierStore("main", main, "b/")}, "main"
     )
     around = Surroundings(identity, LIMITS, virtual_ambient())
-    return StoreClaims(stores, around, ProblemLog(logger), history)
+    return StoreClaims(stores, around, history)
 
 
 def test_a_node_starts_without_the_other_store_and_takes_it_when_it_comes(
@@ -193,16 +192,13 @@ def test_a_store_that_is_lost_later_is_missing_until_it_is_back() -> None:
         stores = Away(), Away()
         claims = claims_of(*stores)
 
-        async def confirm(tier: TierStore) -> None:
-            await confirm_prefix(tier, IDENTITY, deadline_s=1.0)
-
         await claims.start()
         stores[1].trouble = RetryLater("connection refused")
-        await claims.look_again(confirm)
+        await claims.look_again()
         assert [each.name for each in claims.problems()] == ["old"]
         stores[0].trouble = RetryLater("no route")
         with pytest.raises(RetryLater, match="no route"):
-            await claims.look_again(confirm)
+            await claims.look_again()
         stores[1].trouble = None
         await asyncio.sleep(2 * LIMITS.store_retry_s)
         assert claims.problems() == ()

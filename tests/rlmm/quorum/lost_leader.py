@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import httpx
 
-from rlm.service import RemoteLogManager
+from strandline.node.remote_log import RemoteLogParts
 from tests.api.fakes import app_over, make_node
 from tests.rlmm.quorum.local_network import NODES, Network
 from tests.rlmm.quorum.three_managers import Node
@@ -33,12 +33,12 @@ async def lose_the_leader(network: Network, nodes: list[Node]) -> None:
 
 @asynccontextmanager
 async def asked(
-    node: Node, remote_log: RemoteLogManager | None = None
+    node: Node, parts: RemoteLogParts | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The node's HTTP interface."""
     context = replace(make_node().context, manager=node.manager)
-    if remote_log is not None:
-        context = replace(context, rlm=remote_log)
+    if parts is not None:
+        context = replace(context, reads=parts.reads)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app_over(context)), base_url="http://localhost"
     ) as client:

@@ -35,7 +35,7 @@ def two_segments(path: Path) -> KafkaLog:
 
 async def everything_of_the_first(node: RemoteNode, tip: TopicIdPartition) -> bytes:
     first = next(node.metadata.list_remote_log_segments(tip))
-    return b"".join([piece async for piece in node.remote_log.open_log(first.segment_id.id)])
+    return b"".join([piece async for piece in node.parts.reads.open_log(first.segment_id.id)])
 
 
 def test_a_finished_upload_waits_for_a_leader_and_reads_go_on_meanwhile(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_tiered_data_is_read_without_a_leader_and_the_answer_says_how_far_metada
             first = next(remote.metadata.list_remote_log_segments(orders.partition))
             await lose_the_leader(network, nodes)
             applied = node.manager.applied_offset
-            async with asked(node, remote.remote_log) as client:
+            async with asked(node, remote.parts) as client:
                 for path, stored in (
                     (f"segments/{first.segment_id.id}/log", orders.log_bytes(0)),
                     ("records?offset=0", orders.log_bytes(0) + orders.log_bytes(10)),

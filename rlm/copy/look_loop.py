@@ -1,0 +1,65 @@
+"""Looks at the log directories again and again, and starts a drive for each partition found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import Surroundings
+from rlm.copy.work_table import WorkTable
+
+logger = logging.getLogger(__name__)
+
+LOOKING = "looking at the log directories"
+LONG_LOOK_S = 15.0
+
+
+class LookLoop:
+    """One per node. `error` is why the last look failed as a whole; None when it did not."""
+
+    def __init__(self, table: WorkTable, around: Surroundings) -> None:
+        self._table = table
+        self._around = around
+        self._began_s: float | None = None
+        self._problem_log = ProblemLog(logger)
+        self.error: str | None = None
+
+    async def look(self) -> None:
+        """Look once. Raises as the scan does, when it fails as a whole."""
+        self._began_s = self._around.ambient.monotonic()
+        try:
+            await self._table.scan(cancel_lost=True)
+        finally:
+            self._began_s = None
+        await self._table.drive_all(back_offs_max=1)
+
+    async def run(self) -> None:
+        """Look for as long as the node runs."""
+        while True:
+            try:
+                await self.look()
+                self.error = None
+                self._problem_log.works(LOOKING)
+            except Exception as error:  # noqa: BLE001 - told and logged below
+                # The loop outlives every look that fails: a directory may come back.
+                self.error = str(error) or type(error).__name__
+                self._problem_log.failed(LOOKING, error)
+            await self._around.ambient.sleep(self._around.limits.scan_interval_s)
+
+    def trouble(self) -> str | None:
+        """Why the log directories are not known as they are now; None when they are.
+
+        A disk that hangs is told long before the look's deadline.
+        """
+        if self.error is not None or self._began_s is None:
+            return self.error
+        if self._around.ambient.monotonic() - self._began_s < LONG_LOOK_S:
+            return None
+        return f"a look at them has lasted for more than {LONG_LOOK_S:g} s: does a disk hang?"
+
+    def problems(self) -> Iterator[NodeProblem]:
+        """The trouble as a problem of the node."""
+        trouble = self.trouble()
+        if trouble is not None:
+            yield NodeProblem(ProblemArea.LOG_DIRS, None, trouble)

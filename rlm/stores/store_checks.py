@@ -1,0 +1,46 @@
+"""Compares this node's clock with the store's, and looks at the cluster markers again with it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from rlm.control.node_problem import ProblemLog
+from rlm.control.surroundings import Surroundings
+from rlm.stores.clock_check import ClockCheck
+from rlm.stores.store_claims import StoreClaims
+
+logger = logging.getLogger(__name__)
+
+COMPARING_CLOCKS = "comparing the clocks"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChecks:
+    """One per node."""
+
+    claims: StoreClaims
+    clock: ClockCheck
+    around: Surroundings
+    _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+
+    async def start(self, *, may_be_away: bool = False) -> None:
+        """Claim the stores as `StoreClaims.start`, then compare the clocks."""
+        await self.claims.start(may_be_away=may_be_away)
+        await self._check()
+
+    async def run(self) -> None:
+        """Beside the scans: a store that does not answer must not keep them from being made."""
+        while True:
+            await self.around.ambient.sleep(self.around.limits.scan_interval_s)
+            try:
+                await self._check()
+                self._log.works(COMPARING_CLOCKS)
+            except Exception as error:  # noqa: BLE001 - told and logged below
+                self.clock.is_unknown(f"the clocks could not be compared: {error}")
+                self._log.failed(COMPARING_CLOCKS, error)
+
+    async def _check(self) -> None:
+        # The first time, the markers were looked at a moment ago.
+        if await self.clock.compare_if_due():
+            await self.claims.look_again()

@@ -1,0 +1,241 @@
+"""Builds the remote log manager from what it stands on, from the leaves to the root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rlm.control.audit import Audit, KeepAudit, keep_no_audit, no_audit
+from rlm.control.pool_port import PoolPort
+from rlm.control.run_events import CopyEvent, OnEvent, ignore_event
+from rlm.control.segment_proposals import Proposals
+from rlm.control.surroundings import Surroundings
+from rlm.control.task_watch import Loop, TaskWatch
+from rlm.control.trouble_report import Source, TroubleReport
+from rlm.copy.compaction_seen import recorder
+from rlm.copy.copier import Copier, SlackOf, no_slack
+from rlm.copy.copy_slots import CopySlots
+from rlm.copy.hold import Hold
+from rlm.copy.leadership_watch import LeadershipWatch
+from rlm.copy.look_loop import LookLoop
+from rlm.copy.mending import Mender, ReplicasPort
+from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.scanner import Breathe, BrokerPort, Scanner
+from rlm.copy.stuck_partitions import StuckPartitions
+from rlm.copy.work_table import WorkTable
+from rlm.copy.works import Works
+from rlm.delete.clean_up import CleanUp
+from rlm.delete.clean_up_tasks import CleanUpTasks
+from rlm.delete.held_back import HeldBack
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.fetch.tier_answers import Answers
+from rlm.leadership.node_registration import NodeRegistrar
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.local_log.lost_epochs import EpochFinder
+from rlm.node_files.kill_switches import KillSwitches
+from rlm.node_files.scrub_results import ScrubResults
+from rlm.reconcile.adoption import Adoption
+from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
+from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
+from rlm.retention.expirer import Expirer
+from rlm.retention.topic_deletion import TopicDeletion
+from rlm.retention.topic_retention import ByTopicConfig, RetentionRules
+from rlm.service import RemoteLogManager
+from rlm.stores.clock_check import ClockCheck
+from rlm.stores.cluster_marker import ignore_shut_out
+from rlm.stores.store_checks import StoreChecks
+from rlm.stores.store_claims import StoreClaims
+from rlm.stores.tier_store import TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """All that a remote log manager stands on.
+
+    `broker` None: standalone directories, of which this node counts as leader.
+    `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
+    `on_shut_out` is told once a store's prefix or this node's id is another's: the node has to
+    stop. `slack_of` is how much longer an upload may take for the sake of a rate limit.
+    """
+
+    metadata: RemoteLogMetadataManager
+    pool: PoolPort
+    stores: TierStores
+    around: Surroundings
+    log_dirs: Sequence[Path]
+    broker: BrokerPort | None
+    topics: TopicFilter
+    switches: KillSwitches
+    mender: Mender
+    hold: Hold | None = None
+    on_event: OnEvent = ignore_event
+    on_shut_out: Callable[[str], None] = ignore_shut_out
+    audit: Audit = no_audit
+    keep_audit: KeepAudit = keep_no_audit
+    slack_of: SlackOf = no_slack
+    topic_retention: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogParts:
+    """The parts of a remote log manager. A loop that sleeps by `around` is known to be alive."""
+
+    given: Given
+    around: Surroundings
+    task_watch: TaskWatch
+    checks: StoreChecks
+    held_back: HeldBack
+    clean_ups: CleanUpTasks
+    driver: PartitionDriver
+    table: WorkTable
+    looks: LookLoop
+    expirer: Expirer
+    reads: ResolvedReads
+    registrar: NodeRegistrar
+
+    @property
+    def answers(self) -> Answers:
+        """Answers to brokers and readers."""
+        given = self.given
+        return Answers(
+            given.metadata, self.reads, self.table, given.broker, _breathe(self.around),
+            self.around.identity,
+        )  # fmt: skip
+
+    def new_repairs(
+        self, limits: RepairLimits, scrubs: ScrubResults, replicas: ReplicasPort | None
+    ) -> Repairs:
+        """Of this node's partitions. Their loop is run beside."""
+        parts = RepairParts(
+            self.driver, self.reads, self.table.work, self.held_back.deleting, self.given.audit,
+            scrubs, replicas,
+        )  # fmt: skip
+        return Repairs(parts, limits)
+
+    def new_collector(self, known: LookPort, limits: CollectorLimits) -> Collector:
+        """Of this node's stores."""
+        return Collector(
+            known,
+            self.given.stores,
+            self.around,
+            held_back=self.held_back.deleting,
+            confirm_prefix=self.checks.claims.confirm,
+            keep_audit=self.given.keep_audit,
+            limits=limits,
+        )
+
+    def remote_log(
+        self, beside: Iterable[Loop] = (), problems: Iterable[Source] = ()
+    ) -> RemoteLogManager:
+        """The manager itself. It runs the loops `beside` its own, and tells more `problems`."""
+        given, limits = self.given, self.around.limits
+        watch = LeadershipWatch(
+            given.broker, self.table.works, self.table.cancel_if_lost, self.looks.look,
+            self.around.ambient, limits.leadership_interval_s,
+        )  # fmt: skip
+        deletion = TopicDeletion(
+            given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
+        )
+        stuck = StuckPartitions(self.around.ambient.monotonic, self.table)
+        beside = tuple(beside)
+        sources = (
+            self.looks.problems, self.held_back.problems, stuck.problems, self.expirer.problems,
+            self.clean_ups.problems, deletion.problems, given.switches.problems,
+            self.task_watch.problems, self.checks.claims.problems,
+            *(each.problems for each in beside), *problems,
+        )  # fmt: skip
+        report = TroubleReport(self.around, sources, lambda: self.table.problems)
+        loops = (
+            Loop("scan log directories", self.looks.run),
+            Loop("follow the leadership", watch.run),
+            Loop("compare clocks", self.checks.run),
+            Loop("register the node", self.registrar.run),
+            Loop("expire segments", self.expirer.run),
+            Loop("delete topics", deletion.run),
+            Loop("tell problems", report.run),
+            *beside,
+        )
+        return RemoteLogManager(
+            self.around, self.table, self.checks, self.clean_ups, report, self.task_watch, loops
+        )
+
+
+def build(given: Given) -> RemoteLogParts:
+    """Build the parts of a remote log manager; nothing runs yet."""
+    task_watch = TaskWatch(given.around.ambient.monotonic)
+    ambient = task_watch.around(given.around.ambient)
+    around = replace(given.around, ambient=ambient)
+    limits, metadata = around.limits, given.metadata
+    claims = StoreClaims(given.stores, around, metadata, given.on_shut_out)
+    clock = ClockCheck(given.stores.default, around, claims.confirm)
+    held_back = HeldBack(metadata, given.switches, clock)
+    works = Works(ambient.now_ms)
+    proposals, on_event = Proposals(metadata, around), partial(_tell, works, given.on_event)
+    clean_up = CleanUp(
+        proposals, given.stores, around, on_event,
+        asyncio.Semaphore(limits.clean_ups_parallel_max),
+        held_back.deleting, claims.confirm, given.audit, given.keep_audit,
+    )  # fmt: skip
+    clean_ups = CleanUpTasks(clean_up, works.clean_up_failed)
+    copier = Copier(
+        proposals,
+        given.pool,
+        on_event=on_event,
+        confirm_prefix=claims.confirm,
+        record_cleaned=recorder(metadata, limits.propose_deadline_s),
+        slack_of=given.slack_of,
+    )
+    registrar = NodeRegistrar(metadata, around, given.on_shut_out)
+    driver = PartitionDriver(
+        works, metadata, copier, Adoption(metadata, given.stores, around, claims.confirm),
+        clean_ups, given.stores, _copy_slots(around), around, given.on_event, held_back.copying,
+        clock.trouble, asyncio.Semaphore(limits.claims_parallel_max), given.broker,
+        registrar.ensure, given.mender,
+        EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s),
+    )  # fmt: skip
+    table = WorkTable(_scanner(given, around), driver, given.hold)
+    looks = LookLoop(table, around)
+    expirer = Expirer(
+        metadata, clean_ups, table.works, around, held_back.deleting, driver.lose_claim,
+        given.audit, _retention_rules(given), looks.trouble,
+    )  # fmt: skip
+    return RemoteLogParts(
+        given, around, task_watch, StoreChecks(claims, clock, around), held_back, clean_ups,
+        driver, table, looks, expirer, ResolvedReads(metadata, given.pool, given.stores), registrar,
+    )  # fmt: skip
+
+
+def _copy_slots(around: Surroundings) -> CopySlots:
+    limits = around.limits
+    return CopySlots(
+        limits.copies_parallel_max,
+        around.ambient.monotonic,
+        per_disk_max=limits.copies_per_log_dir_max,
+    )
+
+
+def _scanner(given: Given, around: Surroundings) -> Scanner:
+    return Scanner(
+        tuple(given.log_dirs), around.identity.kafka_cluster_id, given.broker, given.topics,
+        _breathe(around), around.limits.scan_deadline_s,
+    )  # fmt: skip
+
+
+def _tell(works: Works, on_event: OnEvent, event: CopyEvent) -> None:
+    works.on_event(event)
+    on_event(event)
+
+
+def _breathe(around: Surroundings) -> Breathe:
+    return partial(around.ambient.sleep, 0)
+
+
+def _retention_rules(given: Given) -> RetentionRules:
+    policy_of = given.metadata.topic_policy
+    if given.broker is None or not given.topic_retention:
+        return RetentionRules(policy_of)
+    return ByTopicConfig(policy_of, given.broker, given.around.ambient.monotonic)
