@@ -23,6 +23,7 @@ from rlm.data_plane.read_request import LogRequest, TieredSegment
 from rlm.local_log.log_dir import find_partitions
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import MIB, FlowLimits, Rates
+from rlm.worker.handle import WorkerAmbient
 from rlm.worker.pool import WorkerPool
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
@@ -203,8 +204,7 @@ async def run(config: StoreConfig, log_dir: Path, minio: Path) -> list[Measure]:
     pool = WorkerPool(
         worker_command("text", 1),
         {STORE: store},
-        monotonic=ambient.monotonic,
-        sleep=ambient.sleep,
+        WorkerAmbient(ambient.monotonic, ambient.sleep),
         flow=flow,
     )
     await pool.start()

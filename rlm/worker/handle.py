@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kafka_formats.errors import InternalError, RetryLater
 from rlm.control.log_levels import LogArea, LogLevel
@@ -47,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """Bounds of the pool.
+    """Bounds of the pool, which keeps `count` workers up.
 
     `silence_deadline_s`: a worker silent for longer is killed. `cancel_deadline_s`: so is one that
     does not confirm a cancellation in time, since its uploads must be known to have ended.
@@ -58,6 +59,7 @@ class WorkerLimits:
     not end none is started: each may hold as much memory as ever.
     """
 
+    count: int = 1
     start_deadline_s: float = 20.0
     silence_deadline_s: float = 60.0
     cancel_deadline_s: float = 45.0
@@ -89,6 +91,22 @@ async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
     """Without limits nobody waits."""
 
 
+class _Process(NamedTuple):
+    """A worker's process and our ends of its two socket pairs."""
+
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    descriptors: socket.socket
+
+    async def end(self) -> None:
+        """Kill what is left of it, close its sockets, and wait for its end."""
+        self.writer.close()
+        self.descriptors.close()
+        _kill(self.process)
+        await self.process.wait()
+
+
 class WorkerHandle:
     """A started and ready worker. `dead` is set once the process is gone and every call failed.
 
@@ -99,23 +117,18 @@ class WorkerHandle:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        descriptors: socket.socket,
+        started: _Process,
         limits: WorkerLimits,
         ambient: WorkerAmbient,
         on_store_call: OnStoreCall = ignore_store_call,
         take: TakeFlow = take_no_flow,
     ) -> None:
-        self._descriptors = descriptors
+        self._started = started
+        self._process, self._reader, self._writer, self._descriptors = started
         self.dead = asyncio.Event()
         self.told = Heartbeat()
         self._take = take
         self._grants: set[asyncio.Task[None]] = set()
-        self._process = process
-        self._reader = reader
-        self._writer = writer
         self._limits = limits
         self._ambient = ambient
         self._on_store_call = on_store_call
@@ -145,20 +158,21 @@ class WorkerHandle:
         """
         process, ours, descriptors, descriptors_fd = await _start_process(command)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=STREAM_LIMIT_BYTES)
+        started = _Process(process, reader, writer, descriptors)
         try:
             async with asyncio.timeout(limits.start_deadline_s):
                 writer.write(frame(replace(welcome, descriptors_fd=descriptors_fd)))
                 first = await receive(reader)
         except BaseException as error:
-            await _end(process, writer, descriptors)
+            await started.end()
             if isinstance(error, TimeoutError):
                 raise RetryLater(
                     f"a worker process was not ready within {limits.start_deadline_s:g} s"
                 ) from error
             raise
         if isinstance(first, Ready):
-            return cls(process, reader, writer, descriptors, limits, ambient, on_store_call, take)
-        await _end(process, writer, descriptors)
+            return cls(started, limits, ambient, on_store_call, take)
+        await started.end()
         if isinstance(first, Failed):
             raise first.error
         raise RetryLater(f"a worker process ended while it started ({_ending(process)})")
@@ -263,7 +277,7 @@ class WorkerHandle:
                         del self._calls[message.job_id]
         except Exception:  # noqa: BLE001 - the task's top: the worker is given up below
             _log.exception("a worker process sent what cannot be read")
-        await _end(self._process, self._writer, self._descriptors)
+        await self._started.end()
         self._fail_calls()
 
     def _grant(self, asked: TakeBytes) -> None:
@@ -363,16 +377,6 @@ def _socket_pair(
     """A pair, each end to be closed with the others of its side."""
     ours, theirs = socket.socketpair()
     return ours_open.enter_context(ours), theirs_open.enter_context(theirs)
-
-
-async def _end(
-    process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, descriptors: socket.socket
-) -> None:
-    """Kill what is left of a process whose socket is closed, and wait for its end."""
-    writer.close()
-    descriptors.close()
-    _kill(process)
-    await process.wait()
 
 
 async def _ends(listening: asyncio.Task[None]) -> bool:

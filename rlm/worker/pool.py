@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -61,11 +61,9 @@ class WorkerPool:
         self,
         command: Sequence[str],
         stores: Mapping[str, StoreConfig],
+        ambient: WorkerAmbient,
         *,
-        size: int = 1,
         limits: WorkerLimits | None = None,
-        monotonic: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
         on_store_call: OnStoreCall = ignore_store_call,
         flow: FlowControl | None = None,
         log_levels: LogLevels | None = None,
@@ -84,7 +82,8 @@ class WorkerPool:
         self._log_levels.tell(self._set_log_levels)
         self._command = tuple(command)
         self._limits = limits or WorkerLimits()
-        self._ambient = WorkerAmbient(monotonic, sleep)
+        self._size = self._limits.count
+        self._ambient = ambient
         self._on_store_call = on_store_call
         self._welcome = Welcome(
             stores=dict(stores),
@@ -95,7 +94,6 @@ class WorkerPool:
             ),
             window_frames=self._limits.window_frames,
         )
-        self._size = size
         self._keepers: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._last_error: Exception | None = None

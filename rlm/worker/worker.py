@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import NamedTuple
 
 from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.control.log_levels import set_levels
@@ -145,11 +146,16 @@ async def serve(
             cache_bytes_max=welcome.cache_bytes_max,
             chunk_cache_bytes_max=welcome.chunk_cache_bytes_max,
         )
-        channel = None
+        descriptors = None
         if welcome.descriptors_fd is not None:
-            channel = stores_open.enter_context(socket.socket(fileno=welcome.descriptors_fd))
+            descriptors = stores_open.enter_context(socket.socket(fileno=welcome.descriptors_fd))
         worker = _Worker(
-            reader, writer, plane, welcome, ambient, calls, pace, grants, turns, channel
+            _Channel(reader, writer, descriptors),
+            plane,
+            welcome,
+            ambient,
+            calls,
+            _Brakes(pace, grants, turns),
         )
         await worker.serve()
 
@@ -169,29 +175,37 @@ def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:
         writer.write(frame(StoreCalls(taken)))
 
 
+class _Channel(NamedTuple):
+    """To the supervisor. `descriptors` None: no connection of a client is ever lent."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    descriptors: socket.socket | None
+
+
+class _Brakes(NamedTuple):
+    """What slows stores down, as the supervisor says."""
+
+    pace: WorkerPace
+    grants: GrantBook
+    turns: CopyTurns
+
+
 class _Worker:
     """The jobs under way and the socket they share."""
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        channel: _Channel,
         plane: DataPlane,
         welcome: Welcome,
         ambient: Ambient,
         store_calls: StoreCallLog,
-        pace: WorkerPace,
-        grants: GrantBook,
-        turns: CopyTurns,
-        descriptors: socket.socket | None,
+        brakes: _Brakes,
     ) -> None:
-        self._descriptors = descriptors
+        self._reader, self._writer, self._descriptors = channel
         self._store_calls = store_calls
-        self._pace = pace
-        self._grants = grants
-        self._turns = turns
-        self._reader = reader
-        self._writer = writer
+        self._pace, self._grants, self._turns = brakes
         self._plane = plane
         self._welcome = welcome
         self._ambient = ambient

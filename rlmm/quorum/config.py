@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.quorum_records import Endpoint
 from rlmm.raft.messages import ReplicaKey, VoterSet
 from rlmm.raft.timers import RaftSettings
@@ -21,6 +23,14 @@ class Ambient:
     monotonic: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
     random_fraction: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica keeps its log."""
+
+    metadata_directory: Path
+    disk: Disk = field(default_factory=OsDisk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.quorum.address_book import AddressBook
+from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.disk_reads import DiskReads, is_damage
@@ -64,6 +65,32 @@ class ProposalHandle(Protocol):
     def failed(self, failure: do.ProposalFailed) -> None: ...
 
 
+class Replica(NamedTuple):
+    """A recovered log, the core that knows it, and the threads that write and read it."""
+
+    core: RaftCore
+    directory: LogDirectory
+    disk: Disk
+    writer: ThreadPoolExecutor
+    reader: ThreadPoolExecutor
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTold:
+    """Who is told on the driver's loop: `on_advance` when more is committed or the log was
+    replaced, `on_role` after any change of role or voters, `on_failure` once.
+    """
+
+    on_advance: Callable[[], None]
+    on_role: Callable[[], None]
+    on_failure: Callable[[str], None]
+    observer: QuorumStats
+
+
+def _monotonic_ms(ambient: Ambient) -> int:
+    return int(ambient.monotonic() * 1000)
+
+
 class QuorumDriver:
     """`feed` it events; it calls back on the same loop: `on_advance` when more is committed or the
     log was replaced, `on_role` after any change of role or voters, `on_failure` once.
@@ -71,23 +98,16 @@ class QuorumDriver:
 
     def __init__(
         self,
-        core: RaftCore,
-        directory: LogDirectory,
-        disk: Disk,
+        replica: Replica,
         peers: Peers,
+        config: QuorumConfig,
+        ambient: Ambient,
+        told: DriverTold,
         *,
-        addresses: dict[int, tuple[str, int]],
-        listener_name: str,
         recent_bytes_max: int,
-        monotonic_ms: Callable[[], int],
-        now_ms: Callable[[], int],
-        writer: ThreadPoolExecutor,
-        reader: ThreadPoolExecutor,
-        on_advance: Callable[[], None],
-        on_role: Callable[[], None],
-        on_failure: Callable[[str], None],
-        observer: QuorumStats,
     ) -> None:
+        core, directory, disk, writer, reader = replica
+        monotonic_ms, observer = partial(_monotonic_ms, ambient), told.observer
         self.core = core
         self.tail = Tail(bytes_max=recent_bytes_max)
         self.apply_to = 0
@@ -97,15 +117,15 @@ class QuorumDriver:
         self._role_change = asyncio.Event()
         self._directory = directory
         self._peers = peers
-        self._addresses = AddressBook(addresses)
-        self._listener_name = listener_name
+        self._addresses = AddressBook({id_: (host, port) for id_, host, port in config.bootstrap})
+        self._listener_name = config.listener_name
         self._monotonic_ms = monotonic_ms
-        self._now_ms = now_ms
+        self._now_ms = ambient.now_ms
         self._reader = reader
         self._reads = DiskReads(directory, disk)
-        self._on_advance = on_advance
-        self._on_role = on_role
-        self._on_failure = on_failure
+        self._on_advance = told.on_advance
+        self._on_role = told.on_role
+        self._on_failure = told.on_failure
         self._observer = observer
         self._warnings = CoreWarnings(monotonic_ms)
         self.troubles = QuorumTroubles(monotonic_ms)

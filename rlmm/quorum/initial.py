@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from kafka_formats.control_record import ControlType, parse_control_key
 from kafka_formats.errors import CorruptData
@@ -17,7 +16,7 @@ from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.snapshot_files import snapshot_voters
 from rlmm.metadata_log import SnapshotId
-from rlmm.quorum.config import QuorumConfig
+from rlmm.quorum.config import Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.raft.actions import LogCut, PersistedState
 from rlmm.raft.core import RaftCore
@@ -30,8 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def open_replica(
-    disk: Disk,
-    metadata_directory: Path,
+    place: Place,
     config: QuorumConfig,
     *,
     view_flushed_end: int,
@@ -40,14 +38,17 @@ def open_replica(
 ) -> tuple[LogDirectory, RaftCore]:
     """The recovered log and its core, not started; blocks. Errors: `recover`, `initial_state`."""
     directory = LogDirectory.open(
-        disk,
-        metadata_directory,
+        place.disk,
+        place.metadata_directory,
         view_flushed_end=view_flushed_end,
         segment_bytes_max=segment_bytes_max,
     )
     try:
         initial = initial_state(
-            disk, directory, format_voters=config.format_voters, view_flushed_end=view_flushed_end
+            place.disk,
+            directory,
+            format_voters=config.format_voters,
+            view_flushed_end=view_flushed_end,
         )
     except BaseException:
         directory.close()

@@ -23,8 +23,6 @@ from kafka_formats.errors import (
     RetryLater,
 )
 from rlmm.log.committed import committed_group
-from rlmm.log.disk import Disk, OsDisk
-from rlmm.log.log_directory import LogDirectory
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.snapshot_files import SnapshotWriter, read_snapshot
 from rlmm.metadata_log import (
@@ -35,9 +33,9 @@ from rlmm.metadata_log import (
     SnapshotId,
     SnapshotSink,
 )
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.description import Surroundings, describe
-from rlmm.quorum.driver import QuorumDriver
+from rlmm.quorum.driver import DriverTold, QuorumDriver, Replica
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import open_replica
 from rlmm.quorum.log_cut import cut_log, tell_of_cut
@@ -46,7 +44,6 @@ from rlmm.quorum.observer import QuorumStats
 from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.troubles import SNAPSHOT, QuorumTroubles
-from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
 from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
 from rlmm.raft.messages import SnapshotId as CoreSnapshotId
@@ -64,26 +61,18 @@ class QuorumLog:
     def __init__(
         self,
         config: QuorumConfig,
-        directory: LogDirectory,
-        disk: Disk,
-        core: RaftCore,
+        replica: Replica,
         peers: Peers,
         *,
         ambient: Ambient,
         on_failure: Callable[[str], None],
         limits: LogLimits,
-        writer: ThreadPoolExecutor,
-        reader: ThreadPoolExecutor,
     ) -> None:
         self._config = config
-        self._directory = directory
-        self._disk = disk
-        self._core = core
+        self._core, self._directory, self._disk, self._writer, self._reader = replica
         self._peers = peers
         self._ambient = ambient
         self._limits = limits
-        self._writer = writer
-        self._reader = reader
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._recovery_point_due = asyncio.Event()
         self._may_truncate_to = 0
@@ -91,21 +80,12 @@ class QuorumLog:
         self._recovery_point_task: asyncio.Task[None] | None = None
         self.stats = QuorumStats(ambient.monotonic)
         self.driver = QuorumDriver(
-            core,
-            directory,
-            disk,
+            replica,
             peers,
-            addresses={node_id: (host, port) for node_id, host, port in config.bootstrap},
-            listener_name=config.listener_name,
+            config,
+            ambient,
+            DriverTold(self._on_advance, self._on_role, self._failed, self.stats),
             recent_bytes_max=limits.recent_bytes_max,
-            monotonic_ms=lambda: int(ambient.monotonic() * 1000),
-            now_ms=ambient.now_ms,
-            writer=writer,
-            reader=reader,
-            on_advance=self._on_advance,
-            on_role=self._on_role,
-            on_failure=self._failed,
-            observer=self.stats,
         )
         self._on_failure = on_failure
         self._proposals = Proposals(
@@ -121,7 +101,7 @@ class QuorumLog:
     @classmethod
     async def open(
         cls,
-        metadata_directory: Path,
+        place: Place,
         config: QuorumConfig,
         peers: Peers,
         *,
@@ -129,7 +109,6 @@ class QuorumLog:
         ambient: Ambient,
         on_failure: Callable[[str], None],
         limits: LogLimits | None = None,
-        disk: Disk | None = None,
     ) -> QuorumLog:
         """Recover and take part. A sole voter leads on return; others may know no leader yet.
 
@@ -138,15 +117,13 @@ class QuorumLog:
         log, the quorum state or the recovery point is damaged where it must not be.
         """
         limits = limits or LogLimits()
-        disk = disk or OsDisk()
         writer = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-writer")
         reader = ThreadPoolExecutor(1, thread_name_prefix="metadata-log-reader")
 
         try:
             opening = partial(
                 open_replica,
-                disk,
-                metadata_directory,
+                place,
                 config,
                 view_flushed_end=view_flushed_end,
                 segment_bytes_max=limits.segment_bytes_max,
@@ -158,20 +135,10 @@ class QuorumLog:
             writer.shutdown(wait=False)
             reader.shutdown(wait=False)
             if isinstance(error, OSError):
-                raise _open_failed(metadata_directory, error) from error
+                raise _open_failed(place.metadata_directory, error) from error
             raise
-        self = cls(
-            config,
-            directory,
-            disk,
-            core,
-            peers,
-            ambient=ambient,
-            on_failure=on_failure,
-            limits=limits,
-            writer=writer,
-            reader=reader,
-        )
+        replica = Replica(core, directory, place.disk, writer, reader)
+        self = cls(config, replica, peers, ambient=ambient, on_failure=on_failure, limits=limits)
         try:
             await self._start()
         except BaseException:

@@ -11,12 +11,12 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 from rlmm.quorum.network_ports import QuorumServer
-from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import load_schemas
 from rlmm.wire.listener_answers import Answers
 from rlmm.wire.sasl_server import SaslServer, SecretVerifier
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
 from rlmm.wire.tls_handshakes import TlsHandshakes
 
@@ -30,32 +30,25 @@ REFUSALS_PER_TICK_MAX = 10
 class QuorumListener:
     """One listening socket. `start` it, `close` it.
 
-    `to_wall_ms` is added to times of the core's clock to give the time of day. `new_nonce` gives
-    printable characters without a comma that nobody can guess. `trouble` is told once a second
-    while clients that do not log in wait for their share.
+    `trouble` is told once a second while clients that do not log in wait for their share.
     """
 
     def __init__(
         self,
         server: QuorumServer,
+        served: ServedLog,
+        ambient: ListenerAmbient,
         *,
-        cluster_id: str,
-        node_id: int,
-        topic_id: bytes,
         authorisation: Authorisation,
-        sleep: Callable[[float], Awaitable[None]],
-        to_wall_ms: Callable[[], int],
-        new_nonce: Callable[[], str],
         tls: ssl.SSLContext | None = None,
         limits: ListenerLimits | None = None,
-        feature_levels: FeatureLevels = LEVELS_KNOWN,
         trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         load_schemas()
         self._trouble = trouble
         self.limits = limits or ListenerLimits()
         self._authorisation = authorisation
-        self._new_nonce = new_nonce
+        self._new_nonce = ambient.new_nonce
         self._handshakes = (
             None
             if tls is None
@@ -67,11 +60,11 @@ class QuorumListener:
                 refused=self.refused,
             )
         )
-        self._node_id = node_id
+        self._node_id = served.node_id
         self._verifier = (
             None
             if authorisation.secret is None
-            else SecretVerifier.of(authorisation.secret, new_nonce().encode())
+            else SecretVerifier.of(authorisation.secret, ambient.new_nonce().encode())
         )
         self.share = AnonymousShare(
             requests_per_turn=self.limits.anonymous_requests_per_turn_of_all,
@@ -80,15 +73,12 @@ class QuorumListener:
         )
         self._answers = Answers(
             server,
-            cluster_id=cluster_id,
-            topic_id=topic_id,
+            served,
+            ambient,
             authorisation=authorisation,
             limits=self.limits,
             share=self.share,
-            sleep=sleep,
-            to_wall_ms=to_wall_ms,
             refused=self.refused,
-            feature_levels=feature_levels,
         )
         self._connections: set[ServerConnection] = set()
         self._server: asyncio.Server | None = None

@@ -18,7 +18,7 @@ from rlmm.raft.messages import (
     ReplicaKey,
     VoterChangeResponse,
 )
-from rlmm.rows.feature_level import FEATURE, FeatureLevels
+from rlmm.rows.feature_level import FEATURE
 from rlmm.wire import frames
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.authorisation import READS, UNAUTHENTICATED, Authorisation
@@ -29,6 +29,7 @@ from rlmm.wire.names import OUR_TOPICS, PARTITION, directory_text
 from rlmm.wire.quorum_codec import Body, QuorumCodec, RequestRefusedError, reachable_voter
 from rlmm.wire.read_answers import ReadAnswers
 from rlmm.wire.schema import Values
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, DisconnectError, ListenerLimits
 
 REMOVE_VOTER_WAIT_MS = 30_000
@@ -49,40 +50,28 @@ class Answers:
     def __init__(
         self,
         server: QuorumServer,
+        served: ServedLog,
+        ambient: ListenerAmbient,
         *,
-        cluster_id: str,
-        topic_id: bytes,
         authorisation: Authorisation,
         limits: ListenerLimits,
         share: AnonymousShare,
-        sleep: Callable[[float], Awaitable[None]],
-        to_wall_ms: Callable[[], int],
         refused: Callable[[str, str], None],
-        feature_levels: FeatureLevels,
     ) -> None:
         self._server = server
-        self._topic_id = topic_id
+        self._topic_id = served.topic_id
         self._authorisation = authorisation
         self._refused = refused
         self._features = [
             {
                 "name": FEATURE,
-                "min_version": feature_levels.lowest,
-                "max_version": feature_levels.highest,
+                "min_version": served.feature_levels.lowest,
+                "max_version": served.feature_levels.highest,
             }
         ]
-        self._codec = QuorumCodec(cluster_id, topic_id)
-        self._hot = HotCodec(cluster_id, topic_id)
-        self._reads = ReadAnswers(
-            server,
-            self._codec,
-            cluster_id=cluster_id,
-            topic_id=topic_id,
-            limits=limits,
-            share=share,
-            sleep=sleep,
-            to_wall_ms=to_wall_ms,
-        )
+        self._codec = QuorumCodec(served.cluster_id, served.topic_id)
+        self._hot = HotCodec(served.cluster_id, served.topic_id)
+        self._reads = ReadAnswers(server, self._codec, served, ambient, limits, share)
 
     def begin(self, caller: Caller, frame: bytes) -> Begun:
         """The answer's frame, or an awaitable of it. FrameError, DisconnectError."""

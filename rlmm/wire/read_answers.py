@@ -5,7 +5,7 @@ Sources: KafkaApis and ControllerApis of Kafka 4.3, and its clients' use of the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -20,6 +20,7 @@ from rlmm.wire.frames import Api, Request
 from rlmm.wire.names import PARTITION, directory_bytes
 from rlmm.wire.quorum_codec import Body, QuorumCodec
 from rlmm.wire.schema import Values
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import ListenerLimits
 
 LISTENER_NAME = "QUORUM"
@@ -38,22 +39,19 @@ class ReadAnswers:
         self,
         server: QuorumServer,
         codec: QuorumCodec,
-        *,
-        cluster_id: str,
-        topic_id: bytes,
+        served: ServedLog,
+        ambient: ListenerAmbient,
         limits: ListenerLimits,
         share: AnonymousShare,
-        sleep: Callable[[float], Awaitable[None]],
-        to_wall_ms: Callable[[], int],
     ) -> None:
         self._server = server
         self._codec = codec
-        self._cluster_id = cluster_id
-        self._topic_id = topic_id
+        self._cluster_id = served.cluster_id
+        self._topic_id = served.topic_id
         self._limits = limits
         self._share = share
-        self._sleep = sleep
-        self._to_wall_ms = to_wall_ms
+        self._sleep = ambient.sleep
+        self._to_wall_ms = ambient.to_wall_ms
 
     def begin(self, request: Request) -> bytes | Coroutine[Any, Any, bytes]:
         """An answer, or an awaitable of it. RequestRefusedError."""

@@ -21,7 +21,7 @@ from rlmm.log.quorum_state_file import QuorumState
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId as StoredSnapshotId
 from rlmm.metadata_log import SnapshotSink
-from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
+from rlmm.quorum.config import LISTENER_NAME, Ambient, Place, QuorumConfig
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.actions import Role
@@ -235,7 +235,7 @@ class Machine:
         failed = partial(self._failed, process)
         try:
             log = await AuditedLog.open(
-                METADATA,
+                Place(METADATA, self.disk),
                 QuorumConfig(
                     "cluster",
                     self.key,
@@ -249,7 +249,6 @@ class Machine:
                 ambient=Ambient(self.now_ms, self.monotonic, asyncio.sleep, world.random.random),
                 on_failure=failed,
                 limits=world.log_limits,
-                disk=self.disk,
             )
             process.manager = await RemoteLogMetadataManager.start(
                 log,

@@ -11,7 +11,7 @@ from pathlib import Path
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlmm.data_directory.data_directory import DataDirectory, metadata_topic_id
 from rlmm.log.quorum_records import Endpoint
-from rlmm.quorum.config import LISTENER_NAME, Ambient, QuorumConfig
+from rlmm.quorum.config import LISTENER_NAME, Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers, Peers
 from rlmm.quorum.quorum_log import QuorumLog
@@ -59,7 +59,7 @@ async def open_quorum_log(
             field="quorum.listen",
         )
     log = await QuorumLog.open(
-        directory.metadata_path,
+        Place(directory.metadata_path),
         config,
         _peers(settings, directory, secret) if settings.listen else NoPeers(),
         view_flushed_end=view_flushed_end,
@@ -126,21 +126,23 @@ async def _listen(
 ) -> None:
     from rlmm.wire.authorisation import Authorisation
     from rlmm.wire.listener import QuorumListener
+    from rlmm.wire.served import ListenerAmbient, ServedLog
     from rlmm.wire.server_connection import ListenerLimits
 
+    cluster_id = directory.cluster_id
     listener = QuorumListener(
         DriverServer(log, now_ms=ambient.now_ms),
-        cluster_id=str(directory.cluster_id),
-        node_id=directory.node_id,
-        topic_id=bytes(metadata_topic_id(directory.cluster_id)),
+        ServedLog(str(cluster_id), directory.node_id, bytes(metadata_topic_id(cluster_id))),
+        ListenerAmbient(
+            ambient.sleep,
+            lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
+            ambient.new_nonce,
+        ),
         authorisation=Authorisation(
             secret=secret,
             certificate_names=frozenset(settings.peer_names),
             anonymous_reads=settings.readers == "anyone",
         ),
-        sleep=ambient.sleep,
-        to_wall_ms=lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
-        new_nonce=ambient.new_nonce,
         tls=_server_tls(settings),
         limits=ListenerLimits(
             connections_max=settings.connections_max,

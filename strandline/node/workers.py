@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from rlm.control.log_levels import LogLevels
 from rlm.quota.flow_control import FlowControl
-from rlm.worker.pool import WorkerLimits, WorkerPool
+from rlm.worker.handle import WorkerAmbient, WorkerLimits
+from rlm.worker.pool import WorkerPool
 from rlm.worker.store_calls import OnStoreCall
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
@@ -46,13 +47,12 @@ def start_workers(
     pool = WorkerPool(
         worker_command(settings.log.format, shared.node_id),
         configs,
-        size=settings.worker.count,
+        WorkerAmbient(ambient.monotonic, ambient.sleep),
         limits=WorkerLimits(
+            count=settings.worker.count,
             silence_deadline_s=settings.worker.hang_deadline_s,
             chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
         ),
-        monotonic=ambient.monotonic,
-        sleep=ambient.sleep,
         on_store_call=shared.on_store_call,
         flow=shared.flow,
         log_levels=shared.log_levels,

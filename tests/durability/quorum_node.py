@@ -9,7 +9,7 @@ from pathlib import Path
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
@@ -47,7 +47,7 @@ async def open_node(
     view = await asyncio.to_thread(View.open, home / "view")
     try:
         log = await QuorumLog.open(
-            home / "metadata",
+            Place(home / "metadata"),
             QuorumConfig(
                 cluster_id="cluster",
                 key=ReplicaKey(NODE_ID, str(DIRECTORY_ID)),

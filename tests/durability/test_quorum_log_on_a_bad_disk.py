@@ -21,7 +21,7 @@ from kafka_formats.errors import CorruptData, OutcomeUnknown, RetryLater
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
@@ -57,14 +57,13 @@ async def never(seconds: float) -> None:
 
 async def open_log(disk: CrashDisk, failures: list[str] | None = None) -> QuorumLog:
     return await QuorumLog.open(
-        METADATA,
+        Place(METADATA, disk),
         QuorumConfig("cluster", ReplicaKey(NODE_ID, str(DIRECTORY_ID)), voter_set(VOTERS)),
         NoPeers(),
         view_flushed_end=0,
         ambient=Ambient(lambda: NOW_MS, asyncio.get_running_loop().time, never, lambda: 0.5),
         on_failure=(failures if failures is not None else []).append,
         limits=LIMITS,
-        disk=disk,
     )
 
 

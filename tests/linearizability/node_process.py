@@ -25,7 +25,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
@@ -40,6 +40,7 @@ from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from strandline.node import ambient
 from strandline.node.event_loop import leave_out_of_collections, node_runner
 from strandline.settings.settings import MetadataSettings
@@ -125,7 +126,7 @@ def quorum_config(config: NodeConfig) -> QuorumConfig:
 @asynccontextmanager
 async def running_log(config: NodeConfig, view_flushed_end: int) -> AsyncIterator[QuorumLog]:
     log = await QuorumLog.open(
-        Path(config.home) / "metadata",
+        Place(Path(config.home) / "metadata"),
         quorum_config(config),
         RoadPeers(config.roads),
         view_flushed_end=view_flushed_end,
@@ -134,13 +135,13 @@ async def running_log(config: NodeConfig, view_flushed_end: int) -> AsyncIterato
     )
     listener = QuorumListener(
         DriverServer(log, now_ms=ambient.now_ms),
-        cluster_id=CLUSTER_ID,
-        node_id=config.node_id,
-        topic_id=TOPIC_ID,
+        ServedLog(CLUSTER_ID, config.node_id, TOPIC_ID),
+        ListenerAmbient(
+            ambient.sleep,
+            lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
+            ambient.new_nonce,
+        ),
         authorisation=Authorisation(secret=SECRET),
-        sleep=ambient.sleep,
-        to_wall_ms=lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
-        new_nonce=ambient.new_nonce,
     )
     await listener.start(HOST, config.ports[config.node_id])
     try:

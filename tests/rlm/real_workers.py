@@ -11,7 +11,8 @@ from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.read_request import (
     SegmentPiece,
 )
-from rlm.worker.pool import WorkerLimits, WorkerPool
+from rlm.worker.handle import WorkerAmbient, WorkerLimits
+from rlm.worker.pool import WorkerPool
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
 from strandline.node.workers import worker_command
@@ -35,10 +36,8 @@ def pool_of(
     return WorkerPool(
         command,
         {STORE: config},
-        size=size,
-        limits=limits,
-        monotonic=ambient.monotonic,
-        sleep=ambient.sleep,
+        WorkerAmbient(ambient.monotonic, ambient.sleep),
+        limits=replace(limits, count=size),
     )
 
 

@@ -12,6 +12,7 @@ from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.read_request import LogRequest
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import MIB, Flow, FlowLimits, Rates
+from rlm.worker.handle import WorkerAmbient
 from rlm.worker.pool import WorkerPool
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
@@ -54,10 +55,8 @@ async def test_what_moves_is_asked_for_while_it_is_limited_and_only_then(
     pool = WorkerPool(
         COMMAND,
         {STORE: store},
-        size=2,
-        limits=LIMITS,
-        monotonic=ambient.monotonic,
-        sleep=ambient.sleep,
+        WorkerAmbient(ambient.monotonic, ambient.sleep),
+        limits=replace(LIMITS, count=2),
         flow=flow,
     )
     try:

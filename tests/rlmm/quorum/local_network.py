@@ -13,7 +13,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import fetched_batches, voter_set
 from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.quorum.quorum_log import QuorumLog
@@ -182,7 +182,7 @@ class Replica:
         loop = asyncio.get_running_loop()
         fraction = (self.node_id * 0.37) % 1
         self._log = await QuorumLog.open(
-            METADATA,
+            Place(METADATA, self.disk),
             config,
             LocalPeers(self._network, self.node_id),
             view_flushed_end=0,
@@ -191,7 +191,6 @@ class Replica:
             ),
             on_failure=self.failures.append,
             limits=limits,
-            disk=self.disk,
         )
         self._network.servers[self.node_id] = DriverServer(self._log, now_ms=lambda: 7_000)
         return self._log

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.log.disk import Disk
+from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
@@ -34,12 +34,11 @@ async def open_sole_voter(
     voters = voters or (Voter(node_id, directory_id),)
     monotonic = asyncio.get_running_loop().time
     return await QuorumLog.open(
-        metadata_directory,
+        Place(metadata_directory, disk or OsDisk()),
         QuorumConfig("cluster", ReplicaKey(node_id, str(directory_id)), voter_set(voters)),
         NoPeers(),
         view_flushed_end=view_flushed_end,
         ambient=Ambient(now_ms, monotonic, sleep, lambda: 0.5),
         on_failure=on_failure,
         limits=limits,
-        disk=disk,
     )

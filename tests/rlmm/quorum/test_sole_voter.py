@@ -24,7 +24,7 @@ from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
 from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal, SnapshotId
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
@@ -72,14 +72,13 @@ async def open_log(
     clock = clock or Clock()
     config = QuorumConfig("cluster", ReplicaKey(1, str(DIRECTORY_ID)), voter_set(voters))
     return await QuorumLog.open(
-        METADATA,
+        Place(METADATA, disk),
         config,
         NoPeers(),
         view_flushed_end=view_flushed_end,
         ambient=Ambient(clock.now_ms, asyncio.get_running_loop().time, clock.sleep, lambda: 0.5),
         on_failure=(failures if failures is not None else []).append,
         limits=limits,
-        disk=disk,
     )
 
 

@@ -31,6 +31,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peers import WirePeers
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from strandline.node import ambient
 from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.quorum.local_network import directory_id
@@ -175,13 +176,9 @@ async def listening(server: LyingLeader, port: int) -> AsyncIterator[None]:
     wire = Wire()
     listener = QuorumListener(
         server,
-        cluster_id=CLUSTER_ID,
-        node_id=server.me.node_id,
-        topic_id=TOPIC_ID,
+        ServedLog(CLUSTER_ID, server.me.node_id, TOPIC_ID),
+        ListenerAmbient(ambient.sleep, lambda: 0, ambient.new_nonce),
         authorisation=wire.authorisation,
-        sleep=ambient.sleep,
-        to_wall_ms=lambda: 0,
-        new_nonce=ambient.new_nonce,
     )
     await listener.start(HOST, port)
     try:

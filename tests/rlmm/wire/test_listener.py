@@ -29,6 +29,7 @@ from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peers import WirePeers
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import ListenerLimits
 from strandline.node import ambient
 from tests.rlmm.quorum.local_network import directory_id
@@ -97,13 +98,9 @@ class Served:
         self.troubles: list[str] = []
         self.listener = QuorumListener(
             self.server,
-            cluster_id=CLUSTER_ID,
-            node_id=1,
-            topic_id=TOPIC_ID,
+            ServedLog(CLUSTER_ID, 1, TOPIC_ID),
+            ListenerAmbient(ambient.sleep, lambda: 0, ambient.new_nonce),
             authorisation=wire.authorisation,
-            sleep=ambient.sleep,
-            to_wall_ms=lambda: 0,
-            new_nonce=ambient.new_nonce,
             tls=wire.server_tls,
             limits=wire.listener_limits,
             trouble=self.troubles.append,

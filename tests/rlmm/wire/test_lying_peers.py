@@ -33,6 +33,7 @@ from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.quorum_codec import QuorumCodec, api_of
 from rlmm.wire.sasl_server import SaslServer
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, DisconnectError
 from strandline.node import ambient
 from tests.rlmm.quorum.following import data
@@ -230,13 +231,9 @@ def unheard_listener() -> tuple[QuorumListener, Caller]:
     """One whose requests are begun by the test, and a caller that has logged in."""
     listener = QuorumListener(
         LyingLeader(key_of(3), cycle(NONSENSE)),
-        cluster_id=CLUSTER_ID,
-        node_id=3,
-        topic_id=TOPIC_ID,
+        ServedLog(CLUSTER_ID, 3, TOPIC_ID),
+        ListenerAmbient(ambient.sleep, lambda: 0, ambient.new_nonce),
         authorisation=Wire().authorisation,
-        sleep=ambient.sleep,
-        to_wall_ms=lambda: 0,
-        new_nonce=ambient.new_nonce,
     )
     sasl = SaslServer(None, ambient.new_nonce, plain_allowed=False)
     return listener, Caller("a peer", sasl, is_peer=True)

@@ -14,7 +14,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.disk import Disk, OsDisk
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
@@ -25,6 +25,7 @@ from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
+from rlmm.wire.served import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import ListenerLimits
 from strandline.node import ambient
 from tests.real.ports import free_ports
@@ -146,24 +147,23 @@ class WireReplica:
             endpoints=(Endpoint("QUORUM", HOST, self.port),) if self.advertises else (),
         )
         self._log = await QuorumLog.open(
-            self._metadata,
+            Place(self._metadata, self.disk),
             config,
             self.wire.peers(),
             view_flushed_end=0,
             ambient=around,
             on_failure=self.failures.append,
             limits=limits,
-            disk=self.disk,
         )
         self._listener = QuorumListener(
             DriverServer(self._log, now_ms=ambient.now_ms),
-            cluster_id=self.wire.cluster_id,
-            node_id=self.node_id,
-            topic_id=TOPIC_ID,
+            ServedLog(self.wire.cluster_id, self.node_id, TOPIC_ID),
+            ListenerAmbient(
+                ambient.sleep,
+                lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
+                ambient.new_nonce,
+            ),
             authorisation=self.wire.authorisation,
-            sleep=ambient.sleep,
-            to_wall_ms=lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),
-            new_nonce=ambient.new_nonce,
             tls=self.wire.server_tls,
             limits=self.wire.listener_limits,
         )
