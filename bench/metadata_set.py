@@ -17,7 +17,11 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.format.custom_metadata import CustomMetadata
-from rlmm.data_directory.data_directory import format_data_directory, open_data_directory
+from rlmm.data_directory.data_directory import (
+    NewDirectory,
+    format_data_directory,
+    open_data_directory,
+)
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import OsDisk
 from rlmm.log.quorum_records import Voter
@@ -212,11 +216,7 @@ def make_data_directory(path: Path, metadata_set: MetadataSet, *, count: int) ->
     """Format `path`, and fill view and snapshot with `count` segments of each partition."""
     format_data_directory(
         path,
-        cluster_id=CLUSTER_ID,
-        kafka_cluster_id=KAFKA_CLUSTER_ID,
-        node_id=NODE_ID,
-        directory_id=DIRECTORY_ID,
-        voters=(VOTER,),
+        NewDirectory(CLUSTER_ID, KAFKA_CLUSTER_ID, NODE_ID, DIRECTORY_ID, (VOTER,)),
     )
     with open_data_directory(path) as directory:
         view = View.open(directory.view_path)

@@ -22,7 +22,7 @@ from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import PureRows
 from pipeline.decode.quick_decompress import QuickDecompressor
-from pipeline.decode.rows import RowsKind
+from pipeline.decode.rows import RowsKind, Slice
 from pipeline.decode.schema import COLUMNS
 
 MIB = 1 << 20
@@ -103,7 +103,7 @@ def write_log(shape: Shape) -> Log:
 
 def decode(log: Log, rows: RowsKind, columns: tuple[str, ...]) -> None:
     """All of it, each Arrow batch dropped at once."""
-    decoder = BatchDecoder(columns, topic="orders", partition=0, source="log", rows=rows)
+    decoder = BatchDecoder(columns, Slice("orders", 0, "log"), rows=rows)
     buffer, data = memoryview(bytearray(PIECE_BYTES)), memoryview(log.data)
     found = 0
     for at in range(0, len(data), PIECE_BYTES):

@@ -20,7 +20,7 @@ from bench.metadata_node import CACHE, data_directory
 from bench.metadata_set import CLUSTER_ID, KAFKA_CLUSTER_ID, NODE_ID
 from bench.node_process import node_process, peak_mib
 from bench.table import Measure, write_table
-from rlmm.data_directory.data_directory import format_data_directory
+from rlmm.data_directory.data_directory import NewDirectory, format_data_directory
 from strandline.node.ambient import new_uuid
 from tests.real.ports import free_ports
 
@@ -53,11 +53,7 @@ def caught_up(home: Path, leader_port: int, listen: int, join: str, secret: Path
     data = home / "data"
     format_data_directory(
         data,
-        cluster_id=CLUSTER_ID,
-        kafka_cluster_id=KAFKA_CLUSTER_ID,
-        node_id=FRESH_NODE_ID,
-        directory_id=new_uuid(),
-        voters=(),
+        NewDirectory(CLUSTER_ID, KAFKA_CLUSTER_ID, FRESH_NODE_ID, new_uuid(), ()),
     )
     wanted = asked(leader_port, "/v1/quorum")["high_watermark"] - 1
     begun = perf_counter()

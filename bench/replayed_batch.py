@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from kafka_formats.record_batch import Record, encode_batch
 from pipeline.decode.batch_decoder import BatchDecoder
 from pipeline.decode.pure_rows import OUTPUT_BYTES
+from pipeline.decode.rows import Slice
 from pipeline.decode.schema import COLUMNS
 from pipeline.source.data_source import spark_schema
 from pipeline.spark.worker_garbage import begin_task
@@ -79,5 +80,5 @@ def _batch(value_bytes: int) -> pa.RecordBatch:
     """Made once a worker: it takes 30 ms, which is not transport."""
     count = 2 * OUTPUT_BYTES // value_bytes
     records = [Record(at, at, b"key-%010d" % at, bytes(value_bytes)) for at in range(count)]
-    decoder = BatchDecoder(FULL, topic="readings", partition=0, source="made up")
+    decoder = BatchDecoder(FULL, Slice("readings", 0, "made up"))
     return next(decoder.feed(memoryview(encode_batch(records, base_offset=0))))

@@ -24,7 +24,7 @@ from rsm_backends.conformance_lists import (
     lists_order_other_scripts_by_their_bytes,
 )
 from rsm_backends.conformance_versions import versions_are_of_exactly_their_key
-from rsm_backends.multipart import upload_parts
+from rsm_backends.multipart import PartLimits, upload_parts
 from rsm_backends.store import PART_BYTES_MIN, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
 
@@ -377,7 +377,7 @@ async def a_stream_is_uploaded_in_parallel_parts(store: ObjectStore, prefix: str
 
     for name in ("a", "b"):
         result = await upload_parts(
-            store, prefix + name, Source(), part_bytes=PART_BYTES_MIN, parallel=2, create_only=True
+            store, prefix + name, Source(), PartLimits(PART_BYTES_MIN, 2), create_only=True
         )
         assert (result.size, result.crc32c) == (len(data), crc32c_of(data))
         assert await read_all(store, prefix + name) == data

@@ -54,31 +54,38 @@ class Part:
     done: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True, slots=True)
+class PartLimits:
+    """The size of a part, how many are on their way at once, and how long an abort may take."""
+
+    part_bytes: int
+    parallel: int
+    abort_deadline_s: float = ABORT_DEADLINE_S
+
+
 async def upload_parts(
     store: ObjectStore,
     key: str,
     parts: AsyncIterator[bytes],
+    limits: PartLimits,
     *,
-    part_bytes: int,
-    parallel: int,
     create_only: bool = False,
     on_progress: Callable[[int], None] | None = None,
-    abort_deadline_s: float = ABORT_DEADLINE_S,
 ) -> UploadResult:
     """Store the bytes that `parts` yields (pieces of any size) as one object, whole or not at all.
 
-    As `upload_whole_parts`. Pieces of exactly `part_bytes` are sent without a copy.
+    As `upload_whole_parts`. Pieces of exactly the size of a part are sent without a copy.
     """
-    if part_bytes < 1:
-        raise InvalidRequest(f"must be at least 1, not {part_bytes}", field="part_bytes")
+    if limits.part_bytes < 1:
+        raise InvalidRequest(f"must be at least 1, not {limits.part_bytes}", field="part_bytes")
     return await upload_whole_parts(
         store,
         key,
-        _checksummed(_regrouped(parts, part_bytes)),
-        parallel=parallel,
+        _checksummed(_regrouped(parts, limits.part_bytes)),
+        parallel=limits.parallel,
         create_only=create_only,
         on_progress=on_progress,
-        abort_deadline_s=abort_deadline_s,
+        abort_deadline_s=limits.abort_deadline_s,
     )
 
 

@@ -23,9 +23,14 @@ PACKAGES = (
 )
 FILE_LINES_MAX = 500
 ONE_IDEA_LINES_MAX = 600
-ONE_IDEA = {"rlm/service.py", "pipeline/decode/kernel.pyx"}
-"""A shell and a compiled kernel whose parts mean nothing alone."""
+ONE_IDEA = {"pipeline/decode/kernel.pyx"}
+"""A compiled kernel whose parts mean nothing alone."""
 FUNCTION_LINES_MAX = 60
+PARAMETERS_MAX = 7
+MORE_PARAMETERS = {
+    "kafka_formats/record_batch.py: encode_batch": "the fields of a batch's header, mostly left out"
+}
+"""With the reason. Commands (`*_command`) have one parameter an option: that is Typer's form."""
 BLOB_BYTES_MAX = 1_000_000
 BANNED_MODULE_NAMES = {
     "utils",
@@ -129,6 +134,21 @@ def test_functions_stay_small_enough_to_hold_in_the_head() -> None:
                 if lines > FUNCTION_LINES_MAX:
                     long.append(f"{relative(path)}: {node.name} has {lines} lines")
     assert long == []
+
+
+def test_parameter_lists_stay_short_where_a_value_object_says_it() -> None:
+    assert len(MORE_PARAMETERS) <= 3
+    long = set()
+    for path in python_files():
+        if relative(path).startswith(("tests/", "bench/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+                count = len(names) + len(node.args.kwonlyargs) - (names[:1] in (["self"], ["cls"]))
+                if count > PARAMETERS_MAX and not node.name.endswith("_command"):
+                    long.add(f"{relative(path)}: {node.name}")
+    assert long == set(MORE_PARAMETERS)
 
 
 def test_no_module_is_named_after_nothing() -> None:

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Scope, Send
@@ -43,6 +44,15 @@ def lend_of(scope: Scope, size_bytes: int) -> Lend | None:
     return extensions.get(LEND_EXTENSION)
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What an answer begins with."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    media_type: str
+
+
 class DirectAnswer(PumpedAnswer):
     """An answer whose `size_bytes` bytes are sent by the read that `opening` opens."""
 
@@ -52,13 +62,12 @@ class DirectAnswer(PumpedAnswer):
         lend: Lend,
         slots: StreamSlots,
         limits: ApiLimits,
-        *,
+        head: Head,
         size_bytes: int,
-        status_code: int,
-        headers: Mapping[str, str],
-        media_type: str,
     ) -> None:
-        super().__init__(status_code=status_code, headers=headers, media_type=media_type)
+        super().__init__(
+            status_code=head.status_code, headers=head.headers, media_type=head.media_type
+        )
         self._opening = opening
         self._lend = lend
         self._slots = slots

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from api.http.admission import Context
 from api.http.api_limits import RECORDS_BYTES_DEFAULT, RECORDS_BYTES_MAX
 from api.http.byte_range import parse_range
-from api.http.direct_answer import DirectAnswer, lend_of
+from api.http.direct_answer import DirectAnswer, Head, lend_of
 from api.http.streaming import StreamAnswer, open_stream
 from api.http.validation import OffsetNumber, Whole
 from api.routes.found import FoundPartition, FoundSegment
@@ -73,10 +73,8 @@ async def segment_log(
             lend,
             context.streams,
             context.limits,
-            size_bytes=part.end - part.start,
-            status_code=206 if part.partial else 200,
-            headers={**part.headers(), "ETag": etag},
-            media_type=BINARY,
+            Head(206 if part.partial else 200, {**part.headers(), "ETag": etag}, BINARY),
+            part.end - part.start,
         )
     return await open_stream(
         request.scope,
@@ -125,6 +123,28 @@ async def segment_index(
     )
 
 
+async def asked_records(
+    offset: Annotated[OffsetNumber, Query(description="Offset to begin at.")],
+    max_bytes: Annotated[
+        int,
+        Field(ge=1, le=RECORDS_BYTES_MAX),
+        Whole,
+        Query(description="Stored bytes to read, at most; at least one batch goes."),
+    ] = RECORDS_BYTES_DEFAULT,
+    isolation: Annotated[
+        Isolation, Query(description="read_committed leaves out aborted transactions.")
+    ] = Isolation.READ_UNCOMMITTED,
+    record_format: Annotated[
+        RecordFormat | None,
+        Query(alias="format", description="Left out: what the Accept header asks for."),
+    ] = None,
+    accept: Annotated[str, Header(max_length=1_000)] = "*/*",
+) -> RecordsRequest:
+    """What of the partition is asked for, and how."""
+    wanted = negotiated(accept) if record_format is None else record_format
+    return RecordsRequest(offset, max_bytes, isolation, wanted)
+
+
 @router.get(
     "/records",
     summary="Records from an offset on, across segments",
@@ -149,20 +169,7 @@ async def records(
     request: Request,
     context: Context,
     tip: FoundPartition,
-    offset: Annotated[OffsetNumber, Query(description="Offset to begin at.")],
-    max_bytes: Annotated[
-        int,
-        Field(ge=1, le=RECORDS_BYTES_MAX),
-        Whole,
-        Query(description="Stored bytes to read, at most; at least one batch goes."),
-    ] = RECORDS_BYTES_DEFAULT,
-    isolation: Annotated[
-        Isolation, Query(description="read_committed leaves out aborted transactions.")
-    ] = Isolation.READ_UNCOMMITTED,
-    record_format: Annotated[
-        RecordFormat | None,
-        Query(alias="format", description="Left out: what the Accept header asks for."),
-    ] = None,
+    asked: Annotated[RecordsRequest, Depends(asked_records)],
     end: Annotated[
         bool,
         Query(
@@ -171,16 +178,13 @@ async def records(
             "`end`."
         ),
     ] = False,
-    accept: Annotated[str, Header(max_length=1_000)] = "*/*",
 ) -> StreamAnswer:
     """Batches: the first is the one that contains the offset, so it may begin lower. JSON: no line
     means that nothing readable is tiered at or after the offset.
     """
-    wanted = negotiated(accept) if record_format is None else record_format
-    asked = RecordsRequest(offset, max_bytes, isolation, wanted)
     if not end:
         chunks = context.reads.records(tip, asked)
-    elif wanted is RecordFormat.JSON_LINES:
+    elif asked.format is RecordFormat.JSON_LINES:
         ends: list[RecordsEnd] = []
         chunks = _with_end(context.reads.records(tip, asked, ends.append), ends)
     else:
@@ -189,8 +193,11 @@ async def records(
         request.scope,
         context.streams.limited(chunks, context.limits),
         context.limits,
-        headers={"Vary": "Accept", **_lost_header(context.manager.partition_state(tip), offset)},
-        media_type=MEDIA_TYPES[wanted],
+        headers={
+            "Vary": "Accept",
+            **_lost_header(context.manager.partition_state(tip), asked.offset),
+        },
+        media_type=MEDIA_TYPES[asked.format],
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import Field
 
 from api.http.admission import Context, context_in
@@ -47,10 +47,24 @@ from rlmm.segment import (
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/segments", tags=["segments"])
 
 
-@router.get("", summary="Segments of a partition, by leader epoch and start offset")
-async def list_segments(
-    context: Context,
-    tip: FoundPartition,
+class SegmentFilters(NamedTuple):
+    """Filters of a list; they combine, and None leaves one out."""
+
+    state: SegmentStateName | None
+    epoch: int | None
+    offset: int | None
+    since_ms: int | None
+
+    def matches(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """True if all filters but `epoch` let the segment pass."""
+        return (
+            (self.state is None or segment.state.name == self.state.value)
+            and (self.offset is None or segment.start_offset <= self.offset <= segment.end_offset)
+            and (self.since_ms is None or segment.max_timestamp_ms >= self.since_ms)
+        )
+
+
+async def segment_filters(
     state: Annotated[
         SegmentStateName | None, Query(description="Only segments in this state.")
     ] = None,
@@ -64,21 +78,31 @@ async def list_segments(
         OffsetNumber | None,
         Query(description="Only segments with records at or after this time (ms since the epoch)."),
     ] = None,
+) -> SegmentFilters:
+    """Filters of the query."""
+    return SegmentFilters(state, epoch, offset, since_ms)
+
+
+@router.get("", summary="Segments of a partition, by leader epoch and start offset")
+async def list_segments(
+    context: Context,
+    tip: FoundPartition,
+    asked: Annotated[SegmentFilters, Depends(segment_filters)],
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> SegmentPage:
     """Segments in all states, unfinished and superseded ones too; filters combine."""
-    filters = {"state": state, "epoch": epoch, "offset": offset, "since_ms": since_ms}
+    filters = asked._asdict()
     listing = f"segments of {tip}"
     after = None if cursor is None else _position(listing, filters, cursor)
-    key, matches = partial(list_position, leader_epoch=epoch), _filter(state, offset, since_ms)
+    key = partial(list_position, leader_epoch=asked.epoch)
     segments, more = await first_after(
-        context.manager.list_remote_log_segments(tip, epoch, after=after),
+        context.manager.list_remote_log_segments(tip, asked.epoch, after=after),
         key,
         None,  # the listing itself begins there
         limit,
         context.sleep,
-        matches,
+        asked.matches,
     )
     next_cursor = None
     if more:
@@ -98,19 +122,6 @@ def _position(listing: str, filters: Mapping[str, object], cursor: str) -> ListP
             "no such place in this list: pass `next_cursor` unchanged", field="cursor"
         )
     return ListPosition(int(by), int(start), parse_uuid(str(id_), "cursor"))
-
-
-def _filter(
-    state: SegmentStateName | None, offset: int | None, since_ms: int | None
-) -> Callable[[RemoteLogSegmentMetadata], bool]:
-    def matches(segment: RemoteLogSegmentMetadata) -> bool:
-        return (
-            (state is None or segment.state.name == state.value)
-            and (offset is None or segment.start_offset <= offset <= segment.end_offset)
-            and (since_ms is None or segment.max_timestamp_ms >= since_ms)
-        )
-
-    return matches
 
 
 @router.get("/lookup", summary="The segment that serves an offset of a leader epoch")

@@ -8,6 +8,7 @@ built, the pure reader of `kafka_formats`, which is slower and the kernel's orac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -38,6 +39,21 @@ def rows_kind() -> RowsKind:
     return KernelRows
 
 
+class Transactions(NamedTuple):
+    """The transactions of a slice, as far as a reader has to know them."""
+
+    aborted: Iterable[AbortedTransaction] = ()
+    undecided: Undecided = NOTHING_UNDECIDED
+    read_committed: bool = True
+
+
+class DecodeLimits(NamedTuple):
+    """Bounds of one output batch, and of the records of one batch, stored or decompressed."""
+
+    output_bytes: int = OUTPUT_BYTES
+    records_bytes_max: int = RECORDS_BYTES_MAX
+
+
 class BatchDecoder:
     """Decodes one slice of a segment: the offsets `first_offset` to `last_offset`, inclusive.
 
@@ -55,30 +71,24 @@ class BatchDecoder:
     def __init__(
         self,
         columns: Sequence[str],
+        part: Slice,
         *,
-        topic: str,
-        partition: int,
-        source: str,
-        first_offset: int = 0,
-        last_offset: int = OFFSET_MAX,
-        aborted: Iterable[AbortedTransaction] = (),
-        undecided: Undecided = NOTHING_UNDECIDED,
-        read_committed: bool = True,
+        transactions: Transactions = Transactions(),  # noqa: B008 - frozen
         position: int = 0,
         size_bytes: int | None = None,
-        output_bytes: int = OUTPUT_BYTES,
-        records_bytes_max: int = RECORDS_BYTES_MAX,
+        limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
         rows: RowsKind | None = None,
     ) -> None:
-        self._slice = Slice(topic, partition, source, first_offset, last_offset)
+        self._slice = part
+        aborted, undecided, read_committed = transactions
         self._committed = (
             CommittedView(aborted, OFFSET_MAX, undecided)
             if read_committed
             else CommittedView((), OFFSET_MAX)
         )
         self._scanner = BatchScanner(
-            source,
-            batch_bytes_max=max(records_bytes_max, BATCH_BYTES_MAX),
+            part.source,
+            batch_bytes_max=max(limits.records_bytes_max, BATCH_BYTES_MAX),
             position=position,
             size_bytes=size_bytes,
             limit=LIMIT,
@@ -86,11 +96,11 @@ class BatchDecoder:
         self._rows = (rows or rows_kind())(
             arrow_schema(columns),
             self._slice,
-            output_bytes=output_bytes,
-            records_bytes_max=records_bytes_max,
+            output_bytes=limits.output_bytes,
+            records_bytes_max=limits.records_bytes_max,
         )
         self._passed = -1  # the last offset of the last batch seen
-        self._done = last_offset < first_offset
+        self._done = part.last_offset < part.first_offset
 
     @property
     def undecided_records(self) -> int:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kafka_formats.batch_scan import BatchRun
 from kafka_formats.record_batch import HEADER_BYTES, BatchHeader
+from rlmm.segment import OFFSET_MAX
 
 
 class Slice(NamedTuple):
@@ -17,8 +18,8 @@ class Slice(NamedTuple):
     topic: str
     partition: int
     source: str
-    first_offset: int
-    last_offset: int
+    first_offset: int = 0
+    last_offset: int = OFFSET_MAX
 
 
 class WantedBatch(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
@@ -14,15 +15,20 @@ from rlm.data_plane.transaction_check import TransactionCheck
 from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums
 
 
+class KnownLog(NamedTuple):
+    """A log's size and indexes; None for an index that could not be read."""
+
+    log_bytes: int
+    offset_index: bytes | None
+    time_index: bytes | None
+
+
 def sound_log(
     segment: TieredSegment,
     source: str,
     sums: ChunkChecksums | None,
     pieces: Iterable[Buffer],
-    *,
-    log_bytes: int,
-    offset_index: bytes | None,
-    time_index: bytes | None,
+    known: KnownLog,
     transactions: TransactionCheck | None = None,
 ) -> TransactionCheck | None:
     """The transactions of a log whose chunks, batches, offsets, epochs, indexes and largest
@@ -31,6 +37,7 @@ def sound_log(
     `pieces` are its bytes in order; without the compiled module they are not read.
     """
     module = compiled("pipeline.jobs.log_scan")
+    log_bytes, offset_index, time_index = known
     if module is None or offset_index is None or time_index is None:
         return None
     scan = module.LogScan(

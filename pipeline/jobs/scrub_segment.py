@@ -16,9 +16,10 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.decode.batch_decoder import BatchDecoder, Transactions
+from pipeline.decode.rows import Slice
 from pipeline.jobs.scrub_log_check import LogCheck
-from pipeline.jobs.scrub_log_scan import sound_log
+from pipeline.jobs.scrub_log_scan import KnownLog, sound_log
 from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Finding, Outcome, Verdict
 from pipeline.read.manifest_check import differences, manifest_bytes_differ, table_differs
 from pipeline.read.open_stores import OpenStores
@@ -236,10 +237,12 @@ class _Scrub:
                     self.objects.keys.log,
                     None if manifest.checksums is None else manifest.checksums.log,
                     pieces,
-                    log_bytes=manifest.log_bytes,
-                    offset_index=indexes.get(IndexType.OFFSET),
-                    time_index=indexes.get(IndexType.TIMESTAMP),
-                    transactions=self._transaction_check(manifest),
+                    KnownLog(
+                        manifest.log_bytes,
+                        indexes.get(IndexType.OFFSET),
+                        indexes.get(IndexType.TIMESTAMP),
+                    ),
+                    self._transaction_check(manifest),
                 )
             if transactions is None or self.objects.bytes_behind_the_log():
                 return False
@@ -314,10 +317,8 @@ class _Scrub:
         partition = self._segment.partition
         return BatchDecoder(
             ("key", "value", "offset", "timestamp", "headers"),
-            topic=partition.topic,
-            partition=partition.partition,
-            source=name,
-            read_committed=False,
+            Slice(partition.topic, partition.partition, name),
+            transactions=Transactions(read_committed=False),
         )
 
     def _decoded(self, decoder: BatchDecoder, piece: memoryview, check: LogCheck) -> bool:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.offset_index import OffsetIndex
-from pipeline.decode.batch_decoder import RECORDS_BYTES_MAX, BatchDecoder
+from pipeline.decode.batch_decoder import (
+    RECORDS_BYTES_MAX,
+    BatchDecoder,
+    DecodeLimits,
+    Transactions,
+)
+from pipeline.decode.rows import Slice
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.positions import ByteRange, byte_range
 from pipeline.read.segment_objects import SegmentObjects
@@ -92,17 +98,19 @@ def _batches(
     partition = part.segment.partition
     decoder = BatchDecoder(
         settings.columns,
-        topic=partition.topic,
-        partition=partition.partition,
-        first_offset=part.first_offset,
-        last_offset=part.last_offset,
-        aborted=walk.aborted,
-        undecided=walk.undecided,
-        read_committed=settings.isolation is Isolation.READ_COMMITTED,
-        source=objects.keys.log,
+        Slice(
+            partition.topic,
+            partition.partition,
+            objects.keys.log,
+            part.first_offset,
+            part.last_offset,
+        ),
+        transactions=Transactions(
+            walk.aborted, walk.undecided, settings.isolation is Isolation.READ_COMMITTED
+        ),
         position=where.start,
         size_bytes=objects.manifest.log_bytes,
-        records_bytes_max=settings.batch_bytes_max or RECORDS_BYTES_MAX,
+        limits=DecodeLimits(records_bytes_max=settings.batch_bytes_max or RECORDS_BYTES_MAX),
     )
     at = where.start
     with closing(objects.log(where.start, where.end)) as pieces:

@@ -30,7 +30,13 @@ from rlm.format.manifest import (
     custom_metadata_for,
 )
 from rlm.format.object_keys import SegmentKeys, segment_keys
-from rsm_backends.multipart import Part, UploadResult, upload_parts, upload_whole_parts
+from rsm_backends.multipart import (
+    Part,
+    PartLimits,
+    UploadResult,
+    upload_parts,
+    upload_whole_parts,
+)
 from rsm_backends.store import ObjectStore
 
 
@@ -161,8 +167,7 @@ class _Copy:
             self.store,
             self.keys.indexes,
             chunks(),
-            part_bytes=self.job.limits.part_bytes,
-            parallel=self.job.limits.parts_parallel,
+            PartLimits(self.job.limits.part_bytes, self.job.limits.parts_parallel),
             on_progress=self._tell,
         )
         self.done_before += result.size

@@ -128,20 +128,27 @@ def metadata_topic_id(cluster_id: Uuid) -> Uuid:
     return Uuid(bytes(raw))
 
 
+@dataclass(frozen=True, slots=True)
+class NewDirectory:
+    """Whose a new data directory is. No `voters`: it joins a quorum."""
+
+    cluster_id: Uuid
+    kafka_cluster_id: str
+    node_id: int
+    directory_id: Uuid
+    voters: tuple[Voter, ...]
+
+
 def format_data_directory(
     path: Path,
+    new: NewDirectory,
     *,
-    cluster_id: Uuid,
-    kafka_cluster_id: str,
-    node_id: int,
-    directory_id: Uuid,
-    voters: tuple[Voter, ...],
     boots: int = 0,
     snapshot: Path | None = None,
     before_last_step: Callable[[], None] = lambda: None,
     disk: Disk | None = None,
 ) -> None:
-    """Make `path` a data directory of this node. Durable on return. No `voters`: it joins a quorum.
+    """Make `path` a data directory of this node. Durable on return.
 
     `boots` is what starts are counted on from. The seconds of the clock, where a disk may be lost
     and formatted with the same directory id again: its new life is then above the former one, which
@@ -155,7 +162,7 @@ def format_data_directory(
     something else. Nothing existing is ever overwritten.
     """
     disk = disk or OsDisk()
-    _check_identity(cluster_id, kafka_cluster_id, node_id, directory_id, voters)
+    _check_identity(new)
     with _disk_errors(path):
         disk.make_directory(path)
         lock = _lock(path)
@@ -164,17 +171,17 @@ def format_data_directory(
             partition = path / METADATA / PARTITION_DIRECTORY
             disk.make_directory(partition)
             _remove_interrupted_format(disk, partition)
-            write_bootstrap_snapshot(disk, partition, voters)
+            write_bootstrap_snapshot(disk, partition, new.voters)
             if snapshot is not None:
-                write_restart_snapshot(disk, partition, snapshot, voters)
+                write_restart_snapshot(disk, partition, snapshot, new.voters)
             replace_file(
                 disk,
                 partition / PARTITION_METADATA,
-                encode_partition_metadata(metadata_topic_id(cluster_id)),
+                encode_partition_metadata(metadata_topic_id(new.cluster_id)),
             )
             replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(boots))
-            meta = MetaProperties(1, str(cluster_id), node_id, directory_id)
-            replace_file(disk, path / CLUSTER_FILE, _encode_cluster(meta, kafka_cluster_id))
+            meta = MetaProperties(1, str(new.cluster_id), new.node_id, new.directory_id)
+            replace_file(disk, path / CLUSTER_FILE, _encode_cluster(meta, new.kafka_cluster_id))
             before_last_step()
             # Last: from here on the directory counts as formatted.
             replace_file(disk, path / META_PROPERTIES, encode_meta_properties(meta))
@@ -268,26 +275,21 @@ def _instructions() -> Iterator[None]:
         ) from error
 
 
-def _check_identity(
-    cluster_id: Uuid,
-    kafka_cluster_id: str,
-    node_id: int,
-    directory_id: Uuid,
-    voters: tuple[Voter, ...],
-) -> None:
-    for field, value in (("cluster_id", cluster_id), ("directory_id", directory_id)):
+def _check_identity(new: NewDirectory) -> None:
+    node_id, directory_id, kafka_id = new.node_id, new.directory_id, new.kafka_cluster_id
+    for field, value in (("cluster_id", new.cluster_id), ("directory_id", directory_id)):
         if value == ZERO_UUID:
             raise InvalidRequest("the zero id is reserved", field=field)
-    if not kafka_cluster_id or not kafka_cluster_id.isprintable() or len(kafka_cluster_id) > 64:
+    if not kafka_id or not kafka_id.isprintable() or len(kafka_id) > 64:
         raise InvalidRequest(
             "give the id of the Kafka cluster (`kafka-cluster cluster-id` prints it)",
             field="kafka_cluster_id",
         )
     if not 0 <= node_id <= NODE_ID_MAX:
         raise InvalidRequest(f"{node_id} is not between 0 and {NODE_ID_MAX}", field="node_id")
-    if len({voter.node_id for voter in voters}) != len(voters):
+    if len({voter.node_id for voter in new.voters}) != len(new.voters):
         raise InvalidRequest("name each voter once", field="voters")
-    for voter in voters:
+    for voter in new.voters:
         if voter.node_id == node_id and voter.directory_id != directory_id:
             raise InvalidRequest(
                 f"node {node_id} is to be formatted with directory id {directory_id}, but stands "

@@ -14,7 +14,7 @@ from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import print_json, print_table, print_text
 from strandline.node import ambient
-from strandline.node.formatting import format_for
+from strandline.node.formatting import NewNode, format_for
 from strandline.settings.loading import LoadedSettings, leaves, load_settings
 from strandline.settings.voter_text import parse_voters
 
@@ -81,11 +81,13 @@ def format_command(
         voters = parse_voters(initial_voters, field="--initial-voters")
     format_for(
         settings,
-        initial_voters=voters,
-        standalone=standalone,
-        cluster_id=None if cluster_id is None else Uuid.parse(cluster_id),
-        kafka_cluster_id=kafka_cluster_id,
-        node_id=node_id,
+        NewNode(
+            initial_voters=voters,
+            standalone=standalone,
+            cluster_id=None if cluster_id is None else Uuid.parse(cluster_id),
+            kafka_cluster_id=kafka_cluster_id,
+            node_id=node_id,
+        ),
         from_snapshot=from_snapshot,
     )
     print_text(f"formatted {settings.node.data_dir}")

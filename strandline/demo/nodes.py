@@ -19,7 +19,7 @@ from rlmm.quorum.config import LISTENER_NAME
 from strandline.demo.process import DemoProcess, wait_until
 from strandline.demo.store import BUCKET
 from strandline.node import ambient
-from strandline.node.formatting import broker_identity, format_for
+from strandline.node.formatting import NewNode, broker_identity, format_for
 from strandline.settings.loading import load_settings
 
 COPIER_ID = 1
@@ -199,10 +199,12 @@ def format_nodes(
         )
         format_for(
             load_settings(config, {}).settings,
-            cluster_id=cluster_id,
-            kafka_cluster_id=broker.cluster_id,
-            node_id=node_id,
-            initial_voters=voters,
+            NewNode(
+                cluster_id=cluster_id,
+                kafka_cluster_id=broker.cluster_id,
+                node_id=node_id,
+                initial_voters=voters,
+            ),
         )
         command = (sys.executable, "-m", "strandline", "node", "--config", str(config))
         process = DemoProcess(f"node {node_id}", command, home / f"node-{node_id}.log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.properties import MetaProperties, parse_meta_properties
 from rlm.control.audit import AuditAction, AuditLine
 from rlm.node_files.audit_log import DIRECTORY_NAME, AuditLog
-from rlmm.data_directory.data_directory import META_PROPERTIES, format_data_directory
+from rlmm.data_directory.data_directory import META_PROPERTIES, NewDirectory, format_data_directory
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.config import LISTENER_NAME
 from strandline.node import ambient, event_loop
@@ -29,51 +30,57 @@ ALONE_BY_ACCIDENT = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewNode:
+    """Choices for a node to be made.
+
+    `initial_voters` None makes a quorum of this node alone; an empty tuple, a node that joins one.
+    A new quorum of several needs the same `cluster_id` and voters on each node. If a cluster id or
+    `quorum.bootstrap` suggests other nodes, `standalone` has to confirm a quorum of one. Kafka's
+    cluster id and the node id default to those of the log directories.
+    """
+
+    cluster_id: Uuid | None = None
+    kafka_cluster_id: str | None = None
+    node_id: int | None = None
+    initial_voters: tuple[Voter, ...] | None = None
+    standalone: bool = False
+
+
 def format_for(
     settings: Settings,
+    new: NewNode = NewNode(),
     *,
-    cluster_id: Uuid | None = None,
-    kafka_cluster_id: str | None = None,
-    node_id: int | None = None,
-    initial_voters: tuple[Voter, ...] | None = None,
-    standalone: bool = False,
     only_if_absent: bool = False,
     from_snapshot: str | None = None,
 ) -> bool:
     """Make the data directory of `settings`; True if it was made.
 
-    `initial_voters` None makes a quorum of this node alone; an empty tuple, a node that joins one.
-    A new quorum of several needs the same `cluster_id` and voters on each node. If a cluster id or
-    `quorum.bootstrap` suggests other nodes, `standalone` has to confirm a quorum of one. Kafka's
-    cluster id and the node id default to those of the log directories. `only_if_absent` keeps a
-    formatted directory. `from_snapshot` (a file, or `latest`) takes over a lost tier.
+    `only_if_absent` keeps a formatted directory. `from_snapshot` (a file, or `latest`) takes over a
+    lost tier.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
         return False
     broker = broker_identity(settings.kafka.log_dirs)
-    own_id = _chosen("--node-id", node_id, broker.node_id if broker else None)
-    named = cluster_id is not None or bool(settings.quorum.bootstrap)
-    _check_way(initial_voters, cluster_id, alone_by_accident=named and not standalone)
-    directory_id, initial_voters = _initial_voters(initial_voters, own_id, settings)
-    new_id = cluster_id or ambient.new_uuid()
+    own_id = _chosen("--node-id", new.node_id, broker.node_id if broker else None)
+    named = new.cluster_id is not None or bool(settings.quorum.bootstrap)
+    _check_way(new, alone_by_accident=named and not new.standalone)
+    directory_id, voters = _initial_voters(new.initial_voters, own_id, settings)
+    new_id = new.cluster_id or ambient.new_uuid()
     kafka_id = _chosen(
-        "--kafka-cluster-id", kafka_cluster_id, broker.cluster_id if broker else None
+        "--kafka-cluster-id", new.kafka_cluster_id, broker.cluster_id if broker else None
     )
     write = partial(
         format_data_directory,
         data_dir,
-        cluster_id=new_id,
-        kafka_cluster_id=kafka_id,
-        node_id=own_id,
-        directory_id=directory_id,
-        voters=initial_voters,
+        NewDirectory(new_id, kafka_id, own_id, directory_id, voters),
         boots=ambient.now_ms() // 1000,
     )
     if from_snapshot is None:
         write()
         return True
-    if not initial_voters:
+    if not voters:
         raise InvalidRequest(
             "a node that joins a quorum gets its snapshot from the quorum: leave it out",
             field="--from-snapshot",
@@ -91,15 +98,13 @@ def format_for(
     return True
 
 
-def _check_way(
-    initial_voters: tuple[Voter, ...] | None, cluster_id: Uuid | None, *, alone_by_accident: bool
-) -> None:
-    if initial_voters is not None and cluster_id is None:
+def _check_way(new: NewNode, *, alone_by_accident: bool) -> None:
+    if new.initial_voters is not None and new.cluster_id is None:
         raise InvalidRequest(
             "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
             field="--cluster-id",
         )
-    if initial_voters is None and alone_by_accident:
+    if new.initial_voters is None and alone_by_accident:
         raise InvalidRequest(ALONE_BY_ACCIDENT, field="--standalone")
 
 

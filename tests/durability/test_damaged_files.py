@@ -16,6 +16,7 @@ from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.data_directory.data_directory import (
     DataDirectory,
+    NewDirectory,
     format_data_directory,
     open_data_directory,
 )
@@ -101,11 +102,7 @@ def lived(home: Path) -> tuple[CrashDisk, Found]:
     disk.make_directory(home)
     format_data_directory(
         home,
-        cluster_id=CLUSTER_ID,
-        kafka_cluster_id="kafka-one",
-        node_id=3,
-        directory_id=DIRECTORY_ID,
-        voters=VOTERS,
+        NewDirectory(CLUSTER_ID, "kafka-one", 3, DIRECTORY_ID, VOTERS),
         disk=disk,
     )
     start(disk, home, append=3)

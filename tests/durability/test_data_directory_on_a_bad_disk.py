@@ -11,6 +11,7 @@ import pytest
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
 from rlmm.data_directory.data_directory import (
     META_PROPERTIES,
+    NewDirectory,
     format_data_directory,
     open_data_directory,
 )
@@ -25,11 +26,7 @@ BOOTS = 3
 def format_(disk: CrashDisk, home: Path) -> None:
     format_data_directory(
         home,
-        cluster_id=CLUSTER_ID,
-        kafka_cluster_id="kafka-one",
-        node_id=3,
-        directory_id=DIRECTORY_ID,
-        voters=VOTERS,
+        NewDirectory(CLUSTER_ID, "kafka-one", 3, DIRECTORY_ID, VOTERS),
         disk=disk,
     )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.data_directory.data_directory import format_data_directory
+from rlmm.data_directory.data_directory import NewDirectory, format_data_directory
 from rlmm.segment import SegmentState
 from rlmm.view.view import digest_of
 from tests.durability.killed_node import log_limits
@@ -109,11 +109,7 @@ def kill_again_and_again(home: Path, *, rounds: int, seed: int, retained_bytes: 
     data, answers, choose = home / "data", Answers(), random.Random(seed)
     format_data_directory(
         data,
-        cluster_id=Uuid(b"cluster-one....."),
-        kafka_cluster_id="kafka-one",
-        node_id=NODE_ID,
-        directory_id=DIRECTORY_ID,
-        voters=VOTERS,
+        NewDirectory(Uuid(b"cluster-one....."), "kafka-one", NODE_ID, DIRECTORY_ID, VOTERS),
     )
     for number in range(1, rounds + 1):
         # Sometimes in the middle of its start; the more lines, the more flushes and snapshots.

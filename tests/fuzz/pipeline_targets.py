@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from kafka_formats.compression import Codec, CompressionError, compress
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import HEADER_BYTES, encode_batch
-from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.decode.batch_decoder import BatchDecoder, DecodeLimits
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.quick_decompress import QuickDecompressor
+from pipeline.decode.rows import Slice
 from pipeline.decode.schema import COLUMNS
 from pipeline.read.aiven_keys import AivenKeys
 from pipeline.read.chunk_transforms import ChunkTransforms
@@ -35,11 +36,8 @@ def _decode(data: bytes) -> None:
     """In pieces, into small batches; each row is valid, whatever it came from."""
     decoder = BatchDecoder(
         COLUMNS,
-        topic="t",
-        partition=0,
-        source=SOURCE,
-        output_bytes=OUTPUT_BYTES,
-        records_bytes_max=RECORDS_BYTES_MAX,
+        Slice("t", 0, SOURCE),
+        limits=DecodeLimits(OUTPUT_BYTES, RECORDS_BYTES_MAX),
         rows=KernelRows,
     )
     step = len(data) % 700 + 1

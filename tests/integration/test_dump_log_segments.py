@@ -12,7 +12,11 @@ import pytest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.data_directory.data_directory import format_data_directory, open_data_directory
+from rlmm.data_directory.data_directory import (
+    NewDirectory,
+    format_data_directory,
+    open_data_directory,
+)
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode
@@ -41,11 +45,7 @@ async def write_metadata(data: Path) -> Path:
     voter = Voter(7, DIRECTORY_ID, (Endpoint("QUORUM", "localhost", 40_000),))
     format_data_directory(
         data,
-        cluster_id=CLUSTER_ID,
-        kafka_cluster_id="kafka-cluster",
-        node_id=7,
-        directory_id=DIRECTORY_ID,
-        voters=(voter,),
+        NewDirectory(CLUSTER_ID, "kafka-cluster", 7, DIRECTORY_ID, (voter,)),
     )
     with open_data_directory(data) as directory:
         view = View.open(directory.view_path)

@@ -15,7 +15,13 @@ from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import AlreadyExists, CorruptData, InvalidRequest, Refused, RetryLater
 from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
-from rsm_backends.multipart import Part, part_bytes_for, upload_parts, upload_whole_parts
+from rsm_backends.multipart import (
+    Part,
+    PartLimits,
+    part_bytes_for,
+    upload_parts,
+    upload_whole_parts,
+)
 from rsm_backends.store import ObjectInfo, UploadedPart
 from rsm_backends.streams import read_all
 from tests.rsm_backends.stores import clock_ms, memory_store
@@ -68,8 +74,7 @@ def test_any_cutting_into_pieces_gives_the_same_object(
             store,
             "a",
             source(pieces),
-            part_bytes=part_bytes,
-            parallel=parallel,
+            PartLimits(part_bytes, parallel),
             on_progress=stored.append,
         )
         whole = b"".join(pieces)
@@ -84,15 +89,13 @@ def test_any_cutting_into_pieces_gives_the_same_object(
 
 async def test_what_fits_in_one_part_is_a_single_put() -> None:
     store = FaultyStore(memory_store(), ScriptedFaults([("start_multipart", FaultKind.TORN)]))
-    result = await upload_parts(store, "a", source([b"x" * 10]), part_bytes=10, parallel=1)
+    result = await upload_parts(store, "a", source([b"x" * 10]), PartLimits(10, 1))
     assert result.size == 10
 
 
 async def test_no_more_parts_than_allowed_are_on_their_way() -> None:
     store = SlowStore()
-    task = asyncio.create_task(
-        upload_parts(store, "a", source([b"x" * 7] * 30), part_bytes=10, parallel=3)
-    )
+    task = asyncio.create_task(upload_parts(store, "a", source([b"x" * 7] * 30), PartLimits(10, 3)))
     await store.arrived.wait()
     store.gate.set()
     await task
@@ -128,7 +131,7 @@ async def test_memory_is_bounded_by_the_parts_on_their_way(piece_bytes: int) -> 
 
     tracemalloc.start()
     try:
-        await upload_parts(Nowhere(clock_ms()), "a", pieces(), part_bytes=MIB, parallel=3)
+        await upload_parts(Nowhere(clock_ms()), "a", pieces(), PartLimits(MIB, 3))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -140,7 +143,7 @@ async def test_a_failing_part_ends_the_upload_and_aborts_it() -> None:
     inner = memory_store()
     store = FaultyStore(inner, ScriptedFaults([("put_part", FaultKind.BEFORE_EFFECT)]))
     with pytest.raises(RetryLater, match="planted"):
-        await upload_parts(store, "a", source([b"x" * 95]), part_bytes=10, parallel=2)
+        await upload_parts(store, "a", source([b"x" * 95]), PartLimits(10, 2))
     assert await inner.list_uploads("a") == ()
     assert (await inner.list_page("")).objects == ()
 
@@ -152,15 +155,13 @@ async def test_a_failing_source_ends_the_upload_and_aborts_it() -> None:
 
     store = memory_store()
     with pytest.raises(OSError, match="the disk is gone"):
-        await upload_parts(store, "a", broken(), part_bytes=10, parallel=2)
+        await upload_parts(store, "a", broken(), PartLimits(10, 2))
     assert await store.list_uploads("a") == ()
 
 
 async def test_a_cancelled_upload_is_aborted_first() -> None:
     store = SlowStore()
-    task = asyncio.create_task(
-        upload_parts(store, "a", source([b"x" * 10] * 9), part_bytes=10, parallel=2)
-    )
+    task = asyncio.create_task(upload_parts(store, "a", source([b"x" * 10] * 9), PartLimits(10, 2)))
     await store.arrived.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -180,9 +181,7 @@ async def test_cancelling_again_does_not_interrupt_the_abort() -> None:
             await super().abort_multipart(key, upload_id)
 
     store = SlowAbort()
-    task = asyncio.create_task(
-        upload_parts(store, "a", source([b"x" * 10] * 9), part_bytes=10, parallel=2)
-    )
+    task = asyncio.create_task(upload_parts(store, "a", source([b"x" * 10] * 9), PartLimits(10, 2)))
     await store.arrived.wait()
     task.cancel()
     await store.aborting.wait()
@@ -211,7 +210,7 @@ async def test_an_abort_that_fails_or_hangs_does_not_hide_the_first_error(
     for store.hangs in (False, True):
         with pytest.raises(Refused, match="no right to upload"):
             await upload_parts(
-                store, "a", source([b"x" * 30]), part_bytes=10, parallel=2, abort_deadline_s=0.001
+                store, "a", source([b"x" * 30]), PartLimits(10, 2, abort_deadline_s=0.001)
             )
     assert caplog.text.count("could not be aborted and is left") == 2
 
@@ -221,9 +220,7 @@ async def test_create_only_leaves_what_is_there_and_no_upload(size: int) -> None
     store = memory_store()
     await store.put("a", b"first", crc32c=crc32c(b"first"))
     with pytest.raises(AlreadyExists):
-        await upload_parts(
-            store, "a", source([b"x" * size]), part_bytes=10, parallel=2, create_only=True
-        )
+        await upload_parts(store, "a", source([b"x" * size]), PartLimits(10, 2), create_only=True)
     assert await read_all(store, "a") == b"first"
     assert await store.list_uploads("a") == ()
 
@@ -231,16 +228,14 @@ async def test_create_only_leaves_what_is_there_and_no_upload(size: int) -> None
 async def test_an_object_of_too_many_parts_is_refused_and_aborted() -> None:
     store = memory_store()
     with pytest.raises(InvalidRequest, match="more than 10000 parts"):
-        await upload_parts(store, "a", source([b"xx"] * 5001), part_bytes=1, parallel=4)
+        await upload_parts(store, "a", source([b"xx"] * 5001), PartLimits(1, 4))
     assert await store.list_uploads("a") == ()
 
 
 @pytest.mark.parametrize(("part_bytes", "parallel"), [(0, 1), (1, 0), (-5, 1)])
 async def test_useless_sizes_are_refused(part_bytes: int, parallel: int) -> None:
     with pytest.raises(InvalidRequest):
-        await upload_parts(
-            memory_store(), "a", source([]), part_bytes=part_bytes, parallel=parallel
-        )
+        await upload_parts(memory_store(), "a", source([]), PartLimits(part_bytes, parallel))
 
 
 def test_parts_grow_only_where_ten_thousand_would_not_do() -> None:

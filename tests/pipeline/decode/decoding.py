@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.transaction_index import AbortedTransaction
-from pipeline.decode.batch_decoder import BatchDecoder
+from pipeline.decode.batch_decoder import BatchDecoder, DecodeLimits, Transactions
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import OUTPUT_BYTES, PureRows
-from pipeline.decode.rows import RowsKind
+from pipeline.decode.rows import RowsKind, Slice
 from pipeline.decode.schema import COLUMNS, arrow_schema
 
 BOTH: tuple[RowsKind, ...] = (KernelRows, PureRows)
@@ -34,15 +34,9 @@ def decode(
     """All batches of `data`, fed in pieces of one reused buffer; each is valid to the last byte."""
     decoder = BatchDecoder(
         columns,
-        topic="orders",
-        partition=3,
-        source=SOURCE,
-        first_offset=first_offset,
-        last_offset=last_offset,
-        aborted=aborted,
-        read_committed=read_committed,
-        output_bytes=output_bytes,
-        records_bytes_max=records_bytes_max,
+        Slice("orders", 3, SOURCE, first_offset, last_offset),
+        transactions=Transactions(aborted, read_committed=read_committed),
+        limits=DecodeLimits(output_bytes, records_bytes_max),
         rows=rows,
     )
     buffer = memoryview(bytearray(piece_bytes))

@@ -34,7 +34,7 @@ from pipeline.decode.batch_decoder import BatchDecoder, rows_kind
 from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.pure_rows import PureRows
 from pipeline.decode.quick_decompress import QuickDecompressor, zstd_frame_bytes_max
-from pipeline.decode.rows import RowsKind
+from pipeline.decode.rows import RowsKind, Slice
 from pipeline.decode.schema import COLUMNS, arrow_schema
 from pipeline.process.compiled import compiled
 from tests.fuzz.bombs import CODEC_BOMBS
@@ -105,9 +105,7 @@ def test_a_slice_has_its_offsets_and_no_more(rows: RowsKind, codec: Codec) -> No
 
 @both
 def test_behind_its_last_offset_a_slice_needs_no_more_bytes(rows: RowsKind) -> None:
-    decoder = BatchDecoder(
-        ("offset",), topic="t", partition=0, source=SOURCE, last_offset=5, rows=rows
-    )
+    decoder = BatchDecoder(("offset",), Slice("t", 0, SOURCE, last_offset=5), rows=rows)
     log = plain(0, 5) + plain(6)
     assert list(decoder.feed(memoryview(log)[:-1])) == []
     before = decoder.done
@@ -244,7 +242,7 @@ def test_without_the_kernel_the_pure_reader_reads_and_once_it_is_said_how_to_bui
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for _ in range(2):
-        decoder = BatchDecoder(("offset",), topic="t", partition=0, source=SOURCE)
+        decoder = BatchDecoder(("offset",), Slice("t", 0, SOURCE))
         assert list(decoder.feed(memoryview(plain(0, 1)))) == []
         assert offsets_of(list(decoder.finish())) == [0, 1]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]

@@ -18,7 +18,7 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.record_batch import HEADER_BYTES, ControlType, Record, control_key, encode_batch
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.jobs.scrub_log_check import LogCheck
-from pipeline.jobs.scrub_log_scan import sound_log
+from pipeline.jobs.scrub_log_scan import KnownLog, sound_log
 from pipeline.process.compiled import compiled
 from pipeline.read.segment_objects import check_chunks
 from rlm.data_plane.index_check import IndexCheck
@@ -135,9 +135,7 @@ def is_sound(log: Log, piece_bytes: int) -> bool:
         SOURCE,
         log.sums,
         pieces(log.data, piece_bytes),
-        log_bytes=log.segment.log_bytes,
-        offset_index=log.offset_index,
-        time_index=log.time_index,
+        KnownLog(log.segment.log_bytes, log.offset_index, log.time_index),
     )
     return found is not None
 
@@ -319,9 +317,7 @@ def test_transactions_come_out_as_the_careful_reader_has_them() -> None:
             SOURCE,
             log.sums,
             pieces(log.data, 90),
-            log_bytes=len(log.data),
-            offset_index=log.offset_index,
-            time_index=log.time_index,
+            KnownLog(len(log.data), log.offset_index, log.time_index),
         )
         assert found is not None
         assert list(found.differences(())) == list(check.transactions.differences(()))

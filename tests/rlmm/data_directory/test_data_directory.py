@@ -24,6 +24,7 @@ from rlmm.data_directory.data_directory import (
     BOOT_COUNTER,
     CLUSTER_FILE,
     META_PROPERTIES,
+    NewDirectory,
     format_data_directory,
     metadata_topic_id,
     open_data_directory,
@@ -50,11 +51,7 @@ def format_(
 ) -> None:
     format_data_directory(
         path,
-        cluster_id=cluster_id,
-        kafka_cluster_id=kafka_cluster_id,
-        node_id=node_id,
-        directory_id=directory_id,
-        voters=voters,
+        NewDirectory(cluster_id, kafka_cluster_id, node_id, directory_id, voters),
         boots=boots,
         disk=disk,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.data_directory.data_directory import format_data_directory
+from rlmm.data_directory.data_directory import NewDirectory, format_data_directory
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
 from tests.real.kafka import run_tool
 from tests.rlmm.quorum.following import data
@@ -49,11 +49,7 @@ def admin_config(home: Path, node: WireReplica, *, login: str = LOGIN) -> str:
     directory = home / f"formatted-{node.node_id}"
     format_data_directory(
         directory,
-        cluster_id=Uuid.parse(CLUSTER_ID),
-        kafka_cluster_id="kafka",
-        node_id=node.node_id,
-        directory_id=node.directory_id,
-        voters=(),
+        NewDirectory(Uuid.parse(CLUSTER_ID), "kafka", node.node_id, node.directory_id, ()),
     )
     config = home / "admin.properties"
     config.write_text(
