@@ -313,7 +313,7 @@ class Repairs:
 
     @property
     def loop(self) -> Loop:
-        """What a node does by itself."""
+        """Looks now and then at damage that was met."""
         return Loop("repair segments", self.run, self.problems)
 
     async def run(self) -> None:

@@ -10,27 +10,23 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
-from rlmm.log.disk import Disk
-from rlmm.log.log_directory import LogDirectory
 from rlmm.quorum.address_book import AddressBook
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.disk_reads import DiskReads, is_damage
 from rlmm.quorum.framing import place
-from rlmm.quorum.initial import stored
+from rlmm.quorum.initial import Replica, stored
 from rlmm.quorum.network_ports import Answer, PeerFailedError, Peers
-from rlmm.quorum.observer import QuorumStats
+from rlmm.quorum.observer import DriverTold
 from rlmm.quorum.tail import Tail
 from rlmm.quorum.troubles import CoreWarnings, QuorumTroubles
 from rlmm.raft import actions as do
-from rlmm.raft.core import RaftCore
 from rlmm.raft.events import (
     Event,
     RequestFailed,
@@ -63,28 +59,6 @@ class ProposalHandle(Protocol):
     def committed(self, base_offset: int, epoch: int) -> None: ...
 
     def failed(self, failure: do.ProposalFailed) -> None: ...
-
-
-class Replica(NamedTuple):
-    """A recovered log, the core that knows it, and the threads that write and read it."""
-
-    core: RaftCore
-    directory: LogDirectory
-    disk: Disk
-    writer: ThreadPoolExecutor
-    reader: ThreadPoolExecutor
-
-
-@dataclass(frozen=True, slots=True)
-class DriverTold:
-    """Who is told on the driver's loop: `on_advance` when more is committed or the log was
-    replaced, `on_role` after any change of role or voters, `on_failure` once.
-    """
-
-    on_advance: Callable[[], None]
-    on_role: Callable[[], None]
-    on_failure: Callable[[str], None]
-    observer: QuorumStats
 
 
 def _monotonic_ms(ambient: Ambient) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from kafka_formats.control_record import ControlType, parse_control_key
 from kafka_formats.errors import CorruptData
@@ -26,6 +28,16 @@ from rlmm.raft.replica import InitialState, StoredSnapshot
 _READ_BYTES = 1024 * 1024
 
 log = logging.getLogger(__name__)
+
+
+class Replica(NamedTuple):
+    """A recovered log, the core that knows it, and the threads that write and read it."""
+
+    core: RaftCore
+    directory: LogDirectory
+    disk: Disk
+    writer: ThreadPoolExecutor
+    reader: ThreadPoolExecutor
 
 
 def open_replica(

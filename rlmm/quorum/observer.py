@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rlmm.raft.actions import Role
@@ -87,3 +88,15 @@ class QuorumStats:
 
     def truncated(self) -> None:
         self.truncations += 1
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTold:
+    """Who is told on the driver's loop: `on_advance` when more is committed or the log was
+    replaced, `on_role` after any change of role or voters, `on_failure` once.
+    """
+
+    on_advance: Callable[[], None]
+    on_role: Callable[[], None]
+    on_failure: Callable[[str], None]
+    observer: QuorumStats

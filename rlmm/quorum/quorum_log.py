@@ -35,12 +35,12 @@ from rlmm.metadata_log import (
 )
 from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.description import Surroundings, describe
-from rlmm.quorum.driver import DriverTold, QuorumDriver, Replica
+from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.framing import NO_OP, stored_voters
-from rlmm.quorum.initial import open_replica
+from rlmm.quorum.initial import Replica, open_replica
 from rlmm.quorum.log_cut import cut_log, tell_of_cut
 from rlmm.quorum.network_ports import Peers
-from rlmm.quorum.observer import QuorumStats
+from rlmm.quorum.observer import DriverTold, QuorumStats
 from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.troubles import SNAPSHOT, QuorumTroubles
