@@ -22,7 +22,7 @@ from rlm.control.log_levels import LogLevels
 from rlm.control.node_problem import NodeProblem
 from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.copy.partition_status import PartitionStatus
-from rlm.data_plane.read_request import HeldRead, RecordsEnd, RecordsRequest
+from rlm.data_plane.read_request import RecordsEnd, RecordsRequest, WaitingRead
 from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.fetch.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.fetch.list_offsets import OffsetAnswer
@@ -103,9 +103,9 @@ class Reads(Protocol):
         """Verified bytes [start, end) of a finished segment's `.log`."""
         ...
 
-    def hold_log(
+    def waiting_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
-    ) -> AbstractAsyncContextManager[HeldRead]:
+    ) -> AbstractAsyncContextManager[WaitingRead]:
         """Bytes as `open_log`, for the client's own connection."""
         ...
 

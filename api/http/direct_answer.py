@@ -20,7 +20,7 @@ from starlette.types import Scope, Send
 from api.http.api_limits import ApiLimits
 from api.http.streaming import HEAD_SCOPE_KEY, PumpedAnswer, StreamSlots
 from kafka_formats.errors import InternalError, RetryLater
-from rlm.data_plane.read_request import ClientEnd, HeldRead, SendRules
+from rlm.data_plane.read_request import ClientEnd, SendRules, WaitingRead
 
 LEND_EXTENSION = "strandline.lend"
 """Key of a `Lend` in `scope["extensions"]`, where the connection can be lent."""
@@ -58,7 +58,7 @@ class DirectAnswer(PumpedAnswer):
 
     def __init__(
         self,
-        opening: AbstractAsyncContextManager[HeldRead],
+        opening: AbstractAsyncContextManager[WaitingRead],
         lend: Lend,
         slots: StreamSlots,
         limits: ApiLimits,
@@ -77,12 +77,12 @@ class DirectAnswer(PumpedAnswer):
     async def _pump(self, send: Send) -> None:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._slots.taken(self._limits))
-            held = await self._opened(stack)
+            waiting = await self._opened(stack)
             await self._start(send)
-            if await self._send_body(held):
+            if await self._send_body(waiting):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _opened(self, stack: AsyncExitStack) -> HeldRead:
+    async def _opened(self, stack: AsyncExitStack) -> WaitingRead:
         deadline_s = self._limits.chunk_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
@@ -90,7 +90,7 @@ class DirectAnswer(PumpedAnswer):
         except TimeoutError:
             raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
 
-    async def _send_body(self, held: HeldRead) -> bool:
+    async def _send_body(self, waiting: WaitingRead) -> bool:
         """Send the body; True if the client took all, else its connection is broken off."""
         rules = SendRules(
             grace_s=self._limits.chunk_deadline_s,
@@ -101,7 +101,7 @@ class DirectAnswer(PumpedAnswer):
             async with self._lend() as client:
                 if client is None:
                     return False
-                sent = await held.send_to(client, rules)
+                sent = await waiting.send_to(client, rules)
                 if sent.end is not ClientEnd.TOOK_ALL:
                     raise _LeftError(sent.end)
                 if sent.sent_bytes != self._size_bytes:

@@ -69,7 +69,7 @@ async def segment_log(
     lend = lend_of(request.scope, part.end - part.start)
     if lend is not None:
         return DirectAnswer(
-            context.reads.hold_log(segment.uuid, part.start, part.end),
+            context.reads.waiting_log(segment.uuid, part.start, part.end),
             lend,
             context.streams,
             context.limits,

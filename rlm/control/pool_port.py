@@ -12,12 +12,12 @@ from typing import Protocol
 
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.read_request import (
-    HeldRead,
     IndexRequest,
     LogRequest,
     RecordsEnd,
     RecordsRequest,
     SegmentResolver,
+    WaitingRead,
 )
 from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.data_plane.segment_survey import SurveyJob
@@ -44,7 +44,7 @@ class PoolPort(Protocol):
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Verified bytes of a `.log`."""
 
-    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+    def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
         """The same for a client's own connection, once the first bytes are there."""
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:

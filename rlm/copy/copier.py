@@ -45,8 +45,8 @@ SLACK_FACTOR = 1.5
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
     """The segment to copy and its claim. `lineage`: the view's merged one; `log_start_offset`: the
-    tier's; `local_log_start_offset`: that of the files' log. `held`: the files are links kept from
-    local retention, with a history of their own. `gaps_allowed`, `once_there`: see
+    tier's; `local_log_start_offset`: that of the files' log. `from_links`: the files are links
+    kept from local retention, with a history of their own. `gaps_allowed`, `once_there`: see
     `gap_rule.GapWatch`. `stretch`: the part of a segment with `damage` to copy.
     """
 
@@ -56,7 +56,7 @@ class CopyOrder:
     log_start_offset: int
     local_log_start_offset: int
     token: int
-    held: bool = False
+    from_links: bool = False
     gaps_allowed: bool = False
     once_there: tuple[Offsets, ...] = ()
     damage: Damage | None = None
@@ -65,7 +65,7 @@ class CopyOrder:
     @property
     def first_known_offset(self) -> int:
         """The start of known epochs; DeleteRecords took the records below. -1: all are known."""
-        return self.segment.first_known_offset if self.held else self.local_log_start_offset
+        return self.segment.first_known_offset if self.from_links else self.local_log_start_offset
 
     @property
     def offsets(self) -> tuple[int, int]:
@@ -197,7 +197,7 @@ class Copier:
                 f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
                 "all right?"
             ) from None
-        if order.held and facts.size_bytes != segment.size_bytes:
+        if order.from_links and facts.size_bytes != segment.size_bytes:
             # The broker cut its own log through the shared inode. In its directory the neighbours
             # show that; here nothing else would miss the batches.
             raise Conflict(

@@ -45,8 +45,8 @@ AnySegment = TypeVar("AnySegment", bound=Segment)
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """Everything the decision depends on. `segments` ascend; the first `held` of them are held from
-    local retention and may leave gaps, or overlap; the others are the broker's own.
+    """Everything the decision depends on. `segments` ascend; the first `linked_count` of them are
+    held from local retention and may leave gaps, or overlap; the others are the broker's own.
 
     `local_log_start_offset`: the larger of the broker's log start and the first segment's base.
     `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried`: ranges of
@@ -64,7 +64,7 @@ class PlanFacts:
     now_ms: int
     back_off: BackOff = NO_BACK_OFF
     fills_tried: frozenset[Offsets] = frozenset()
-    held: int = 0
+    linked_count: int = 0
     paused: str | None = None
     clock_trouble: str | None = None
     log_start_said: int = OFFSET_MAX
@@ -149,7 +149,7 @@ def _epochs_missing(facts: PlanFacts) -> Wait | None:
     says that the log starts there: without a recorded log start Kafka takes the first segment's
     base (LogLoader.load).
     """
-    first = facts.segments[facts.held]
+    first = facts.segments[facts.linked_count]
     known_from = facts.local_log_start_offset
     start = max(first.base_offset, facts.log_start_said, facts.state.next_offset)
     if start >= known_from:
@@ -194,9 +194,9 @@ def _history_start(facts: PlanFacts) -> int:
     that the claim did not know may be of another history and cannot be copied.
     """
     offset = facts.local_log_start_offset
-    if offset > facts.segments[facts.held].base_offset:
+    if offset > facts.segments[facts.linked_count].base_offset:
         return offset
-    for segment in reversed(facts.segments[: facts.held]):
+    for segment in reversed(facts.segments[: facts.linked_count]):
         if segment.next_base_offset is None or segment.next_base_offset < offset:
             break
         first = _first_known(facts, segment)
@@ -210,16 +210,18 @@ def _history_start(facts: PlanFacts) -> int:
 
 def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
     """Leave out held segments of another lineage: they can never be copied, and delay nothing."""
-    held = facts.segments[: facts.held]
+    linked = facts.segments[: facts.linked_count]
     fitting = [
         segment
-        for segment in held
+        for segment in linked
         if segment.next_base_offset is not None
         and _in_lineage(facts, segment, segment.next_base_offset)
     ]
-    if len(fitting) == len(held):
+    if len(fitting) == len(linked):
         return facts
-    return replace(facts, segments=(*fitting, *facts.segments[facts.held :]), held=len(fitting))
+    return replace(
+        facts, segments=(*fitting, *facts.segments[facts.linked_count :]), linked_count=len(fitting)
+    )
 
 
 def _first_offset_left(facts: PlanFacts) -> int:
@@ -228,7 +230,7 @@ def _first_offset_left(facts: PlanFacts) -> int:
 
     A gap among the broker's own is damage, or a look at a moment of change: it loses nothing.
     """
-    for segment in facts.segments[: facts.held]:
+    for segment in facts.segments[: facts.linked_count]:
         end = segment.next_base_offset
         if end is None or end > facts.state.next_offset:
             return _first_known(facts, segment)
@@ -321,8 +323,8 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
 
 def _first_known(facts: PlanFacts, segment: Segment) -> int:
     """The start of the segment's records with known epochs."""
-    held = segment.base_offset < facts.segments[facts.held].base_offset
-    known = segment.first_known_offset if held else facts.local_log_start_offset
+    linked = segment.base_offset < facts.segments[facts.linked_count].base_offset
+    known = segment.first_known_offset if linked else facts.local_log_start_offset
     return max(segment.base_offset, known)
 
 

@@ -128,6 +128,6 @@ def _is_claimed(work: PartitionWork, gained: _Gained) -> bool:
     return (
         isinstance(work.word, Leads)
         and work.word.leader_epoch >= gained.leader_epoch
-        and work.held is not None
-        and work.held.leader_epoch >= gained.leader_epoch
+        and work.claim is not None
+        and work.claim.leader_epoch >= gained.leader_epoch
     )

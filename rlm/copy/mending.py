@@ -150,7 +150,7 @@ class Mender:
         partition: TopicIdPartition,
         segment: LocalSegment,
         job: CopyJob,
-        held: Sequence[LocalSegment] = (),
+        linked: Sequence[LocalSegment] = (),
     ) -> Damage:
         """Survey the segment anew, look for what it lacks in what is `held` of the partition, and
         ask for the rest. Errors of the survey as they are.
@@ -167,7 +167,7 @@ class Mender:
             )  # fmt: skip
             self._damages[partition] = damage
             if damage.missing:
-                damage = await self._fetched(partition, damage, job, held)
+                damage = await self._fetched(partition, damage, job, linked)
                 self._damages[partition] = damage
                 logger.warning("%s: %s", partition, damage.text)
             return damage
@@ -177,7 +177,7 @@ class Mender:
         partition: TopicIdPartition,
         damage: Damage,
         job: CopyJob,
-        held: Sequence[LocalSegment],
+        linked: Sequence[LocalSegment],
     ) -> Damage:
         if self.directory is None:
             return replace(damage, why=NO_BROKER)
@@ -185,7 +185,7 @@ class Mender:
                          self._file(partition, self.directory))  # fmt: skip
         try:
             async with asyncio.timeout(self.limits.deadline_s):
-                await asking.look_at(held)
+                await asking.look_at(linked)
                 if asking.damage.missing:
                     await asking.ask_all()
         except TimeoutError:
@@ -221,9 +221,9 @@ class _Asking:
     """What held batches claim that nothing bears out."""
     _bytes: int = 0
 
-    async def look_at(self, held: Sequence[LocalSegment]) -> None:
+    async def look_at(self, linked: Sequence[LocalSegment]) -> None:
         """What this machine holds needs nobody's answer. What it does not hold says nothing."""
-        for segment in held:
+        for segment in linked:
             position = 0
             for first, last in self.damage.missing:
                 if segment.base_offset <= last and first < (segment.next_base_offset or 0):

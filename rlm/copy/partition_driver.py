@@ -55,10 +55,10 @@ from rlm.copy.works import Works
 from rlm.delete.clean_up_tasks import CleanUpTasks, why_left_over
 from rlm.leadership.leadership import (
     Decision,
-    HeldClaim,
     Lead,
     LeadershipFacts,
     Leads,
+    OwnClaim,
     ProposeClaim,
     RefusedClaim,
     StandBy,
@@ -162,8 +162,8 @@ class PartitionDriver:
     def lose_claim(self, work: PartitionWork, why: str) -> None:
         """Forget the claim; what is left over is the next leader's to find."""
         self.mender.forget(work.partition)
-        if work.held is not None:
-            work.held = None
+        if work.claim is not None:
+            work.claim = None
             if work.repair is not None:
                 work.repair.cancel()
             self.on_event(ClaimLost(work.partition, why))
@@ -213,7 +213,7 @@ class PartitionDriver:
                 state=state,
                 incarnation=self.around.identity.incarnation,
                 now_ms=self.around.ambient.now_ms(),
-                held=work.held,
+                claim=work.claim,
                 refused=work.refused,
             )
         )
@@ -221,7 +221,7 @@ class PartitionDriver:
     def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
         return PlanFacts(
             segments=work.segments,
-            held=len(work.kept),
+            linked_count=len(work.kept),
             checkpoint=work.checkpoint,
             local_log_start_offset=work.local.local_log_start_offset if work.local else 0,
             last_stable_offset=lso,
@@ -265,7 +265,7 @@ class PartitionDriver:
             self.lose_claim(work, str(error))
             work.wait = Wait(WhyNot.CLAIM_REFUSED, str(error))
             raise _DriveEndsError from None
-        work.held = HeldClaim(answer.token, leader_epoch)
+        work.claim = OwnClaim(answer.token, leader_epoch)
         work.refused = None
         work.log_start_heard = 0
         work.fills_done = frozenset()
@@ -276,13 +276,13 @@ class PartitionDriver:
         state = self.metadata.partition_state(work.partition)
         if state is None or not state.adopting:
             return None
-        assert work.held is not None, "what the store holds is recorded under a claim"
+        assert work.claim is not None, "what the store holds is recorded under a claim"
         trouble = self.clock_trouble()
         if trouble is not None:
             return Wait(WhyNot.CLOCK, f"what the store holds is not recorded: {trouble}")
         async with self.claim_slots:
             await self.adoption.run(
-                work.partition, work.held.token, local_start_offset=work.lowest_offset
+                work.partition, work.claim.token, local_start_offset=work.lowest_offset
             )
         return None
 
@@ -292,7 +292,7 @@ class PartitionDriver:
         Looked for at every step, since a row whose proposal was given up may appear at any time.
         A wait is returned while a row may not be marked deleted: until then no new attempt begins.
         """
-        assert work.held is not None, "left-overs are cleaned up under a claim"
+        assert work.claim is not None, "left-overs are cleaned up under a claim"
         restart = self.metadata.restart()
         if restart is not None and not restart.is_reconciled:
             return None
@@ -302,7 +302,7 @@ class PartitionDriver:
             if self.copier.is_under_way(id_) or self.clean_ups.is_running(id_):
                 continue
             if trouble is None:
-                await self.clean_ups.begin(row, work.held.token, why_left_over(row))
+                await self.clean_ups.begin(row, work.claim.token, why_left_over(row))
             elif row.state is SegmentState.COPY_SEGMENT_STARTED:
                 return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
         return None
@@ -318,9 +318,9 @@ class PartitionDriver:
         return isinstance(self.decision(work), Lead)
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
-        assert work.held is not None, "planned under a claim"
+        assert work.claim is not None, "planned under a claim"
         deadline_s = self.around.limits.propose_deadline_s
-        token = work.held.token
+        token = work.claim.token
         if isinstance(step, RecordLogStart):
             start = LogStart(work.partition, token, step.leader_epoch, step.offset)
             await self.metadata.record_log_start(start, deadline_s=deadline_s)
@@ -402,8 +402,8 @@ class PartitionDriver:
 
     async def _mend(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> Damage:
         job = self.copier.survey_job(order, self.stores.default)
-        held = tuple(unit.segment for unit in work.units)
-        damage = await self.mender.mend(work.partition, order.segment, job, held)
+        linked = tuple(unit.segment for unit in work.units)
+        damage = await self.mender.mend(work.partition, order.segment, job, linked)
         if damage.missing and not step.fills_lost_range:
             work.failed(CorruptData.kind, damage.text, self.around.ambient.now_ms())
             corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
@@ -439,7 +439,7 @@ class PartitionDriver:
     async def _order(self, work: PartitionWork, step: CopySegment) -> CopyOrder | None:
         state = self.metadata.partition_state(work.partition)
         local = work.local
-        if state is None or local is None or work.held is None:
+        if state is None or local is None or work.claim is None:
             return None
         hole = (step.base_offset, step.end_offset)
         segment = (
@@ -451,8 +451,8 @@ class PartitionDriver:
             return None
         return CopyOrder(
             work.partition, segment, state.lineage, state.log_start_offset,
-            local.local_log_start_offset, work.held.token,
-            held=step.gone or any(unit.segment == segment for unit in work.kept),
+            local.local_log_start_offset, work.claim.token,
+            from_links=step.gone or any(unit.segment == segment for unit in work.kept),
             gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
             once_there=work.once_there(step.base_offset, step.end_offset, state.lost_ranges),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import BackOff, FailureKind
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.lag import Lag, TimedSegment, answers_for_lag, lag
-from rlm.leadership.leadership import HeldClaim
+from rlm.leadership.leadership import OwnClaim
 from rlmm.partition_state import LostOffsets, Mode, PartitionState
 from rlmm.segment import PartitionDeleteState, RemoteLogSegmentId
 
@@ -105,7 +105,7 @@ class StatusFacts:
     role: Role
     state: PartitionState | None
     local: LocalFacts | None
-    held: HeldClaim | None
+    claim: OwnClaim | None
     leader_epoch: int
     last_stable_offset: int | None
     wait: Wait | None

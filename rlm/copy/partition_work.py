@@ -25,10 +25,10 @@ from rlm.copy.partition_status import (
 )
 from rlm.leadership.leadership import (
     BrokerWord,
-    HeldClaim,
     Leads,
     NoAnswer,
     NotLeading,
+    OwnClaim,
     RefusedClaim,
 )
 from rlm.local_log.gap_rule import Offsets
@@ -63,7 +63,7 @@ class PartitionWork:
     unusable: Wait | None = None
     word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
     leadership: tuple[bool, int] | None = None
-    held: HeldClaim | None = None
+    claim: OwnClaim | None = None
     refused: RefusedClaim | None = None
     back_off: BackOff = NO_BACK_OFF
     trouble: BackOff = NO_BACK_OFF
@@ -240,7 +240,7 @@ class PartitionWork:
                 log_start_offset=local.local_log_start_offset,
                 high_watermark=local.high_watermark,
             ),
-            held=self.held,
+            claim=self.claim,
             leader_epoch=self.leader_epoch,
             last_stable_offset=(
                 self.word.last_stable_offset if isinstance(self.word, Leads) else None

@@ -223,7 +223,7 @@ class WorkTable:
         for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
-            if work.held is None:
+            if work.claim is None:
                 continue
             try:
                 await self._driver.clean_left_overs(work)
@@ -262,8 +262,8 @@ class WorkTable:
 
     def left_overs(self) -> tuple[RemoteLogSegmentMetadata, ...]:
         """Rows that are this node's to clean up, whether or not anybody works on them."""
-        held = (work.partition for work in self._works.all() if work.held is not None)
-        return tuple(row for partition in held for row in self._metadata.left_overs(partition))
+        claimed = (work.partition for work in self._works.all() if work.claim is not None)
+        return tuple(row for partition in claimed for row in self._metadata.left_overs(partition))
 
     def partition_reports(self) -> tuple[PartitionReport, ...]:
         """Where each partition that is not left out stands."""

@@ -16,12 +16,12 @@ from rlm.data_plane.json_lines import JsonLines
 from rlm.data_plane.object_check import check_objects
 from rlm.data_plane.part_buffers import PartBuffers
 from rlm.data_plane.read_request import (
-    HeldRead,
     IndexRequest,
     LogRequest,
     RecordsEnd,
     RecordsRequest,
     SegmentResolver,
+    WaitingRead,
 )
 from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.data_plane.segment_copy import copy_segment
@@ -88,7 +88,7 @@ class DataPlane:
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         return _joined(read_log(self._reader, request))
 
-    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+    def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
         """Not supported here: connections are lent to worker processes only."""
         raise InternalError(f"no connection is lent within one process: {request.segment}")
 

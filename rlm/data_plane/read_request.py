@@ -12,7 +12,7 @@ from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentId
 
 
-class HeldRead(Protocol):
+class WaitingRead(Protocol):
     """A read whose first bytes are verified; errors at its start were raised before."""
 
     async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:

@@ -16,13 +16,13 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.data_plane.read_request import (
-    HeldRead,
     IndexRequest,
     LogRequest,
     RecordsEnd,
     RecordsRequest,
     SegmentPiece,
     TieredSegment,
+    WaitingRead,
 )
 from rlm.fetch.damage_seen import DamageSeen
 from rlm.format.custom_metadata import CustomMetadata
@@ -51,17 +51,17 @@ class ResolvedReads:
             async for piece in self.pool.read_log(self._log_request(segment_uuid, start, end)):
                 yield piece
 
-    def hold_log(
+    def waiting_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None
-    ) -> AbstractAsyncContextManager[HeldRead]:
+    ) -> AbstractAsyncContextManager[WaitingRead]:
         """The same bytes for a client's own connection; errors are raised at once."""
-        return self._hold(self._log_request(segment_uuid, start, end))
+        return self._waiting(self._log_request(segment_uuid, start, end))
 
     @asynccontextmanager
-    async def _hold(self, request: LogRequest) -> AsyncIterator[HeldRead]:
+    async def _waiting(self, request: LogRequest) -> AsyncIterator[WaitingRead]:
         with self._telling():
-            async with self.pool.hold_log(request) as held:
-                yield held
+            async with self.pool.waiting_log(request) as waiting:
+                yield waiting
 
     async def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
         """Verified bytes of one index of a finished segment."""

@@ -60,7 +60,7 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldClaim:
+class OwnClaim:
     """An accepted claim of this incarnation."""
 
     token: int
@@ -145,7 +145,7 @@ class LeadershipFacts:
     state: PartitionState | None
     incarnation: Incarnation
     now_ms: int
-    held: HeldClaim | None = None
+    claim: OwnClaim | None = None
     refused: RefusedClaim | None = None
 
 
@@ -168,9 +168,9 @@ def decide(facts: LeadershipFacts) -> Decision:
 def _overtaken(facts: LeadershipFacts) -> StandBy | None:
     """Stand by if this node's claim was replaced: its copies could not be finished."""
     standing = facts.state.claim if facts.state is not None else None
-    if facts.held is None or standing is None or standing.token == facts.held.token:
+    if facts.claim is None or standing is None or standing.token == facts.claim.token:
         return None
-    return _claimed_elsewhere(standing, facts.held.leader_epoch)
+    return _claimed_elsewhere(standing, facts.claim.leader_epoch)
 
 
 def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
@@ -217,7 +217,7 @@ def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
         )
     standing = facts.state.claim if facts.state is not None else None
     token = standing.token if standing is not None else None
-    if facts.held == HeldClaim(-1 if token is None else token, epoch):
+    if facts.claim == OwnClaim(-1 if token is None else token, epoch):
         return Lead(word.last_stable_offset)
     return _claim(facts, epoch, standing)
 

@@ -110,7 +110,7 @@ class SegmentRepairs:
     def not_claimed(self, tip: TopicIdPartition) -> str | None:
         """Why another node must repair the partition; None if this one may."""
         work = self.work_of(tip)
-        if work is not None and work.held is not None:
+        if work is not None and work.claim is not None:
             return None
         state = self.driver.metadata.partition_state(tip)
         if state is None or state.claim is None:
@@ -263,7 +263,7 @@ class SegmentRepairs:
     ) -> Copied | AttemptFailed:
         state = self.driver.metadata.partition_state(work.partition)
         assert state is not None, "it was decided on"
-        assert work.held is not None, "it was decided on"
+        assert work.claim is not None, "it was decided on"
         order = CopyOrder(
             work.partition,
             LocalSegment(
@@ -276,8 +276,8 @@ class SegmentRepairs:
             state.lineage,
             state.log_start_offset,
             -1,
-            work.held.token,
-            held=True,
+            work.claim.token,
+            from_links=True,
             # The same bytes were judged when they were first copied.
             gaps_allowed=True,
         )
@@ -376,11 +376,11 @@ class SegmentRepairs:
     ) -> None:
         """No await lies between the decision and the proposal."""
         work = self.work_of(row.segment_id.partition)
-        if not apply or decision.not_now is not None or work is None or work.held is None:
+        if not apply or decision.not_now is not None or work is None or work.claim is None:
             _stays(told, decision.not_now or decision.text, Outcome.WOULD)
             return
         why = f"damaged ({told.wrong}); {told.new_segment or 'others'} serve in its place"
-        if await self.driver.clean_ups.begin(row, work.held.token, why):
+        if await self.driver.clean_ups.begin(row, work.claim.token, why):
             told.outcome = Outcome.REPAIRED
         else:
             _stays(told, "it is in use, or nothing may be deleted now", Outcome.LEFT)

@@ -21,7 +21,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Ambient
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.scanner import BrokerPort
-from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads, LocalLogStart, TopicConfig
+from rlm.leadership.leadership import BrokerWord, Leads, LocalLogStart, OwnClaim, TopicConfig
 from rlm.local_log.replica_directory import why_another
 from rlm.retention.delete_records_watch import Look, Watched, watched
 from rlm.retention.expirer import Expirer
@@ -38,7 +38,7 @@ class _Asked:
     """A partition to look at, with its claim when the look began."""
 
     work: PartitionWork
-    claim: HeldClaim
+    claim: OwnClaim
     directory: Path
 
 
@@ -98,7 +98,7 @@ class DeleteRecordsFollower:
     def _asked(self) -> list[_Asked]:
         found = []
         for work in self.expirer.works():
-            tip, claim = work.partition, work.held
+            tip, claim = work.partition, work.claim
             if claim is None or work.local is None or work.unusable is not None:
                 continue  # the broker is asked by name: is the topic still the one that is claimed?
             if self._is_asked_for(tip):
@@ -122,7 +122,7 @@ class DeleteRecordsFollower:
             name = tip.topic, tip.partition
             there, before, after = listed.get(tip), led.get(name), leads.get(name)
             start = heard.get(name)
-            ours = each.work.held is not None and each.work.held.token == each.claim.token
+            ours = each.work.claim is not None and each.work.claim.token == each.claim.token
             if there is None or not ours or not _leads_throughout(each.claim, before, after):
                 continue
             if isinstance(start, LocalLogStart) and start == again.get(name):
@@ -184,9 +184,7 @@ class DeleteRecordsFollower:
         return state
 
 
-def _leads_throughout(
-    claim: HeldClaim, before: BrokerWord | None, after: BrokerWord | None
-) -> bool:
+def _leads_throughout(claim: OwnClaim, before: BrokerWord | None, after: BrokerWord | None) -> bool:
     """True if the broker led in the claim's epoch before and after the other questions."""
     return all(
         isinstance(word, Leads) and word.leader_epoch == claim.leader_epoch

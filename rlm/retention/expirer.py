@@ -116,7 +116,7 @@ class Expirer:
 
     async def run_pass(self) -> None:
         """Plan for every claimed partition, then act; the trouble of one affects no other."""
-        works = [work for work in self.works() if work.held is not None]
+        works = [work for work in self.works() if work.claim is not None]
         here = {work.partition for work in works}
         self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
         self.stopped = {
@@ -210,8 +210,8 @@ class Expirer:
 
     def _token_of(self, tip: TopicIdPartition) -> int:
         for work in self.works():
-            if work.partition == tip and work.held is not None:
-                return work.held.token
+            if work.partition == tip and work.claim is not None:
+                return work.claim.token
         state = self.metadata.partition_state(tip)
         holder = "nobody" if state is None or state.claim is None else (
             f"node {state.claim.incarnation.node_id}"
@@ -236,12 +236,17 @@ class Expirer:
 
     async def _ordered(self, work: PartitionWork) -> tuple[_Order | None, int]:
         """The order for a partition, if any, and its bytes in the tier."""
-        tip, held = work.partition, work.held
+        tip, claim = work.partition, work.claim
         state = self.metadata.partition_state(tip)
-        if held is None or state is None or state.claim is None or state.claim.token != held.token:
+        if (
+            claim is None
+            or state is None
+            or state.claim is None
+            or state.claim.token != claim.token
+        ):
             return None, 0
         by = self._rule(work)
-        seen = _Seen.of(state, held.token, by.policy)
+        seen = _Seen.of(state, claim.token, by.policy)
         quiet, due_ms = self.quiet.get(tip, (None, None))
         if quiet == seen and (due_ms is None or self.around.ambient.now_ms() < due_ms):
             return None, state.size_bytes
@@ -252,7 +257,7 @@ class Expirer:
         self._tell_brake(tip, plan.brake)
         if plan.deletions or plan.held_back is not None:
             self.quiet.pop(tip, None)
-            return _Order(work, held.token, plan, percent is not None), state.size_bytes
+            return _Order(work, claim.token, plan, percent is not None), state.size_bytes
         self.quiet[tip] = (seen, plan.next_due_ms)
         return None, state.size_bytes
 
@@ -327,8 +332,8 @@ class Expirer:
         topic = order.work.partition.topic
         await self.rules.confirm(topic)
         by = self._rule(order.work)
-        held = order.work.held
-        ours = held is not None and held.token == order.token
+        claim = order.work.claim
+        ours = claim is not None and claim.token == order.token
         waits = self.held_back(topic) or by.held_back
         return ours and waits is None and by.policy == order.plan.policy
 

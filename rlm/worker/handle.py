@@ -202,7 +202,7 @@ class WorkerHandle:
         """Calls the worker still works on."""
         return len(self._calls)
 
-    def call(self, request: Request, *, held: bool = False) -> Call:
+    def call(self, request: Request, *, waits: bool = False) -> Call:
         """Start a job. RetryLater when the worker is dead or has `jobs_max` already."""
         if self.dead.is_set() or self.is_killed or self._writer.is_closing():
             raise RetryLater("the worker process has just died")
@@ -211,7 +211,7 @@ class WorkerHandle:
         self._job_ids += 1
         call = Call(self._job_ids, self._send, self._ambient.monotonic, self._lend)
         self._calls[call.job_id] = (call, isinstance(request, CopyJob))
-        self._send(StartJob(call.job_id, request, held))
+        self._send(StartJob(call.job_id, request, waits))
         return call
 
     def set_paces(self, paces: Paces) -> None:

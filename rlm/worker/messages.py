@@ -82,13 +82,13 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start a job. Job ids are never reused for one worker. `held`: a read whose bytes wait, once
+    """Start a job. Job ids are never reused for one worker. `waits`: a read whose bytes wait, once
     the first are verified, for a SendToClient.
     """
 
     job_id: int
     request: Request
-    held: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +164,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first bytes of a held read are verified; none was sent."""
+    """The first bytes of a waiting read are verified; none was sent."""
 
     job_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SentSoFar:
-    """Bytes of a held read that its client has taken, now and then."""
+    """Bytes of a waiting read that its client has taken, now and then."""
 
     job_id: int
     sent_bytes: int

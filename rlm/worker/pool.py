@@ -28,7 +28,6 @@ from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import Paces
 from rlm.worker.call import Call
 from rlm.worker.handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
-from rlm.worker.held_read import WorkersHeldRead
 from rlm.worker.messages import (
     Ask,
     Began,
@@ -40,6 +39,7 @@ from rlm.worker.messages import (
     call_error,
 )
 from rlm.worker.store_calls import OnStoreCall, ignore_store_call
+from rlm.worker.waiting_read import WorkersWaitingRead
 from rsm_backends.store_config import StoreConfig
 
 __all__ = ["WorkerLimits", "WorkerPool"]
@@ -254,14 +254,14 @@ class WorkerPool:
         return self._stream(request, resolver, on_end)
 
     @asynccontextmanager
-    async def hold_log(self, request: LogRequest) -> AsyncIterator[WorkersHeldRead]:
+    async def waiting_log(self, request: LogRequest) -> AsyncIterator[WorkersWaitingRead]:
         """A read of a `.log` from its first verified bytes on; leaving the block ends it."""
-        call = await self._call(request, held=True)
+        call = await self._call(request, waits=True)
         try:
             message = await call.next()
             if not isinstance(message, Began):
                 raise call_error(message)
-            yield WorkersHeldRead(call)
+            yield WorkersWaitingRead(call)
         finally:
             call.cancel()
 
@@ -288,7 +288,7 @@ class WorkerPool:
         finally:
             call.cancel()
 
-    async def _call(self, request: Request, *, held: bool = False) -> Call:
+    async def _call(self, request: Request, *, waits: bool = False) -> Call:
         """Start a job on the worker with the fewest; waits while none is up."""
         try:
             async with asyncio.timeout(self._limits.start_deadline_s):
@@ -303,7 +303,7 @@ class WorkerPool:
         if self._closed:
             raise RetryLater("the worker processes are ending with the node")
         worker = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
-        return worker.call(request, held=held)
+        return worker.call(request, waits=waits)
 
     async def _start_worker(self) -> WorkerHandle:
         flow = self._flow

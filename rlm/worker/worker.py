@@ -228,10 +228,10 @@ class _Worker:
 
     def _handle(self, message: object) -> None:
         match message:
-            case StartJob(job_id, request, held):
+            case StartJob(job_id, request, waits):
                 job = _Job(job_id, self, self._plane, self._welcome.window_frames)
                 self._jobs[job_id] = job
-                perform = job.perform_held if held else job.perform
+                perform = job.perform_waiting if waits else job.perform
                 task = asyncio.create_task(perform(request, self._ambient.monotonic))
                 self._tasks[job_id] = task
                 task.add_done_callback(functools.partial(self._ended, job_id))
@@ -346,10 +346,12 @@ class _Job:
         await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None
 
-    async def perform_held(self, request: Request, monotonic: Callable[[], float]) -> Result | None:
+    async def perform_waiting(
+        self, request: Request, monotonic: Callable[[], float]
+    ) -> Result | None:
         """A read whose bytes go to the client itself, once its first are verified."""
         if not isinstance(request, LogRequest):
-            raise InternalError(f"a {type(request).__name__} is not held")
+            raise InternalError(f"a {type(request).__name__} does not wait for a client")
         stream = self._plane.parts(request, self, _no_end)
         async with closing_stream(stream) as read:
             first = await anext(read, None)
@@ -362,7 +364,7 @@ class _Job:
             return await ClientSend(client, rules, monotonic, tell).send_all(first, read)
 
     def lend(self, client: socket.socket, rules: SendRules) -> bool:
-        """The connection that a held read waits for; whether it was taken."""
+        """The connection that a waiting read is for; whether it was taken."""
         if self._lent.done():
             return False
         client.setblocking(False)

@@ -44,7 +44,7 @@ from rlm.delete.clean_up import CleanUp
 from rlm.delete.delete_due import objects_due_ms
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.object_keys import segment_keys
-from rlm.leadership.leadership import BrokerWord, HeldClaim, Leads
+from rlm.leadership.leadership import BrokerWord, Leads, OwnClaim
 from rlm.leadership.node_registration import NodeRegistrar
 from rlm.local_log.gap_rule import GapWatch
 from rlm.local_log.hold_directory import HoldDirectory
@@ -227,7 +227,7 @@ def _jump_the_gap(facts: PlanFacts, _: int) -> Step:
 
 
 def _as_if_all_were_there(facts: PlanFacts) -> int:
-    return facts.segments[facts.held].base_offset
+    return facts.segments[facts.linked_count].base_offset
 
 
 def _the_whole_piece(reads: ResolvedReads, served: ServedSegment) -> SegmentPiece:
@@ -316,7 +316,7 @@ def _in_one_epoch(last: Look, look: Look) -> bool:
     return (last.token, last.leader_epoch) == (look.token, look.leader_epoch)
 
 
-def _led_before(claim: HeldClaim, before: BrokerWord | None, _: BrokerWord | None) -> bool:
+def _led_before(claim: OwnClaim, before: BrokerWord | None, _: BrokerWord | None) -> bool:
     return isinstance(before, Leads) and before.leader_epoch == claim.leader_epoch
 
 

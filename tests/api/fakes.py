@@ -33,7 +33,7 @@ from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.copy.lag import Lag
 from rlm.copy.partition_status import CopyUnderWay, LastError, PartitionStatus
 from rlm.copy.partition_status import Role as NodeRole
-from rlm.data_plane.read_request import HeldRead, RecordsEnd, RecordsRequest
+from rlm.data_plane.read_request import RecordsEnd, RecordsRequest, WaitingRead
 from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery, FollowerPlan
 from rlm.fetch.leader_transition import (
     LeaderTransitionAnswer,
@@ -364,9 +364,9 @@ class FakeRemoteLog(NothingDamaged):
         self.asked.append((segment_uuid, start, end))
         return self.stream.read()
 
-    def hold_log(
+    def waiting_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
-    ) -> AbstractAsyncContextManager[HeldRead]:
+    ) -> AbstractAsyncContextManager[WaitingRead]:
         raise InternalError("the segments of this fake are too short to be sent past the server")
 
     def open_index(self, segment_uuid: Uuid, index: IndexType, /) -> AsyncIterator[bytes]:

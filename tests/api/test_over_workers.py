@@ -16,7 +16,7 @@ import httpx
 from api.http.api_limits import ApiLimits
 from api.server import ApiServer, TlsFiles, serve
 from kafka_formats.kafka_uuid import Uuid
-from rlm.data_plane.read_request import HeldRead, LogRequest, TieredSegment
+from rlm.data_plane.read_request import LogRequest, TieredSegment, WaitingRead
 from rlm.worker.messages import DATA_BYTES_MAX
 from rlm.worker.pool import WorkerPool
 from tests.api.fakes import BASE, FakeRemoteLog, make_node, segment_uuid
@@ -52,13 +52,13 @@ class WorkersLog(FakeRemoteLog):
         self.opened.append(start)
         return self.pool.read_log(LogRequest(self.segment, start, end))
 
-    def hold_log(
+    def waiting_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None, /
-    ) -> AbstractAsyncContextManager[HeldRead]:
+    ) -> AbstractAsyncContextManager[WaitingRead]:
         assert self.pool is not None
         assert self.segment is not None
         self.held.append(start)
-        return self.pool.hold_log(LogRequest(self.segment, start, end))
+        return self.pool.waiting_log(LogRequest(self.segment, start, end))
 
 
 @dataclass

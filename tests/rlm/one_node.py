@@ -26,12 +26,12 @@ from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, OnProgres
 from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.object_check import check_objects
 from rlm.data_plane.read_request import (
-    HeldRead,
     IndexRequest,
     LogRequest,
     RecordsEnd,
     RecordsRequest,
     SegmentResolver,
+    WaitingRead,
 )
 from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.data_plane.segment_gathering import gather
@@ -239,7 +239,7 @@ class LocalPool:
         async for piece in self.store.get(keys.log, start=request.start, end=request.end):
             yield piece
 
-    def hold_log(self, request: LogRequest) -> AbstractAsyncContextManager[HeldRead]:
+    def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
         raise InternalError(f"{request} is not held in this test")
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:

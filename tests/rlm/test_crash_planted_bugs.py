@@ -93,7 +93,7 @@ def finish_before_the_upload_ended(patch: pytest.MonkeyPatch) -> None:
 
 def forget_left_overs(patch: pytest.MonkeyPatch) -> None:
     async def look_away(_: PartitionDriver, work: PartitionWork) -> None:
-        assert work.held is not None
+        assert work.claim is not None
 
     patch.setattr(PartitionDriver, "clean_left_overs", look_away)
 

@@ -154,7 +154,7 @@ def test_history_begins_where_held_segments_of_the_lineage_reach_down_without_a_
     segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(30, 40), LogSegment(40, None))
     nothing = state(lineage=epochs((0, 0)), next_offset=-1)
     for local_start, expected in ((40, 20), (45, 45)):
-        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), held=3))
+        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), linked_count=3))
         assert step == RecordLogStart(expected, 0)
 
 
@@ -162,7 +162,7 @@ def test_history_begins_where_held_segments_that_overlap_reach_down() -> None:
     segments = (LogSegment(10, 35), LogSegment(30, 45), LogSegment(40, 50), LogSegment(50, None))
     nothing = state(lineage=epochs((0, 0)), next_offset=-1)
     for local_start, expected in ((40, 10), (42, 42)):
-        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), held=2))
+        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), linked_count=2))
         assert step == RecordLogStart(expected, 0)
 
 
@@ -170,7 +170,7 @@ def test_a_gap_among_held_segments_or_behind_them_is_lost_and_one_in_the_log_is_
     segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(40, 50), LogSegment(60, None))
     for next_offset, held, expected in ((10, 2, (10, 19)), (30, 2, (30, 39)), (50, 2, None)):
         partition = state(highest=(next_offset - 1, 0))
-        step = plan(replace(facts(segments, 500, partition, local_start=40), held=held))
+        step = plan(replace(facts(segments, 500, partition, local_start=40), linked_count=held))
         if expected is None:
             assert isinstance(step, Wait)
         else:
@@ -252,4 +252,7 @@ def test_the_backlog_counts_committed_sealed_segments_from_the_next_offset_on() 
     planned = facts(log(0, 100, 200, 300, 400), 300, state(highest=(119, 0)))
     assert eligible_bytes(planned) == 2_000
     held = LogSegment(0, 220, 2_200)  # the segments in it are not copied once it is
-    assert eligible_bytes(replace(planned, segments=(held, *planned.segments), held=1)) == 3_200
+    assert (
+        eligible_bytes(replace(planned, segments=(held, *planned.segments), linked_count=1))
+        == 3_200
+    )

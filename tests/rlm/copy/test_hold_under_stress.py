@@ -217,7 +217,7 @@ def test_a_held_segment_of_another_lineage_keeps_nothing_else_from_being_copied(
     live = LocalSegment(1000, orders.directory / "1000.log", 100, 1010)
     facts = PlanFacts(
         segments=(held, live, LocalSegment(1010, orders.directory / "1010.log", 100, None)),
-        held=1,
+        linked_count=1,
         checkpoint=epochs((3, 600), (5, 1000)),
         local_log_start_offset=1000,
         last_stable_offset=1010,
@@ -240,7 +240,7 @@ def test_what_is_held_below_a_head_that_delete_records_took_says_nothing_of_that
     assert work.claimed_checkpoint == epochs((2, 15))
     facts = PlanFacts(
         segments=work.segments,
-        held=1,
+        linked_count=1,
         checkpoint=work.checkpoint,
         local_log_start_offset=15,
         last_stable_offset=30,

@@ -38,7 +38,7 @@ FACTS = StatusFacts(
     role=Role.LEADER,
     state=state(highest=(199, 0), standing=claim(55, 0, Incarnation(4, uuid(4), 1))),
     local=LOCAL,
-    held=None,
+    claim=None,
     leader_epoch=0,
     last_stable_offset=280,
     wait=Wait(WhyNot.WAITING_FOR_LSO, "280", None),
@@ -107,7 +107,7 @@ def test_a_silent_broker_takes_the_lag_away_from_no_node() -> None:
 
 
 def test_a_new_leader_knows_its_lag_before_its_first_copy() -> None:
-    just_failed_over = replace(FACTS, held=None, wait=None, state=state(highest=(199, 0)))
+    just_failed_over = replace(FACTS, claim=None, wait=None, state=state(highest=(199, 0)))
     assert partition_status(just_failed_over).lag == Lag(1_000, 1, 5_000)
     never_claimed = replace(FACTS, state=None)
     assert partition_status(never_claimed).lag == Lag(2_000, 2, 6_000)

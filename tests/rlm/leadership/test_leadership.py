@@ -8,12 +8,12 @@ import pytest
 
 from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import (
-    HeldClaim,
     Lead,
     LeadershipFacts,
     Leads,
     NoAnswer,
     NotLeading,
+    OwnClaim,
     ProposeClaim,
     RefusedClaim,
     StandBy,
@@ -56,7 +56,7 @@ def test_a_claim_of_another_node_ends_copies_also_where_the_broker_cannot_be_ask
         FACTS,
         word=NoAnswer("connection refused"),
         state=state(standing=claim(8, 3, OTHER_NODE)),
-        held=HeldClaim(7, 2),
+        claim=OwnClaim(7, 2),
     )
     decision = stand_by(facts)
     assert (decision.why, decision.cancel) == (WhyNot.CLAIMED_ELSEWHERE, True)
@@ -83,12 +83,12 @@ def test_a_log_that_was_written_to_and_has_no_leader_epochs_lost_them() -> None:
 
 
 def test_the_held_claim_that_stands_lets_planning_go_on_with_the_brokers_lso() -> None:
-    facts = replace(FACTS, state=state(standing=claim(100, 2)), held=HeldClaim(100, 2))
+    facts = replace(FACTS, state=state(standing=claim(100, 2)), claim=OwnClaim(100, 2))
     assert decide(facts) == Lead(500)
 
 
 def test_a_higher_epoch_on_the_same_node_is_claimed_anew() -> None:
-    facts = replace(FACTS, state=state(standing=claim(100, 1)), held=HeldClaim(100, 1))
+    facts = replace(FACTS, state=state(standing=claim(100, 1)), claim=OwnClaim(100, 1))
     assert decide(facts) == ProposeClaim(2)
 
 
@@ -107,7 +107,7 @@ def test_a_claim_of_a_later_life_of_this_node_is_respected() -> None:
 @pytest.mark.parametrize("epoch", [2, 3])
 def test_another_nodes_claim_at_the_same_or_a_higher_epoch_fences_this_node(epoch: int) -> None:
     facts = replace(
-        FACTS, state=state(standing=claim(100, epoch, OTHER_NODE)), held=HeldClaim(50, 2)
+        FACTS, state=state(standing=claim(100, epoch, OTHER_NODE)), claim=OwnClaim(50, 2)
     )
     decision = stand_by(facts)
     assert decision.why is WhyNot.CLAIMED_ELSEWHERE
@@ -120,7 +120,7 @@ def test_another_nodes_claim_at_a_lower_epoch_is_followed() -> None:
 
 
 def test_a_held_claim_that_was_voided_is_proposed_again() -> None:
-    facts = replace(FACTS, state=state(voided=claim(100, 2)), held=HeldClaim(100, 2))
+    facts = replace(FACTS, state=state(voided=claim(100, 2)), claim=OwnClaim(100, 2))
     assert decide(facts) == ProposeClaim(2)
 
 

@@ -216,7 +216,7 @@ def test_a_unit_that_was_cut_off_hides_none_that_lies_in_the_lineage(dead: Unit)
     assert found == (good,)
     planned = PlanFacts(
         segments=(*(each.segment for each in found), *live(570, 590)),
-        held=1,
+        linked_count=1,
         checkpoint=with_heads(found, checkpoint),
         local_log_start_offset=570,
         last_stable_offset=600,
@@ -235,7 +235,7 @@ def test_a_unit_inside_another_one_does_not_hide_it() -> None:
         assert found == (long,)
     planned = PlanFacts(
         segments=(long.segment, *live(50, 60)),
-        held=1,
+        linked_count=1,
         checkpoint=with_heads((long,), checkpoint),
         local_log_start_offset=52,
         last_stable_offset=60,

@@ -73,11 +73,11 @@ async def test_the_client_gets_the_very_bytes_and_the_connection_comes_back(
     segment, log = await stored(pool, replica)
     reading = asyncio.create_task(rest_of(pair[1]))
     pair[0].send(b"head")
-    async with pool.hold_log(LogRequest(segment, 100, 7_000_000)) as held:
+    async with pool.waiting_log(LogRequest(segment, 100, 7_000_000)) as held:
         sent = await held.send_to(pair[0], RULES)
     assert sent == Sent(ClientEnd.TOOK_ALL, 7_000_000 - 100)
     files = worker_files(pool)
-    async with pool.hold_log(LogRequest(segment, 0, 10)) as held:
+    async with pool.waiting_log(LogRequest(segment, 0, 10)) as held:
         assert await held.send_to(pair[0], RULES) == Sent(ClientEnd.TOOK_ALL, 10)
     assert worker_files(pool) == files  # it has let go before it says so
     pair[0].send(b"tail")
@@ -90,11 +90,11 @@ async def test_what_is_wrong_from_the_start_is_raised_before_anything_is_lent(
 ) -> None:
     segment, log = await stored(pool, replica)
     with pytest.raises(InvalidRequest):
-        async with pool.hold_log(LogRequest(segment, len(log) + 1)):
+        async with pool.waiting_log(LogRequest(segment, len(log) + 1)):
             pass
     (tmp_path / "tier" / segment_keys(segment.prefix, segment.segment_id, 0).log).unlink()
     with pytest.raises(CorruptData):
-        async with pool.hold_log(LogRequest(segment)):
+        async with pool.waiting_log(LogRequest(segment)):
             pass
     await idle(pool)
 
@@ -127,7 +127,7 @@ async def test_a_damaged_chunk_is_never_sent(
     path.write_bytes(log[:5_000_000] + bytes([log[5_000_000] ^ 1]) + log[5_000_001:])
     reading = asyncio.create_task(rest_of(pair[1]))
     with pytest.raises(CorruptData):
-        async with pool.hold_log(LogRequest(segment)) as held:
+        async with pool.waiting_log(LogRequest(segment)) as held:
             await held.send_to(pair[0], RULES)
     pair[0].close()
     got = await reading
@@ -142,7 +142,7 @@ async def test_leaving_it_stops_the_sending_and_frees_the_connection(
     files = worker_files(pool)
 
     async def send() -> None:
-        async with pool.hold_log(LogRequest(segment)) as held:
+        async with pool.waiting_log(LogRequest(segment)) as held:
             await held.send_to(pair[0], RULES)
 
     sending = asyncio.create_task(send())
@@ -156,7 +156,7 @@ async def test_leaving_it_stops_the_sending_and_frees_the_connection(
     assert len(got) < len(log)
     await idle(pool)
     assert worker_files(pool) <= files + 1  # of the store, which it may keep
-    async with pool.hold_log(LogRequest(segment)):
+    async with pool.waiting_log(LogRequest(segment)):
         pass  # never lent
     await idle(pool)
 
@@ -165,10 +165,10 @@ async def test_a_client_that_goes_is_no_error_of_ours(
     pool: WorkerPool, replica: ReplicaWriter, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     segment, _ = await stored(pool, replica)
-    async with pool.hold_log(LogRequest(segment)) as held:
+    async with pool.waiting_log(LogRequest(segment)) as held:
         pair[1].close()
         assert (await held.send_to(pair[0], RULES)).end is ClientEnd.GONE
-    async with pool.hold_log(LogRequest(segment, 0, 100)):
+    async with pool.waiting_log(LogRequest(segment, 0, 100)):
         pass
 
 
@@ -176,7 +176,7 @@ async def test_a_client_that_takes_nothing_is_given_up(
     pool: WorkerPool, replica: ReplicaWriter, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     segment, log = await stored(pool, replica)
-    async with pool.hold_log(LogRequest(segment)) as held:
+    async with pool.waiting_log(LogRequest(segment)) as held:
         sent = await held.send_to(pair[0], replace(RULES, grace_s=0.01))
     assert sent.end is ClientEnd.LATE
     assert sent.sent_bytes < len(log)
@@ -187,7 +187,7 @@ async def test_a_killed_worker_is_an_error_and_its_client_gets_no_more(
 ) -> None:
     segment, log = await stored(pool, replica)
     pid = pool.pids[0]
-    async with pool.hold_log(LogRequest(segment)) as held:
+    async with pool.waiting_log(LogRequest(segment)) as held:
         sending = asyncio.create_task(held.send_to(pair[0], RULES))
         first = await asyncio.get_running_loop().sock_recv(pair[1], 1)
         os.kill(pid, signal.SIGKILL)
@@ -198,5 +198,5 @@ async def test_a_killed_worker_is_an_error_and_its_client_gets_no_more(
     assert got == log[: len(got)]
     assert len(got) < len(log)
     await restarted(pool, pid)
-    async with pool.hold_log(LogRequest(segment, 0, 100)):
+    async with pool.waiting_log(LogRequest(segment, 0, 100)):
         pass

@@ -9,7 +9,7 @@ from rlm.worker.call import Call
 from rlm.worker.messages import End, SentSoFar, call_error
 
 
-class WorkersHeldRead:
+class WorkersWaitingRead:
     def __init__(self, call: Call) -> None:
         self._call = call
 
