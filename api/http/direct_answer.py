@@ -46,7 +46,7 @@ def lend_of(scope: Scope, size_bytes: int) -> Lend | None:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What an answer begins with."""
+    """The head of an answer."""
 
     status_code: int
     headers: Mapping[str, str]

@@ -140,7 +140,7 @@ async def asked_records(
     ] = None,
     accept: Annotated[str, Header(max_length=1_000)] = "*/*",
 ) -> RecordsRequest:
-    """What of the partition is asked for, and how."""
+    """The request, from the query and the Accept header."""
     wanted = negotiated(accept) if record_format is None else record_format
     return RecordsRequest(offset, max_bytes, isolation, wanted)
 

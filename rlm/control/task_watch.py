@@ -24,7 +24,7 @@ def no_problems() -> Iterable[NodeProblem]:
 
 
 class Loop(NamedTuple):
-    """What a node does for as long as it runs, and what is wrong with that. Every round sleeps."""
+    """A task for as long as the node runs, and the problems it has to tell. Every round sleeps."""
 
     name: str
     run: Callable[[], Coroutine[None, None, None]]
