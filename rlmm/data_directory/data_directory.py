@@ -130,7 +130,7 @@ def metadata_topic_id(cluster_id: Uuid) -> Uuid:
 
 @dataclass(frozen=True, slots=True)
 class NewDirectory:
-    """Whose a new data directory is. No `voters`: it joins a quorum."""
+    """The owner of a new data directory. No `voters`: it joins a quorum."""
 
     cluster_id: Uuid
     kafka_cluster_id: str

@@ -27,7 +27,7 @@ class Ambient:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a replica keeps its log."""
+    """The directory of a replica's log, and its disk."""
 
     metadata_directory: Path
     disk: Disk = field(default_factory=OsDisk)

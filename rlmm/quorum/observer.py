@@ -92,7 +92,7 @@ class QuorumStats:
 
 @dataclass(frozen=True, slots=True)
 class DriverTold:
-    """Who is told on the driver's loop: `on_advance` when more is committed or the log was
+    """Callbacks on the driver's loop: `on_advance` when more is committed or the log was
     replaced, `on_role` after any change of role or voters, `on_failure` once.
     """
 
