@@ -105,12 +105,12 @@ async def test_a_worker_that_may_open_no_more_files_refuses_one_connection_and_l
     segment, log = await stored(pool, replica)
     pid = pool.pids[0]
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    async with pool.hold_log(LogRequest(segment, 0, 10)) as held:
+    async with pool.waiting_log(LogRequest(segment, 0, 10)) as held:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
         with pytest.raises(RetryLater, match="LimitNOFILE"):
             await held.send_to(pair[0], RULES)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-    async with pool.hold_log(LogRequest(segment, 0, 10)) as held:
+    async with pool.waiting_log(LogRequest(segment, 0, 10)) as held:
         assert await held.send_to(pair[0], RULES) == Sent(ClientEnd.TOOK_ALL, 10)
     assert pool.pids == (pid,)
     assert await asyncio.get_running_loop().sock_recv(pair[1], 20) == log[:10]
