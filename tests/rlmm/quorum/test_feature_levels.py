@@ -160,12 +160,10 @@ async def test_a_snapshot_of_a_level_that_is_not_known_is_refused_as_well(
     others = [node for node in nodes if node is not behind]
     network.isolate(behind.replica.node_id, NODES)
     leader = await leading(others)
-    await leader.manager.finalise_feature_level(2)
+    level_at = await leader.manager.finalise_feature_level(2)
     await copied(leader.manager, 20)
     await leader.manager.take_snapshot()
     await behind.stop()
-    assert behind.view is not None
-    before = behind.view.applied_offset  # until it stops it may apply what it had already fetched
     network.cut.clear()
     network.levels[behind.replica.node_id] = OLD
     await behind.start()
@@ -175,7 +173,9 @@ async def test_a_snapshot_of_a_level_that_is_not_known_is_refused_as_well(
     assert "has feature level 2, and this program knows 1 to 1" in failure
     behind.failures.clear()
     await behind.stop()
-    assert behind.view.applied_offset == before
+    assert behind.view is not None
+    # It may apply what it had fetched before it was cut off, and nothing of the snapshot.
+    assert behind.view.applied_offset < level_at
     network.levels[behind.replica.node_id] = NEW
     await behind.start()
     await same_everywhere(nodes)
