@@ -191,7 +191,8 @@ class _Found:
         job, header = self._job, batch.header
         if not self._mark <= batch.first <= batch.last <= job.end_offset:
             return False
-        epoch = epoch_for_offset(job.leader_epochs, batch.first)
+        # A log start may lie inside the batch: below it the lineage need not have epochs.
+        epoch = epoch_for_offset(job.leader_epochs, max(batch.first, job.log_start_offset))
         return header.partition_leader_epoch == epoch or batch.last < job.log_start_offset
 
     def _add(self, batch: _Batch) -> None:

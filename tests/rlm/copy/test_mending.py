@@ -12,13 +12,14 @@ import pytest
 from kafka_formats import offset_checkpoint
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import Conflict
+from kafka_formats.record_batch import Record, encode_batch
 from rlm.control.why_not import WhyNot
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.data_plane.segment_survey import SurveyJob, survey
 from rlm.local_log.log_dir import find_partitions
 from rlmm.partition_state import LostOffsets
 from rlmm.records.control_records import OffsetsSkipped
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world
 from tests.rlm.replicas import Cluster, all_batches, cluster, remove
 from tests.rlm.tier import copy_job
@@ -213,6 +214,27 @@ def test_a_cut_segment_is_completed(tmp_path: Path, log: KafkaLog) -> None:
     seen = outcome(tmp_path, log, brokers)
     assert seen.finished == [(0, 9), (10, 19), (20, 29), (30, 39)]
     assert (seen.lost, seen.offsets) == ((), list(ALL))
+
+
+def test_the_batch_that_the_log_start_lies_in_is_good_though_another_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """DeleteRecords cut the head of the leader epochs inside it."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(10, 20, 30, 40, end=45)
+    others = all_batches(log)
+    records = [Record(each, TIMESTAMP_MS, None, b"x", ()) for each in range(10, 15)]
+    first = encode_batch(records, base_offset=10, partition_leader_epoch=0)
+    bad = turned(others[17], 65, others[17][65] ^ 1)
+    rest = [bad if offset == 17 else others[offset] for offset in range(15, 20)]
+    rewrite(log, 10, lambda _: first + b"".join(rest))
+    for suffix in ("index", "timeindex"):  # of other positions
+        (log.directory / f"{10:020d}.{suffix}").unlink()
+    log.set_epochs((0, 12))
+    log.set_log_start(12)
+    seen = outcome(tmp_path, log, Cluster({1: range(20, 40)}, others))
+    assert [(each.start, each.end) for each in seen.lost] == [(17, 17)]
+    assert seen.offsets == [10, 15, 16, *range(18, 40)]
 
 
 def test_what_an_admin_skips_is_lost_by_name_and_the_rest_is_copied(
