@@ -130,9 +130,8 @@ class PartitionDriver:
                     await self._copy_in_turn(work, step)
                 elif step == last_record:
                     raise InternalError(f"{step} was accepted and changed nothing")
-                elif await self._leads_still(work):
+                elif await self._record(work, step):
                     last_record = step
-                    await self._record(work, step)
         except _DriveEndsError:
             return
         except (RetryLater, OutcomeUnknown) as error:
@@ -317,7 +316,10 @@ class PartitionDriver:
             work.word = await word_of(self.broker, work.local)
         return isinstance(self.decision(work), Lead)
 
-    async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> None:
+    async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> bool:
+        """False: this node's broker does not lead the partition any more."""
+        if not await self._leads_still(work):
+            return False
         assert work.claim is not None, "planned under a claim"
         deadline_s = self.around.limits.propose_deadline_s
         token = work.claim.token
@@ -325,7 +327,7 @@ class PartitionDriver:
             start = LogStart(work.partition, token, step.leader_epoch, step.offset)
             await self.metadata.record_log_start(start, deadline_s=deadline_s)
             self.on_event(LogStartRecorded(work.partition, step.offset))
-            return
+            return True
         lost = LostRange(work.partition, token, step.start, step.end, step.why)
         await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
         logger.warning(
@@ -333,6 +335,7 @@ class PartitionDriver:
             work.partition, step.start, step.end, step.why,
         )  # fmt: skip
         self.on_event(LostRangeRecorded(work.partition, step.start, step.end, step.why))
+        return True
 
     async def _copy_in_turn(self, work: PartitionWork, step: CopySegment) -> None:
         work.wait = Wait(WhyNot.WAITING_FOR_SLOT, "other partitions are being copied first")

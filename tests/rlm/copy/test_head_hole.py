@@ -12,7 +12,7 @@ import pytest
 from kafka_formats.batch_scan import scan
 from rlm.control.why_not import WhyNot
 from rlm.data_plane.read_request import RecordsRequest
-from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 from rlmm.records.control_records import OffsetsSkipped
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S
@@ -187,6 +187,25 @@ def test_only_what_no_replica_has_is_lost_of_it(tmp_path: Path, log: KafkaLog) -
         assert it.lost(node) == [(10, 11), (14, 17)]
         assert it.finished(node) == [(0, 9), (12, 13), (18, 19), (20, 29), (30, 39)]
         assert await it.read(node) == [*range(10), 12, 13, *range(18, 40)]
+
+    it.run(main, after_the_first=lambda: remove_all(log, (0, 10)))
+
+
+def test_a_broker_that_leads_no_more_when_all_have_answered_records_nothing(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    """Another replica leads since, with another log."""
+    it = Trial(tmp_path, log, cluster(log, b1=range(20, 40)))
+    assert it.brokers is not None
+
+    def answered(_: int, data: bytes) -> bytes:
+        it.broker.words = {ORDERS: NotLeading()}
+        return data
+
+    it.brokers.damage = answered
+
+    async def main(node: Node) -> None:
+        assert (it.lost(node), it.finished(node)) == ([], [(0, 9)])
 
     it.run(main, after_the_first=lambda: remove_all(log, (0, 10)))
 

@@ -123,7 +123,7 @@ def test_a_held_batch_with_another_base_offset_is_not_taken(
             await asyncio.sleep(A_FEW_SCANS_S)
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
-            pieces = node.remote_log.records(orders.partition, RecordsRequest(0, 10**9))
+            pieces = node.parts.reads.records(orders.partition, RecordsRequest(0, 10**9))
             assert b"".join([piece async for piece in pieces]) == b"".join(batches.values())
 
     run_virtually(main)
