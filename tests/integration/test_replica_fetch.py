@@ -164,6 +164,17 @@ def test_a_follower_says_what_it_does_not_reach(leader: KafkaBroker, follower: K
     assert isinstance(ask(5), NoAnswer)
     assert ask(1_000) == OutOfRange()
 
+    async def extent() -> Extent | NoAnswer:
+        async with view_of(connection_settings(leader)) as view:
+            fetch = ReplicaFetch(view)
+            await fetch.replicas(partition)
+            try:
+                return await fetch.extent(2, partition)
+            finally:
+                await fetch.close()
+
+    assert asyncio.run(extent()) == Extent(0, 5)
+
 
 def test_a_topic_that_was_made_again_under_its_name_does_not_answer_for_the_old_one(
     leader: KafkaBroker, follower: KafkaBroker
