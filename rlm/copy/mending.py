@@ -92,15 +92,16 @@ class Mender:
                 head_hole.remove(path)
 
     def known(self, partition: TopicIdPartition, segment: LocalSegment) -> Damage | None:
-        """What is known of the segment as it is now; what was known of it as it was goes."""
+        """The damage of the segment as it is now. What was known of other files goes: of the same
+        file by another link, too, since the runs name the one that may be gone.
+        """
         damage = self._damages.get(partition)
         if damage is None or damage.base_offset != segment.base_offset:
             return None
-        if (damage.base_offset, damage.next_base_offset, damage.size_bytes) != (
-            segment.base_offset,
-            segment.next_base_offset,
-            segment.size_bytes,
-        ):
+        is_same = (damage.next_base_offset, damage.size_bytes) == (
+            segment.next_base_offset, segment.size_bytes,
+        ) and all(run.path == segment.log_path for run in damage.survey.runs)  # fmt: skip
+        if not is_same:
             self.forget(partition)
             return None
         return damage

@@ -156,6 +156,28 @@ def test_a_good_file_in_the_place_of_a_damaged_one_is_held_beside_the_link_to_th
     run_virtually(main)
 
 
+def test_damage_that_was_found_in_the_brokers_file_is_looked_for_in_the_link_once_that_is_gone(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.replicas = cluster(orders, b1=[*range(10), *range(20, 30)], b2=range(30))
+        async with holding(world, outage) as node:
+            damaged = bytearray(orders.log_bytes(0))
+            damaged[65] ^= 1
+            (orders.directory / f"{0:020d}.log").write_bytes(damaged)  # both links are this file
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            outage.lasts = False
+            await asyncio.sleep(2 * HALF_AN_HOUR_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+
+    run_virtually(main)
+
+
 def test_gaps_are_not_legal_over_a_held_segment(tmp_path: Path, orders: KafkaLog) -> None:
     log_of_the_cleaner(orders)
     outage = Outage()
