@@ -19,7 +19,7 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import append_entry, epoch_for_offset
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -172,10 +172,11 @@ class HoldDirectory:
         if local is None or unit.alone or not _is_part_of(local, unit, now):
             return unit
         epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
-        if epoch is None or epoch == unit.followed_by:
+        if epoch is None or epoch == unit.followed_by or epoch < unit.leader_epochs[-1].epoch:
             return unit
         checkpoint = unit.segment.log_path.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
-        replace_file(OsDisk(), checkpoint, _checkpoint(local, unit.next_base_offset))
+        followed = append_entry(unit.leader_epochs, epoch, unit.next_base_offset)
+        replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(followed))
         return replace(unit, followed_by=epoch)
 
     def release(self, unit: Unit) -> Path | None:

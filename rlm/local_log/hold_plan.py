@@ -29,12 +29,9 @@ class Release(StrEnum):
     CHANGED = "changed"
     BYTES_MAX = "bytes_max"
     FREE_BYTES_MIN = "free_bytes_min"
-    HELD_TWICE = "held_twice"
 
 
-NOT_A_LOSS = frozenset(
-    {Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED, Release.HELD_TWICE}
-)
+NOT_A_LOSS = frozenset({Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED})
 """Nobody misses units released for these reasons."""
 
 
@@ -260,30 +257,30 @@ def over_budget(
     units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
 ) -> tuple[tuple[Unit, Release], ...]:
     """The units to release until those held alone fit into `bytes_max` and `bytes_missing` of the
-    disk become free: those held twice, then unwanted ones, then the oldest. Only units held alone
-    free anything.
+    disk become free: those of whose offsets another one holds as many bytes, then unwanted ones,
+    then the oldest. Only units held alone free anything. All but the unwanted count as missed: of
+    two files for the same offsets nobody has looked at which is sound.
     """
-    ascending = sorted(units, key=lambda unit: (unit.alone, -unit.modified_ms))
-    seen: set[tuple[TopicIdPartition, int, int, Epochs]] = set()
-    alone: list[tuple[Unit, bool]] = []
-    for unit in ascending:
-        same = (unit.partition, unit.base_offset, unit.next_base_offset, unit.leader_epochs)
+    fullest: dict[tuple[TopicIdPartition, int, int], Unit] = {}
+    alone = []
+    for unit in sorted(
+        units, key=lambda unit: (unit.modified_ms, unit.partition, unit.base_offset)
+    ):
+        place = unit.partition, unit.base_offset, unit.next_base_offset
+        best = fullest.get(place)
+        if best is None or best.segment.size_bytes <= unit.segment.size_bytes:
+            fullest[place] = unit
         if unit.alone:
-            alone.append((unit, same in seen))
-        seen.add(same)
-    over = sum(unit.segment.size_bytes for unit, _ in alone) - bytes_max
+            alone.append(unit)
+    kept = {id(unit) for unit in fullest.values()}
+    alone.sort(key=lambda unit: (id(unit) in kept, unit.wanted))  # stable: the oldest first
+    over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
     released = []
-    for unit, twice in sorted(alone, key=_goes_first):
+    for unit in alone:
         if over <= 0 and bytes_missing <= 0:
             break
         why = Release.BYTES_MAX if over > 0 else Release.FREE_BYTES_MIN
-        why = Release.HELD_TWICE if twice else why if unit.wanted else Release.NOT_TIERED
-        released.append((unit, why))
+        released.append((unit, why if unit.wanted else Release.NOT_TIERED))
         over -= unit.segment.size_bytes
         bytes_missing -= unit.segment.size_bytes
     return tuple(released)
-
-
-def _goes_first(each: tuple[Unit, bool]) -> tuple[bool, bool, int, TopicIdPartition, int]:
-    unit, twice = each
-    return not twice, unit.wanted, unit.modified_ms, unit.partition, unit.base_offset

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_formats import offset_checkpoint
 from kafka_formats.errors import RetryLater
+from rlm.copy.hold import HoldLimits
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
@@ -124,6 +125,51 @@ def test_an_epoch_that_begins_at_a_units_end_after_it_was_held_is_known_after_a_
             quorum.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+    run_virtually(main)
+
+
+def test_a_unit_keeps_its_epochs_where_the_log_forgets_them_as_another_one_begins_at_its_end(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    quorum = NoQuorum(lasts=True)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, quorum):
+            orders.write(30, 40, end=45, epoch=3)
+            orders.set_epochs((3, 30))  # its files go later
+            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, quorum) as node:
+            retention(orders, 0, 10, 20, start=30, epoch=3)
+            quorum.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+    run_virtually(main)
+
+
+def test_the_whole_one_of_two_files_for_the_same_offsets_stays_held(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    outage = Outage()
+    path = orders.directory / f"{0:020d}.log"
+    whole = path.read_bytes()
+    room = HoldLimits(bytes_max=2 * len(whole) + 100, free_bytes_min=1)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        world.replicas = cluster(orders, b1=range(20, 30))
+        async with holding(world, outage, hold=room):
+            path.unlink()
+            path.write_bytes(whole[: len(whole) // 2])  # fetched again, and cut since
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+        outage.lasts = False
+        async with holding(world, outage) as node:
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
 
     run_virtually(main)
 

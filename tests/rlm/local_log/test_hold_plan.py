@@ -137,12 +137,16 @@ def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
         assert over_budget((wanted, left_out), bytes_max=bytes_max, bytes_missing=0) == going
 
 
-def test_where_room_is_needed_what_is_held_twice_goes_before_anything_else() -> None:
+def test_where_room_is_needed_the_smaller_or_older_of_two_for_the_same_offsets_goes_first() -> None:
     first, again = replace(unit(10, 20), modified_ms=1), replace(unit(10, 20), modified_ms=2)
-    for held in ((unit(0, 10), first, again), (unit(0, 10), first, replace(again, alone=False))):
+    shorter = replace(again, segment=segment(10, 20, size=60))
+    for held, going_first in (
+        ((unit(0, 10), first, again), first),
+        ((unit(0, 10), first, replace(again, alone=False)), first),
+        ((unit(0, 10), first, shorter), shorter),
+    ):
         going = over_budget(held, bytes_max=0, bytes_missing=0)
-        assert going[:2] == ((first, Release.HELD_TWICE), (unit(0, 10), Release.BYTES_MAX))
-    assert going[2:] == ()
+        assert going[:2] == ((going_first, Release.BYTES_MAX), (unit(0, 10), Release.BYTES_MAX))
 
 
 def test_a_unit_goes_once_it_is_copied() -> None:
