@@ -46,9 +46,9 @@ class RemoteLogManager:
         """Check the default store's cluster marker (later, if the store cannot be reached now),
         then begin to scan and copy.
 
-        Refused when it belongs to another cluster or takes no writes, or when a segment can't be
-        held where that was asked for; the node must not run. The
-        other stores may be missing: see `node_problems`.
+        Refused if the store belongs to another cluster or takes no writes, or if a segment can't be
+        held where the settings ask for it; then the node must not run. Other stores may be missing:
+        see `node_problems`.
         """
         await self.table.begin_hold()
         await self.checks.start(may_be_away=True)
@@ -68,7 +68,7 @@ class RemoteLogManager:
         deadline_s = self.around.limits.shutdown_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                # Best effort: what is not reached now is a left-over that the next run finds.
+                # Best effort: the next run finds the rest as left-overs.
                 await self.table.clean_up_own_attempts()
                 await self.clean_ups.settle(self._now_ms() + round(deadline_s * 1000))
         except TimeoutError:
@@ -78,7 +78,7 @@ class RemoteLogManager:
             await self.checks.claims.close()
 
     async def run_once(self) -> CopyRunReport:
-        """One shot instead of `start`: scan, claim, copy everything eligible, clean up, report.
+        """Do one shot instead of `start`: scan, claim, copy everything eligible, clean up, report.
 
         Cancelling it (Ctrl-C) leaves nothing that the next run does not finish or clean up; call
         `close` afterwards in any case.
@@ -96,7 +96,9 @@ class RemoteLogManager:
         return report.finish((*pending, *map(self.clean_ups.left_over, others)))
 
     def status(self, partition: TopicIdPartition) -> PartitionStatus:
-        """Where one partition stands. NotFound if neither the view nor a log directory has it."""
+        """The status page of one partition. NotFound if neither the view nor a log directory has
+        it.
+        """
         status = self.table.status(partition, self._now_ms())
         if status is None:
             raise NotFound(
@@ -109,23 +111,25 @@ class RemoteLogManager:
         return self.table.partitions()
 
     def statuses(self) -> tuple[PartitionStatus, ...]:
-        """Where each of `partitions` stands, in one go: for who serves nobody meanwhile."""
+        """The status pages of all `partitions`, made in one go without a pause: for a loop that
+        serves nobody meanwhile.
+        """
         return self.table.statuses(self._now_ms())
 
     def damage_of(self, partition: TopicIdPartition) -> Damage | None:
-        """What a damaged segment that stops the partition here lacks."""
+        """The damage that stops the partition at a segment of this node's replica."""
         return self.table.damage_of(partition)
 
     def try_again(self, partition: TopicIdPartition) -> None:
-        """Without the rest of its back-off: an admin decided something."""
+        """End the partition's back-off now, since an admin decided something."""
         self.table.try_again(partition)
 
     def problems(self) -> tuple[LogDirProblem, ...]:
-        """What the last scan could not take, with the reason."""
+        """Directories and files that the last scan could not take, with the reason."""
         return self.table.problems
 
     def node_problems(self) -> tuple[NodeProblem, ...]:
-        """What keeps the node as a whole from a part of its work; empty when nothing does."""
+        """Problems that keep the whole node from a part of its work; empty if there are none."""
         return self.report.problems()
 
     def _now_ms(self) -> int:

@@ -77,6 +77,7 @@ PLAIN_WORDS = (
     "rsm_backends",
     "sim",
     "strandline",
+    "rlm/control",
     "rlm/data_plane",
     "rlm/delete",
     "rlm/fetch",
@@ -89,6 +90,7 @@ PLAIN_WORDS = (
     "rlm/repair",
     "rlm/retention",
     "rlm/stores",
+    "rlm/worker",
 )
 """Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""
 FOREIGN_OPENING = re.compile(r"(What|Whether|Who|Whose|How|When|Which)\b")

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.run_events import CopyEvent, HoldReleased, LogStartRecorded, LostRangeRecorded
 from rlmm.segment import RemoteLogSegmentMetadata
 
 WHY_CHARACTERS_MAX = 1_000
@@ -72,6 +73,30 @@ class AuditLine:
         """A step that concerns one segment, by its row."""
         id_, end, size = row.segment_id, row.end_offset, row.size_bytes
         return cls(at_ms, action, id_.partition, id_.id, row.start_offset, end, size, why, by)
+
+
+def audit_line_of(event: CopyEvent, *, at_ms: int, by: str) -> AuditLine | None:
+    """The line for an event that took something away or moved a log start; else None. Deletes of
+    objects are not among them: their lines are written first.
+    """
+    match event:
+        case LogStartRecorded():
+            return AuditLine(
+                at_ms, AuditAction.LOG_START_MOVED, event.partition, None,
+                event.offset, -1, -1, "set for the first time", by,
+            )  # fmt: skip
+        case LostRangeRecorded():
+            return AuditLine(
+                at_ms, AuditAction.LOST_RANGE, event.partition, None,
+                event.start, event.end, -1, event.why, by,
+            )  # fmt: skip
+        case HoldReleased() if event.missed:
+            return AuditLine(
+                at_ms, AuditAction.HOLD_RELEASED, event.partition, None,
+                event.start, event.end, event.size_bytes, event.why, by,
+            )  # fmt: skip
+        case _:
+            return None
 
 
 Audit = Callable[[AuditLine], None]

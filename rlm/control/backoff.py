@@ -38,7 +38,7 @@ class BackOffPolicy:
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """A partition's failures in a row, and the time before which nothing is tried (ms since epoch).
-    `since_ms` is the time of the last one: a clock before it was set back, by a year perhaps.
+    `since_ms` is the time of the last failure; a clock that stands before it was set back.
     """
 
     failures: int = 0

@@ -12,8 +12,8 @@ OUTPUT_LOST = 120
 """Python's own exit code for standard output that could not be written."""
 
 OUTPUT_CLOSED = 141
-"""Standard output has no reader any more, as behind `| head`: a shell's exit code for a program
-that SIGPIPE ended.
+"""Exit code of a program whose standard output has no reader any more, as behind `| head`: a
+shell's code for one that SIGPIPE ended.
 
 SIGPIPE ends no process of ours (Python ignores it at its start): a node, a copy or a Spark job
 writes to sockets too, whose other ends may close at any moment.

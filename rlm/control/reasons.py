@@ -62,8 +62,8 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "see the store's or the disk's error; it is tried again by itself", SOON_S,
     ),
     WhyNot.BLOCKED: Reason(
-        "blocked by corrupt data", "a sealed segment of this replica is damaged, and the others "
-        "did not give yet what it lacks; nothing more is copied",
+        "blocked by corrupt data", "a sealed segment of this replica is damaged, and the other "
+        "replicas have not supplied the missing batches yet; nothing more is copied",
         "*A broker's segment is damaged*, below", 0.0,
     ),
     WhyNot.PAUSED: Reason(
@@ -75,7 +75,7 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "`strandline mode set`, if this node is to copy it",
     ),
     WhyNot.CLAIM_REFUSED: Reason(
-        "claim refused", "the log says otherwise than this node's broker; the text says how",
+        "claim refused", "the metadata log contradicts this node's broker; the text says how",
         "if it would cut too much: see below", SOON_S,
     ),
     WhyNot.EPOCHS_MISSING: Reason(
@@ -89,7 +89,8 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "nothing if it passes; else see below, or let another replica lead", SOON_S,
     ),
     WhyNot.BROKER_UNAVAILABLE: Reason(
-        "broker unavailable", "the broker does not say who leads",
+        "broker unavailable", "the broker does not say who leads, or the topic was deleted or made "
+        "again while it was asked",
         "look at the broker, `kafka.broker` and its credentials", SOON_S,
     ),
     WhyNot.METADATA_UNAVAILABLE: Reason(
@@ -113,7 +114,7 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "nothing if a new claim follows; else `strandline claims show`", SOON_S,
     ),
     WhyNot.NOT_SCANNED: Reason(
-        "not looked at yet", "neither directory nor what is held was looked at since the start",
+        "not looked at yet", "the directory or the held segments were not read since the start",
         "nothing; if it stays, look at the disk", 20.0,
     ),
     WhyNot.NO_LEADER_EPOCH: Reason(
@@ -157,27 +158,29 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "deletes, and the first log start of a partition", "set the node's clock (NTP)"
     ),
     ProblemArea.HOLD: AreaReason(
-        "holding what is not yet copied", "room and rights in `hold.dirs`"
+        "holding segments that are not yet copied", "room and rights in `hold.dirs`"
     ),
     ProblemArea.SNAPSHOTS: AreaReason(
         "the upload of the metadata's snapshots, from which disaster recovery starts",
         "see the store's error",
     ),
     ProblemArea.AUDIT: AreaReason(
-        "deletes: none without its line in the audit", "room and disk of `node.data_dir`"
+        "deletes: each needs its line in the audit first", "room and disk of `node.data_dir`"
     ),
     ProblemArea.RETENTION: AreaReason(
         "retention of that partition, or of all",
         "look at the policies, then `strandline retention accept`; or see the error",
     ),
     ProblemArea.DELETION: AreaReason(
-        "removing what is marked as deleted", "see the store's error; it is tried again by itself"
+        "removing segments and partitions that are marked as deleted",
+        "see the store's error; it is tried again by itself",
     ),
     ProblemArea.PAUSED: AreaReason(
-        "what somebody paused on this node; `name` says what", "`strandline resume`"
+        "work that somebody paused on this node; `name` says which", "`strandline resume`"
     ),
     ProblemArea.TOPICS: AreaReason(
-        "marking what was deleted in Kafka: too many topics are unknown to the brokers at once",
+        "marking topics that were deleted in Kafka: too many topics are unknown to the brokers at "
+        "once",
         "is `kafka.broker` the right cluster's?",
     ),
     ProblemArea.TASKS: AreaReason(
@@ -188,7 +191,7 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "memory, open files, a disk that hangs; the text says more",
     ),
     ProblemArea.SCRUB: AreaReason(
-        "reads of what a scrub found damaged", "*An object is damaged or gone*, below"
+        "reads of objects that a scrub found damaged", "*An object is damaged or gone*, below"
     ),
     ProblemArea.DAMAGE: AreaReason(
         "reads that met damage, or a repair that found no whole copy",

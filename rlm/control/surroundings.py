@@ -79,8 +79,8 @@ class Ambient:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this node is: the Strandline cluster, the Kafka cluster it serves, and this life of it.
-    `kafka_cluster_id` None takes log directories of any cluster (a standalone directory).
+    """Identity of the node: its Strandline cluster, the Kafka cluster it serves, and this life of
+    it. `kafka_cluster_id` None takes log directories of any cluster (a standalone directory).
     """
 
     cluster_id: str

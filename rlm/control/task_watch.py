@@ -1,7 +1,7 @@
-"""A watchdog on the node's loops: one that failed, or that gets nowhere, is told instead of missed.
+"""A watchdog on the node's loops: reports one that failed or gets nowhere.
 
-Whatever a loop waits for has a deadline of its own; this is for what nobody thought of. It ends
-nothing: a loop that hangs may hold what another must not take.
+All waits of a loop have deadlines of their own; this is for unforeseen ones. It ends nothing: a
+hanging loop may hold something that no other may take.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ AWAKE_S_MAX = 900.0
 
 
 def no_problems() -> Iterable[NodeProblem]:
-    """Of a loop whose trouble others tell."""
+    """No problems: for a loop whose trouble is reported elsewhere."""
     return ()
 
 
 class Loop(NamedTuple):
-    """A task for as long as the node runs, and the problems it has to tell. Every round sleeps."""
+    """A task that runs as long as the node, and the problems it reports. Every round sleeps."""
 
     name: str
     run: Callable[[], Coroutine[None, None, None]]
@@ -33,13 +33,13 @@ class Loop(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """When the loop last woke up; None while it sleeps."""
+    """The time when the loop last woke up; None while it sleeps."""
 
     awake_since_s: float | None
 
 
 class TaskWatch:
-    """Watches tasks whose every round sleeps by the `Ambient` it gives out."""
+    """Watches tasks that sleep by its `Ambient` in every round."""
 
     def __init__(self, monotonic: Callable[[], float], *, awake_s_max: float = AWAKE_S_MAX) -> None:
         self._monotonic = monotonic
@@ -47,7 +47,7 @@ class TaskWatch:
         self._watched: dict[asyncio.Task[None], _Watched] = {}
 
     def around(self, ambient: Ambient) -> Ambient:
-        """The same, with a sleep that shows that whoever sleeps is alive."""
+        """The same ambient, with a sleep that proves its caller alive."""
 
         async def sleep(seconds: float) -> None:
             task = asyncio.current_task()
@@ -64,7 +64,7 @@ class TaskWatch:
         return replace(ambient, sleep=sleep)
 
     def watch(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """From now on, until they are cancelled. Their names say what they do."""
+        """Watch tasks until they are cancelled. Their names say what they do."""
         for task in tasks:
             self._watched[task] = _Watched(self._monotonic())
 
@@ -89,6 +89,6 @@ class TaskWatch:
         if since_s is None or now_s - since_s < self._awake_s_max:
             return None
         return (
-            f"the task `{task.get_name()}` has got nowhere for {now_s - since_s:.0f} s: look "
+            f"the task `{task.get_name()}` has made no progress for {now_s - since_s:.0f} s: check "
             "whether a disk or a store hangs; restart the node if it stays so"
         )

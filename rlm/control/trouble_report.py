@@ -1,4 +1,4 @@
-"""All that is wrong with a node, gathered from its parts: for its status, and for its log."""
+"""Gathers all problems of a node from its parts, for its status and its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Source = Callable[[], Iterable[NodeProblem]]
 
 
 class TroubleReport:
-    """Asks each source anew. Of two that speak of the same thing the first is believed."""
+    """Asks each source again. Of two problems with one subject the first is believed."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class TroubleReport:
         self._standing = StandingProblems(logger, around.ambient.monotonic)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """What is wrong now; empty when nothing is."""
+        """All present problems."""
         found: dict[tuple[str, str | None], NodeProblem] = {}
         for source in self._sources:
             for problem in source():
@@ -37,17 +37,17 @@ class TroubleReport:
         return tuple(found.values())
 
     async def run(self) -> None:
-        """Tell the log, for as long as the node runs."""
+        """Log the problems, for as long as the node runs."""
         while True:
             try:
                 self.tell()
             except Exception:
-                logger.exception("what is wrong with the node could not be gathered")
+                logger.exception("the node's problems could not be gathered; it is tried again")
             await self._around.ambient.sleep(self._around.limits.scan_interval_s)
 
     def tell(self) -> None:
-        """One line for what is new, for what stands for long, and for what is over."""
-        # Those of one partition stand in its status.
+        """Log new problems, long standing ones, and ends."""
+        # Problems of one partition are in its status.
         of_directories = (each for each in self._log_dir_problems() if each.topic is None)
         self._standing.tell(
             by_key(self.problems())

@@ -1,6 +1,8 @@
-"""What the broker says of a topic's partition, though it is asked by name: a topic of that name may
-have been deleted and made again since the directory was looked at. A directory that is still the
-same topic's after the answer was so when the broker gave it.
+"""Asks the broker about a partition by its topic's name, and checks that it is still the same
+topic.
+
+Another topic of that name may have been made since the directory was looked at. If the directory is
+still the same topic's after the answer, it was so when the broker gave it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from rlm.local_log.replica_directory import why_another
 
 
 async def word_of(broker: BrokerPort, local: LocalPartition) -> BrokerWord:
-    """Whether it leads this replica now."""
+    """The broker's word on its leadership of this replica now."""
     name = (local.partition.topic, local.partition.partition)
     word = (await broker.leadership([name])).get(name, LEFT_OUT)
     if isinstance(word, Leads) and (why := await _why_another(local)) is not None:

@@ -198,7 +198,8 @@ class Copier:
                 "all right?"
             ) from None
         if order.from_links and facts.size_bytes != segment.size_bytes:
-            # The broker cut its own log through the shared inode. In its directory the neighbours
+            # The broker cut its own log through the shared inode. In its own directory the
+            # neighbouring segments show that; here nothing else would notice the missing batches.
             # show that; here nothing else would miss the batches.
             raise Conflict(
                 f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "

@@ -277,7 +277,7 @@ class Hold:
         if not done:
             raise RetryLater(
                 f"{', '.join(str(each.path) for each in self._directories)} could not be brought "
-                f"up to date within {self._limits.pass_deadline_s:g} s: look whether a disk hangs"
+                f"up to date within {self._limits.pass_deadline_s:g} s: check whether a disk hangs"
             )
         finished, self._running = self._running, None
         passed = finished.result()

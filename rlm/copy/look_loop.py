@@ -16,7 +16,7 @@ LONG_LOOK_S = 15.0
 
 
 class LookLoop:
-    """One per node. `error` is why the last look failed as a whole; None when it did not."""
+    """One per node. `error`: the reason why the last look failed as a whole; None if it did not."""
 
     def __init__(self, table: WorkTable, around: Surroundings) -> None:
         self._table = table
@@ -48,15 +48,17 @@ class LookLoop:
             await self._around.ambient.sleep(self._around.limits.scan_interval_s)
 
     def trouble(self) -> str | None:
-        """Why the log directories are not known as they are now; None when they are.
+        """The reason why the log directories may have changed unseen; None if they were read.
 
-        A disk that hangs is told long before the look's deadline.
+        A hanging disk is reported long before the look's deadline.
         """
         if self.error is not None or self._began_s is None:
             return self.error
         if self._around.ambient.monotonic() - self._began_s < LONG_LOOK_S:
             return None
-        return f"a look at them has lasted for more than {LONG_LOOK_S:g} s: does a disk hang?"
+        return (
+            f"a look at them has lasted for more than {LONG_LOOK_S:g} s: check whether a disk hangs"
+        )
 
     def problems(self) -> Iterator[NodeProblem]:
         """The trouble as a problem of the node."""

@@ -1,5 +1,5 @@
-"""Carries out what the planners decide for one partition, step by step, until there is nothing to
-do now. One partition's trouble ends here: it never reaches another's.
+"""Carries out the planners' steps for one partition until there is nothing to do. A partition's
+trouble ends here and reaches no other.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _DriveEndsError(Exception):
 @dataclass(slots=True)
 class PartitionDriver:
     """Shared by all partitions of a node. `pause_text` and `clock_trouble` are asked each time.
-    `register` returns once this process is known to have its node id: before any claim.
+    `register` returns once this process is known to own its node id: before any claim.
     """
 
     works: Works
@@ -106,8 +106,7 @@ class PartitionDriver:
 
     async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
         """Go on until the plan is to wait. Short back-offs are waited out, `back_offs_max` times.
-
-        Raises CancelledError only. Whatever goes wrong is in the partition's status.
+        Raises CancelledError only; the partition's status has every failure.
         """
         if work.trouble.waits_at(self.around.ambient.now_ms()):
             work.wait = Wait(WhyNot.BACK_OFF, work.trouble.text, work.trouble.until_ms)
@@ -146,7 +145,7 @@ class PartitionDriver:
             self._after_trouble(work, error)
 
     def _after_trouble(self, work: PartitionWork, error: Exception) -> None:
-        """What fails in a way nobody foresaw is not repeated at every scan: it may fill the log."""
+        """An unforeseen failure is not repeated at every scan: it could fill the log."""
         work.failed(error_kind(error), str(error), self.around.ambient.now_ms())
         work.trouble = self._backed_off(work.trouble, error, str(error))
         work.wait = Wait(WhyNot.BACK_OFF, str(error), work.trouble.until_ms)
@@ -159,7 +158,7 @@ class PartitionDriver:
         )  # fmt: skip
 
     def lose_claim(self, work: PartitionWork, why: str) -> None:
-        """Forget the claim; what is left over is the next leader's to find."""
+        """Forget the claim; the next leader finds the left-overs."""
         self.mender.forget(work.partition)
         if work.claim is not None:
             work.claim = None
@@ -168,7 +167,7 @@ class PartitionDriver:
             self.on_event(ClaimLost(work.partition, why))
 
     async def _next_step(self, work: PartitionWork) -> Step:
-        """Decide on leadership, claim if need be, clean up left-overs, then plan."""
+        """Decide on leadership, claim if needed, clean up left-overs, then plan."""
         while True:
             if work.unusable is not None:
                 return work.unusable
@@ -202,7 +201,7 @@ class PartitionDriver:
                 return step
 
     def decision(self, work: PartitionWork) -> Decision:
-        """What the planner says of this node's leadership now."""
+        """The planner's decision on this node's leadership now."""
         state = self.metadata.partition_state(work.partition)
         work.lineage = () if state is None else state.lineage
         return decide(
@@ -271,14 +270,14 @@ class PartitionDriver:
         self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
 
     async def _adopt(self, work: PartitionWork) -> Wait | None:
-        """After a restart from a snapshot: first of all, record what the store holds already."""
+        """After a restart from a snapshot, record the store's segments first."""
         state = self.metadata.partition_state(work.partition)
         if state is None or not state.adopting:
             return None
-        assert work.claim is not None, "what the store holds is recorded under a claim"
+        assert work.claim is not None, "the store's segments are recorded under a claim"
         trouble = self.clock_trouble()
         if trouble is not None:
-            return Wait(WhyNot.CLOCK, f"what the store holds is not recorded: {trouble}")
+            return Wait(WhyNot.CLOCK, f"the store's segments are not recorded: {trouble}")
         async with self.claim_slots:
             await self.adoption.run(
                 work.partition, work.claim.token, local_start_offset=work.lowest_offset
@@ -289,7 +288,7 @@ class PartitionDriver:
         """Begin to remove rows nobody works on. Under our claim no one else can finish them.
 
         Looked for at every step, since a row whose proposal was given up may appear at any time.
-        A wait is returned while a row may not be marked deleted: until then no new attempt begins.
+        While a row may not be marked deleted, a wait is returned, and no new attempt begins.
         """
         assert work.claim is not None, "left-overs are cleaned up under a claim"
         restart = self.metadata.restart()
@@ -307,10 +306,10 @@ class PartitionDriver:
         return None
 
     async def _leads_still(self, work: PartitionWork) -> bool:
-        """By the broker's word of now, under the claim that the step was planned with.
+        """True by the broker's present word, under the claim of the planned step.
 
-        What a record says of a log's lower end cannot be taken back by whoever said it, and a
-        leader that was replaced since the last look says it of another log.
+        A record about a log's lower end cannot be taken back, and a leader that was replaced since
+        the last look would tell of another log.
         """
         if self.broker is not None and work.local is not None:
             work.word = await word_of(self.broker, work.local)
@@ -345,7 +344,7 @@ class PartitionDriver:
         oldest_s = lag(work.segments, state.next_offset, self.around.ambient.now_ms()).age_ms / 1000
         backlog = Backlog(eligible_bytes(self._plan_facts(work, state, lso)), oldest_s)
         async with self.slots.slot(backlog, work.log_dir), work.one_copy:
-            # Time has passed in the queue: plan again, and copy only what still stands.
+            # After the time in the queue: plan again, and copy only if the plan still holds.
             if await self._next_step(work) != step:
                 return
             await self._copy(work, step)
@@ -383,12 +382,12 @@ class PartitionDriver:
         if step.fills_lost_range and order.damage is None:
             work.filled(step.offsets)
         if order.damage is not None and order.offsets[1] == step.end_offset:
-            # What was lost of it is not looked for in the same files again.
+            # Lost batches are not looked for in the same files again.
             work.filled(step.offsets)
             await asyncio.to_thread(self.mender.forget, work.partition)
 
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
-        """What the copy found damaged is looked at once, and asked of the other replicas."""
+        """Look at damage at once, and ask the other replicas."""
         try:
             damage = await self._mend(work, step, order)
         except Conflict:
@@ -416,7 +415,7 @@ class PartitionDriver:
     async def _mended(
         self, work: PartitionWork, step: CopySegment, order: CopyOrder, damage: Damage
     ) -> CopyOrder | None:
-        """What is copied of a damaged segment now; None: nothing, or what is lost was recorded."""
+        """The part of a damaged segment to copy now; None: nothing, or a loss was recorded."""
         state = self.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         if step.fills_lost_range:
@@ -461,12 +460,12 @@ class PartitionDriver:
         )  # fmt: skip
 
     def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:
-        """Remember it and back off; the row, if there is one, is a left-over from now on."""
+        """Remember the failure and back off; the row, if any, is a left-over from now on."""
         error = failed.error
         text = f"segment {step.base_offset} to {step.end_offset}: {error}"
         work.failed(error_kind(error), text, self.around.ambient.now_ms())
         if step.fills_lost_range:
-            # What fills a lost range backs off by itself and keeps no later segment waiting.
+            # Copies for a lost range back off by themselves and delay no later segment.
             before = work.fills_failed.get(step.offsets, NO_BACK_OFF)
             backed_off = self._backed_off(before, error, text)
             work.fills_failed[step.offsets] = backed_off

@@ -37,9 +37,11 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
 from rlmm.partition_state import LostOffsets, PartitionState
 
-NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories were not looked at yet")
+NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories have not been read yet")
 HOLD_NOT_LOOKED_AT = Wait(
-    WhyNot.NOT_SCANNED, "what is held of it was not looked at yet; what is not here is no gap"
+    WhyNot.NOT_SCANNED,
+    "the held segments of this partition have not been read yet, so missing offsets are not "
+    "treated as lost",
 )
 
 

@@ -132,7 +132,7 @@ class Scanner:
         if not done:
             raise RetryLater(
                 f"looking at {', '.join(map(str, self.log_dirs))} takes longer than "
-                f"{self.deadline_s:g} s: look whether a disk hangs"
+                f"{self.deadline_s:g} s: check whether a disk hangs"
             )
         if not reading.cancelled():
             reading.exception()  # read, so that it is not reported a second time
@@ -187,7 +187,7 @@ class Scanner:
             for each in partitions
         }
         leads = {tip: word for tip, word in words.items() if isinstance(word, Leads)}
-        # What was said of the same topic before is so still: no need to look again at idle ones.
+        # An unchanged answer was checked before: idle partitions need no second check.
         news = [
             each
             for each in partitions
@@ -200,8 +200,8 @@ class Scanner:
 
 
 def _of_other_topics(replicas: Sequence[LocalPartition]) -> dict[TopicIdPartition, NoAnswer]:
-    """Those whose directory may be another topic's by now, deleted and made again since it was
-    looked at: the broker, which is asked by name, may have answered for that one. Blocks.
+    """Partitions whose directory may be another topic's by now, deleted and made again since the
+    look: the broker, which is asked by name, may have answered for that one. Blocks.
     """
     why = {
         each.partition: why_another(each.directory, each.partition.topic_id) for each in replicas

@@ -1,4 +1,4 @@
-"""All partitions of this node: brought up to date by each look, driven by a task each."""
+"""All partitions of this node: updated by each look, each driven by a task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMPLETE = frozenset(
 
 
 class WorkTable:
-    """One row a partition of the log directories; bounded by what they hold."""
+    """One row per partition of the log directories, which bound it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class WorkTable:
 
     @property
     def problems(self) -> tuple[LogDirProblem, ...]:
-        """What the last look could not take."""
+        """Problems of the last look."""
         return self._look.problems
 
     @property
@@ -74,20 +74,20 @@ class WorkTable:
         return self._works.all()
 
     def unread(self) -> Iterable[LogDirProblem]:
-        """Partitions that are to be tiered and have no row: their directories were not readable at
-        any look since the start.
+        """Partitions to be tiered that have no row: their directories were unreadable at every look
+        since the start.
         """
         return self._unread.values()
 
     async def begin_hold(self) -> None:
-        """Find what is held, if anything is to be. Refused with what to do."""
+        """Find the held segments, if the settings ask for a hold. Refused with what to do."""
         if self._hold is not None:
             await self._hold.begin()
 
     async def scan(self, *, cancel_lost: bool) -> None:
-        """Look, bring the rows up to date, and cancel what this node may not do any more.
+        """Look, update the rows, and cancel work that is no longer allowed.
 
-        One look at a time: who asks meanwhile waits for a look of its own.
+        One look at a time: a caller meanwhile waits for a look of its own.
         """
         async with self._looking:
             await self._scan(cancel_lost)
@@ -130,7 +130,7 @@ class WorkTable:
         }
 
     def _update(self, found: Found) -> bool:
-        """Whether the partition has another leadership than when the broker was last heard."""
+        """True if the partition's leadership changed since the broker was last heard."""
         work = self._works.rows.get(found.local.partition)
         if work is None:
             work = PartitionWork(found.local.partition)
@@ -146,8 +146,8 @@ class WorkTable:
         return before != work.leadership
 
     def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
-        """It is there and cannot be read now: begin nothing. A copy under way may end, since it
-        verifies what it reads and holds its files open.
+        """It exists and cannot be read now: begin nothing. A copy under way may end: it verifies
+        its reads and holds its files open.
         """
         work.unusable = Wait(WhyNot.UNUSABLE_DIRECTORY, problem.message)
         work.word = NoAnswer(problem.message)
@@ -166,7 +166,7 @@ class WorkTable:
             del self._works.rows[work.partition]
 
     def cancel_if_lost(self, work: PartitionWork) -> None:
-        """End the copy of a partition that this node may not copy any more; forget its claim."""
+        """End a copy that is no longer allowed; forget the claim."""
         decision = self._driver.decision(work)
         lost = work.left_out is not None or (isinstance(decision, StandBy) and decision.cancel)
         if not lost:
@@ -180,17 +180,16 @@ class WorkTable:
         self._driver.lose_claim(work, text)
 
     def damage_of(self, partition: TopicIdPartition) -> Damage | None:
-        """What a damaged segment that stops the partition here lacks."""
+        """The damage that stops the partition at a segment of this node's replica."""
         return self._driver.mender.of(partition)
 
     def try_again(self, partition: TopicIdPartition) -> None:
-        """Forget the back-off of its copies."""
         work = self._works.rows.get(partition)
         if work is not None:
             work.back_off = NO_BACK_OFF
 
     async def drive_all(self, *, back_offs_max: int) -> None:
-        """Start a drive for every partition that has none running."""
+        """Start a drive for every partition without one."""
         for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
@@ -203,7 +202,7 @@ class WorkTable:
                 )
 
     async def drive_all_to_the_end(self, *, back_offs_max: int) -> None:
-        """Drive every partition once and wait; when cancelled, all drives are."""
+        """Drive every partition once and wait; cancellation cancels all drives."""
         try:
             await self.drive_all(back_offs_max=back_offs_max)
             await asyncio.gather(*(work.task for work in self._works.all() if work.task))
@@ -219,7 +218,7 @@ class WorkTable:
         await self._compaction_seen.close()
 
     async def clean_up_own_attempts(self) -> None:
-        """After `cancel_all`: begin the clean-up of copies that were cancelled."""
+        """After `cancel_all`: begin the clean-up of cancelled copies."""
         for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
@@ -232,7 +231,7 @@ class WorkTable:
                 work.failed(error.kind, str(error), self._driver.around.ambient.now_ms())
 
     def status(self, partition: TopicIdPartition, now_ms: int) -> PartitionStatus | None:
-        """The status page of one partition; None if nobody knows it."""
+        """The status page of one partition; None if unknown."""
         state = self._metadata.partition_state(partition)
         work = self._works.rows.get(partition)
         if work is None:
@@ -251,22 +250,22 @@ class WorkTable:
         return tuple(sorted(known, key=lambda each: (each.topic, each.partition, each.topic_id)))
 
     def statuses(self, now_ms: int) -> tuple[PartitionStatus, ...]:
-        """All status pages in that order, at one moment. Takes a while where there are many."""
+        """All status pages in that order, at one moment. Slow with many partitions."""
         pages = (self.status(partition, now_ms) for partition in self.partitions())
         return tuple(page for page in pages if page is not None)
 
     def begin_report(self) -> ReportInTheMaking:
-        """From now on, attempts are remembered for a report."""
+        """Remember attempts for a report from now on."""
         self._works.run_log = RunLog()
         return ReportInTheMaking(self, self._works.run_log)
 
     def left_overs(self) -> tuple[RemoteLogSegmentMetadata, ...]:
-        """Rows that are this node's to clean up, whether or not anybody works on them."""
+        """Rows that this node has to clean up, at work or not."""
         claimed = (work.partition for work in self._works.all() if work.claim is not None)
         return tuple(row for partition in claimed for row in self._metadata.left_overs(partition))
 
     def partition_reports(self) -> tuple[PartitionReport, ...]:
-        """Where each partition that is not left out stands."""
+        """The state of each partition that is not left out."""
         reports = []
         for work in self._works.all():
             if work.left_out is None:
@@ -285,7 +284,7 @@ class WorkTable:
 
 
 class _Trouble:
-    """Finds what keeps a known partition's directory from being read."""
+    """Finds the problem that keeps a known partition's directory from being read."""
 
     def __init__(self, problems: Iterable[LogDirProblem]) -> None:
         self._by_partition: dict[tuple[str, int], LogDirProblem] = {}
@@ -299,7 +298,7 @@ class _Trouble:
                 self._by_log_dir[problem.path.parent] = problem
 
     def of(self, work: PartitionWork) -> LogDirProblem | None:
-        """The problem of the partition, else that of the log directory it was last seen in."""
+        """The problem of the partition, else of the log directory it was last seen in."""
         found = self._by_partition.get((work.partition.topic, work.partition.partition))
         if found is None and work.local is not None:
             found = self._by_log_dir.get(work.local.directory.parent)
@@ -314,7 +313,7 @@ class ReportInTheMaking:
     run_log: RunLog
 
     def finish(self, pending: tuple[PendingCleanUp, ...]) -> CopyRunReport:
-        """The report of the run as it stands."""
+        """The report of the run so far."""
         return CopyRunReport(
             copied=tuple(self.run_log.copied),
             failed=tuple(self.run_log.failed),

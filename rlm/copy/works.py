@@ -14,7 +14,7 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata
 
 @dataclass(slots=True)
 class RunLog:
-    """Attempts of a one-shot run, for its report; none of it decides anything."""
+    """Attempts of a one-shot run, for its report only."""
 
     copied: list[CopiedSegment] = field(default_factory=list)
     failed: list[FailedAttempt] = field(default_factory=list)
@@ -23,7 +23,7 @@ class RunLog:
 
 @dataclass(slots=True)
 class Works:
-    """Bounded by what the log directories hold. `run_log` is None unless a report is being made."""
+    """All rows, bounded by the log directories. `run_log` is None unless a report is being made."""
 
     now_ms: Callable[[], int]
     rows: dict[TopicIdPartition, PartitionWork] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Works:
         return self.rows.values()
 
     def on_event(self, event: CopyEvent) -> None:
-        """Keep progress for the status page, and what was done for the report of a run."""
+        """Keep the progress for the status page, and the results for a run's report."""
         if isinstance(event, SegmentProgress):
             work = self.rows.get(event.segment_id.partition)
             if work is not None and work.copying is not None:
@@ -52,7 +52,7 @@ class Works:
             self.run_log.cleaned_up.append(event.segment_id)
 
     def clean_up_failed(self, row: RemoteLogSegmentMetadata, kind: str, text: str) -> None:
-        """Show the trouble in the partition's status."""
+        """Show the failure in the partition's status."""
         work = self.rows.get(row.segment_id.partition)
         if work is not None:
             work.failed(kind, f"clean-up of segment {row.segment_id.id}: {text}", self.now_ms())

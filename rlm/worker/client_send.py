@@ -1,8 +1,8 @@
-"""The body of an answer, from where it was verified straight to the client's connection.
+"""Sends the body of an answer from the worker that verified it straight to the client.
 
-Runs in a worker, on a connection that the supervisor lends it: the bytes are neither copied nor
-looked at by the supervisor. The connection goes back after the last byte; one that took less is
-broken off by the supervisor, so that nobody takes a part for the whole.
+The worker borrows the client's connection from the supervisor, which neither copies nor looks at
+the bytes. The connection goes back after the last byte. If fewer were sent, the supervisor breaks
+it off, so that no client takes a part for the whole.
 """
 
 from __future__ import annotations

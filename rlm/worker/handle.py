@@ -1,4 +1,4 @@
-"""One living worker process as the supervisor sees it: start, calls, watch, end."""
+"""A living worker process as the supervisor sees it: start, calls, watch, end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rlm.worker.messages import (
 from rlm.worker.store_calls import OnStoreCall, ignore_store_call
 
 END_GRACE_S = 6.0
-"""How long a worker may take to end once it is told to; longer than its own grace."""
+"""Seconds that a worker may take to end when told to; longer than its own grace."""
 
 _WATCHES_PER_DEADLINE = 10
 _log = logging.getLogger(__name__)
@@ -52,11 +52,11 @@ class WorkerLimits:
 
     `silence_deadline_s`: a worker silent for longer is killed. `cancel_deadline_s`: so is one that
     does not confirm a cancellation in time, since its uploads must be known to have ended.
-    `stream_stall_s`: a read that brings nothing for longer fails. `window_frames` of 256 KiB wait
-    for a slow reader at most. `jobs_max` counts for each worker; calls beyond it are RetryLater.
-    `crashes_told` ends within `crash_window_s` are a problem of the node; a worker that lived that
-    long is no longer waited for as after a crash. With `left_behind_max` that were killed and do
-    not end none is started: each may hold as much memory as ever.
+    `stream_stall_s`: a read without data for longer fails. At most `window_frames` of 256 KiB wait
+    for a slow reader. `jobs_max` counts per worker; more calls are RetryLater. `crashes_told` ends
+    within `crash_window_s` are a problem of the node; after that long a life a worker is restarted
+    at once. With `left_behind_max` killed workers that do not end none is started: each may keep
+    its memory.
     """
 
     count: int = 1
@@ -84,11 +84,11 @@ class WorkerAmbient:
 
 
 TakeFlow = Callable[[Flow, str | None, int], Awaitable[None]]
-"""Direction, topic and size; returns when so many bytes may move."""
+"""Takes direction, topic and size; returns when so many bytes may move."""
 
 
 async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
-    """Without limits nobody waits."""
+    """No limits: nobody waits."""
 
 
 class _Process(NamedTuple):
@@ -100,7 +100,7 @@ class _Process(NamedTuple):
     descriptors: socket.socket
 
     async def end(self) -> None:
-        """Kill what is left of it, close its sockets, and wait for its end."""
+        """Kill the process, close its sockets, and wait for its end."""
         self.writer.close()
         self.descriptors.close()
         _kill(self.process)
@@ -110,9 +110,8 @@ class _Process(NamedTuple):
 class WorkerHandle:
     """A started and ready worker. `dead` is set once the process is gone and every call failed.
 
-    One that a hanging disk keeps from ending is left behind: it counts as gone `END_GRACE_S` after
-    it was killed, since no thread of it ever comes back from the kernel. `told` is its last
-    heartbeat.
+    A worker that a hanging disk keeps from ending is left behind: it counts as gone `END_GRACE_S`
+    after its kill, since no thread of it comes back from the kernel. `told` is its last heartbeat.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class WorkerHandle:
     ) -> WorkerHandle:
         """Start a process and wait until it is ready.
 
-        RetryLater when it does not get ready in time, its own error when it says why it cannot.
+        RetryLater if that takes too long, the worker's own error if it sends one.
         """
         process, ours, descriptors, descriptors_fd = await _start_process(command)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=STREAM_LIMIT_BYTES)
@@ -179,31 +178,30 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     @property
     def ending(self) -> str:
-        """How the process ended, for people."""
+        """The end of the process in words."""
         return f"{self._why or 'by itself'}; {_ending(self._process)}"
 
     @property
     def is_killed(self) -> bool:
-        """Whether it is not to be asked for anything any more."""
+        """True if it must not be asked for anything any more."""
         return self._killed_at is not None
 
     @property
     def is_left_behind(self) -> bool:
-        """Given up, and there all the same."""
+        """True if it was given up, and still exists."""
         return self.dead.is_set() and self._process.returncode is None
 
     @property
     def jobs(self) -> int:
-        """Calls the worker still works on."""
+        """Calls that the worker still works on."""
         return len(self._calls)
 
     def call(self, request: Request, *, waits: bool = False) -> Call:
-        """Start a job. RetryLater when the worker is dead or has `jobs_max` already."""
+        """Start a job. RetryLater if the worker is dead or has `jobs_max` already."""
         if self.dead.is_set() or self.is_killed or self._writer.is_closing():
             raise RetryLater("the worker process has just died")
         if len(self._calls) >= self._limits.jobs_max:
@@ -215,15 +213,15 @@ class WorkerHandle:
         return call
 
     def set_paces(self, paces: Paces) -> None:
-        """Tell the worker of other limits."""
+        """Send new limits to the worker."""
         self._send(SetPaces(paces))
 
     def set_log_levels(self, levels: Mapping[LogArea, LogLevel]) -> None:
-        """Have the worker write as much as its supervisor."""
+        """Send new log levels to the worker."""
         self._send(SetLogLevels(levels))
 
     def look_for_keys(self) -> None:
-        """Have the worker look for its stores' keys anew."""
+        """Have the worker read its stores' keys again."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGHUP)
@@ -238,8 +236,8 @@ class WorkerHandle:
         _kill(self._process)
 
     async def close(self) -> None:
-        """Tell the worker to end, wait until it has, kill it if it does not. Takes `END_GRACE_S`
-        twice at most. Idempotent.
+        """Tell the worker to end, wait, and kill it if it does not. Takes at most `END_GRACE_S`
+        twice. Idempotent.
         """
         self._why = self._why or "the node is closing"
         listening, watching = self._tasks
@@ -254,7 +252,7 @@ class WorkerHandle:
         await asyncio.gather(watching, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Deliver what the worker sends until it is gone."""
+        """Deliver the worker's messages until it is gone."""
         try:
             while (message := await receive(self._reader)) is not None:
                 self._last_heard = self._ambient.monotonic()
@@ -276,12 +274,12 @@ class WorkerHandle:
                     if known[0].finished.is_set():
                         del self._calls[message.job_id]
         except Exception:  # noqa: BLE001 - the task's top: the worker is given up below
-            _log.exception("a worker process sent what cannot be read")
+            _log.exception("a worker process sent a message that cannot be read")
         await self._started.end()
         self._fail_calls()
 
     def _grant(self, asked: TakeBytes) -> None:
-        """Answer once the bytes may move; bounded by the requests a worker has under way."""
+        """Answer once the bytes may move; bounded by the worker's requests under way."""
 
         async def grant() -> None:
             await self._take(asked.flow, asked.topic, asked.size)
@@ -292,7 +290,7 @@ class WorkerHandle:
         task.add_done_callback(self._grants.discard)
 
     async def _watch(self) -> None:
-        """Kill a worker that is silent or does not confirm; fail reads that bring nothing."""
+        """Kill a worker that is silent or does not confirm; fail reads without data."""
         limits = self._limits
         interval_s = (
             min(limits.silence_deadline_s, limits.cancel_deadline_s, limits.stream_stall_s)
@@ -334,7 +332,7 @@ class WorkerHandle:
         self._send(SendToClient(job_id, rules))
 
     def _leave_behind(self) -> None:
-        self._why += f"; it does not end within {END_GRACE_S:g} s: does a disk hang?"
+        self._why += f"; it does not end within {END_GRACE_S:g} s: check whether a disk hangs"
         _log.error("worker process %s is left behind: %s", self.pid, self._why)
         self._writer.close()
         self._descriptors.close()
@@ -357,7 +355,7 @@ async def _start_process(
         try:
             ours, theirs = _socket_pair(ours_open, theirs_open)
             descriptors, their_descriptors = _socket_pair(ours_open, theirs_open)
-            # In a session of its own: Ctrl-C at the terminal is for the supervisor alone.
+            # In a session of its own: only the supervisor takes Ctrl-C from the terminal.
             process = await asyncio.create_subprocess_exec(
                 *command,
                 str(theirs.fileno()),
@@ -380,7 +378,7 @@ def _socket_pair(
 
 
 async def _ends(listening: asyncio.Task[None]) -> bool:
-    """Whether it does within the grace."""
+    """True if it ends within the grace."""
     done, _ = await asyncio.wait({listening}, timeout=END_GRACE_S)
     return bool(done)
 

@@ -82,8 +82,8 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start a job. Job ids are never reused for one worker. `waits`: a read whose bytes wait, once
-    the first are verified, for a SendToClient.
+    """Start a job. Job ids are never reused for one worker. With `waits`, a read waits for a
+    SendToClient once its first bytes are verified.
     """
 
     job_id: int

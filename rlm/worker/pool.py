@@ -53,8 +53,8 @@ _Answer = TypeVar("_Answer")
 class WorkerPool:
     """A fixed number of worker processes, restarted when they die or hang.
 
-    Every call raises RetryLater when its worker died or hung, or none is up in time; cancelling the
-    awaiting task, or closing the iterator, cancels the work.
+    Every call raises RetryLater if its worker died or hung, or none is up in time; cancelling the
+    task, or closing the iterator, cancels the work.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class WorkerPool:
     ) -> None:
         """`command` starts a worker; the number of its socket is appended as the last argument.
 
-        `on_store_call` is told of every call of the workers to a store, somewhat later; it must
-        not block or raise. `flow` limits what the workers move; None: nothing does.
-        `log_levels` say what they write into the log.
+        `on_store_call` gets every call of the workers to a store, a little later; it must not block
+        or raise. `flow` limits the moved bytes; None: no limits. `log_levels` are those of the
+        workers.
         """
         self._flow = flow
         if flow is not None:
@@ -109,7 +109,7 @@ class WorkerPool:
         return tuple(worker.pid for worker in self._workers.values())
 
     def look_for_keys(self) -> None:
-        """Have the workers look for their stores' keys anew."""
+        """Have the workers read their stores' keys again."""
         for worker in self._workers.values():
             worker.look_for_keys()
 
@@ -130,8 +130,8 @@ class WorkerPool:
         if not pids:
             return ()
         text = (
-            f"worker processes were killed and do not end ({pids}): look whether a disk hangs "
-            "(`ps` shows them in state D); what they did is tried again"
+            f"worker processes were killed and do not end ({pids}): check whether a disk hangs "
+            "(`ps` shows them in state D); their work is tried again"
         )
         return (NodeProblem(ProblemArea.WORKERS, "killed", text),)
 
@@ -146,29 +146,29 @@ class WorkerPool:
             return ()
         text = (
             f"worker processes ended {self._limits.crashes_told} times or more within "
-            f"{window_s:g} s, and what they did with them: the last one {self._last_ending}"
+            f"{window_s:g} s, and their work with them; the last one {self._last_ending}: look at "
+            "the log for the cause (memory, a crash of a library)"
         )
         return (NodeProblem(ProblemArea.WORKERS, None, text),)
 
     def chunk_counts(self) -> ChunkCounts:
-        """What readers found in the workers' memory, those that have ended included."""
+        """Chunks that readers found in the workers' memory, ended workers included."""
         return sum((worker.told.chunks for worker in self._workers.values()), self._ended_chunks)
 
     def chunk_bytes_held(self) -> int:
-        """How much of chunks the workers keep now."""
+        """Bytes of chunks that the workers keep now."""
         return sum(worker.told.chunk_bytes_held for worker in self._workers.values())
 
     def hanging_calls(self) -> Counter[str]:
-        """Calls of the workers that hang in the file system of a store, by the store's folder."""
+        """Calls of the workers that hang in a store's file system, by the store's folder."""
         found: Counter[str] = Counter()
         for worker in self._workers.values():
             found.update(worker.told.hanging)
         return found
 
     async def start(self) -> None:
-        """Start the workers and wait until each is ready.
-
-        Raises what the first that failed says: NotFound or InvalidRequest for a store's settings.
+        """Start the workers and wait until each is ready. Raises the first failure: NotFound or
+        InvalidRequest for a store's settings.
         """
         try:
             for slot in range(self._size):
@@ -189,10 +189,10 @@ class WorkerPool:
         await asyncio.gather(*(worker.close() for worker in workers))
 
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
-        """Verify and upload one segment (see `rlm/data_plane/segment_copy.py` for the errors).
+        """Verify and upload one segment (`rlm/data_plane/segment_copy.py` has the errors).
 
-        Returned, raised or cancelled: no byte of this attempt follows. A cancellation therefore
-        waits until the worker has stopped, or was killed after `cancel_deadline_s`.
+        Once it returned, raised or was cancelled, no byte of this attempt follows. So a
+        cancellation waits until the worker has stopped, or was killed after `cancel_deadline_s`.
         """
         call = await self._call(job)
         try:
@@ -210,7 +210,7 @@ class WorkerPool:
             await _until(call.finished)
 
     async def check(self, job: CheckJob) -> CheckResult:
-        """Compare objects with what the metadata has of them, byte by byte."""
+        """Compare objects with the metadata, byte by byte."""
         return await self._result(job, CheckResult)
 
     async def gather(self, job: GatherJob) -> GatherResult:
@@ -218,11 +218,11 @@ class WorkerPool:
         return await self._result(job, GatherResult)
 
     async def survey(self, job: SurveyJob) -> Survey:
-        """Which batches of a damaged segment are good."""
+        """Find the good batches of a damaged segment."""
         return await self._result(job, Survey)
 
     async def _result(self, job: CheckJob | GatherJob | SurveyJob, kind: type[_Answer]) -> _Answer:
-        """Ended, raised or cancelled: the worker does nothing more of it."""
+        """Once it ended, raised or was cancelled, the worker does no more of the job."""
         call = await self._call(job)
         try:
             message = await call.next()
@@ -247,9 +247,8 @@ class WorkerPool:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends.
-
-        The borders between the pieces mean nothing: a batch or line may be spread over several.
+        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends. Borders
+        of the pieces mean nothing.
         """
         return self._stream(request, resolver, on_end)
 
@@ -289,7 +288,7 @@ class WorkerPool:
             call.cancel()
 
     async def _call(self, request: Request, *, waits: bool = False) -> Call:
-        """Start a job on the worker with the fewest; waits while none is up."""
+        """Start a job on the worker with the fewest; wait while none is up."""
         try:
             async with asyncio.timeout(self._limits.start_deadline_s):
                 while not self._workers and not self._closed:
@@ -378,7 +377,7 @@ class WorkerPool:
 
 
 async def _until(event: asyncio.Event) -> None:
-    """Wait for the event even while being cancelled; the cancellation then goes on."""
+    """Wait for the event even while being cancelled; then pass the cancellation on."""
     waiting = asyncio.ensure_future(event.wait())
     cancelled: asyncio.CancelledError | None = None
     while not waiting.done():

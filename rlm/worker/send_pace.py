@@ -1,16 +1,16 @@
-"""How long a client that takes an answer slowly is waited for. Pure.
+"""The time that a slow client may take over an answer. Pure.
 
-A deadline for each chunk alone would let a client keep a stream open for days by taking a chunk
-now and then, and as many of them as there may be streams would keep everybody else out.
+A deadline for each chunk alone would let a client keep a stream open for days by taking a chunk now
+and then, and enough of such clients would keep everybody else out.
 """
 
 from __future__ import annotations
 
 
 class SendPace:
-    """Of one answer: `bytes_per_s_min` on average, and `grace_s` on top of that.
+    """The pace of one answer: `bytes_per_s_min` on average, and `grace_s` on top of that.
 
-    Only time in which the client was waited for counts, not what the store takes.
+    Only the time spent waiting for the client counts, not that of the store.
     """
 
     def __init__(self, grace_s: float, bytes_per_s_min: int) -> None:
@@ -19,9 +19,9 @@ class SendPace:
 
     @property
     def left_s(self) -> float:
-        """How much longer the client may be waited for before it takes more; 0 when it is late."""
+        """Seconds left to wait for the client before it takes more; 0 when it is late."""
         return max(self._left_s, 0.0)
 
     def took(self, size_bytes: int, waited_s: float) -> None:
-        """So many bytes went after so long a wait."""
+        """Count bytes that the client took, and the seconds waited for it."""
         self._left_s += size_bytes / self._bytes_per_s_min - waited_s

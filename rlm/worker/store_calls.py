@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rsm_backends.measured import StoreCall
 
 CALLS_KEPT_MAX = 256
-"""So many calls are sent at once; fewer go with the next message."""
+"""The number of calls after which they are sent at once; fewer go with the next message."""
 
 OnStoreCall = Callable[[str, StoreCall], None]
 """Takes the store's name and the ended call."""

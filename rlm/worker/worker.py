@@ -1,7 +1,7 @@
 """A worker process: one end of the socket pair, jobs side by side on one event loop.
 
-It does what the supervisor asks and decides nothing itself. Ctrl-C and SIGTERM are the supervisor's
-business; when the socket closes, the jobs are cancelled and the process ends, whatever still hangs.
+It does what the supervisor asks and decides nothing. The supervisor handles Ctrl-C and SIGTERM;
+when the socket closes, jobs are cancelled and the process ends, whatever still hangs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from rsm_backends.store_threads import hanging_calls
 from rsm_backends.streams import closing_stream
 
 ORPHAN_GRACE_S = 5.0
-"""How long jobs may take to abort their uploads once the supervisor is gone."""
+"""Seconds for jobs to abort their uploads once the supervisor is gone."""
 
 _SEND_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 _log = logging.getLogger(__name__)
@@ -84,9 +84,8 @@ def run(
     *,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    """Serve the supervisor at the other end of `socket_fd`, then end the process.
-
-    Ends without waiting for threads: one may hang in a read of a dead disk.
+    """Serve the supervisor at the other end of `socket_fd`, then end the process. Does not wait for
+    threads, which may hang in a read of a dead disk.
     """
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
@@ -114,7 +113,7 @@ async def _connect_and_serve(socket_fd: int, ambient: Ambient) -> None:
 async def serve(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ambient: Ambient
 ) -> None:
-    """Do the jobs that arrive until the other end is closed."""
+    """Do the arriving jobs until the other end is closed."""
     welcome = await receive(reader)
     if not isinstance(welcome, Welcome):
         return
@@ -163,20 +162,19 @@ async def serve(
 def ask_for_bytes(
     writer: asyncio.StreamWriter, number: int, flow: Flow, topic: str | None, size: int
 ) -> None:
-    """Put the question to the supervisor."""
     if not writer.is_closing():
         writer.write(frame(TakeBytes(number, flow, topic, size)))
 
 
 def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:
-    """Send what was collected, if anything was."""
+    """Send the collected calls, if any."""
     taken = calls.take()
     if taken and not writer.is_closing():
         writer.write(frame(StoreCalls(taken)))
 
 
 class _Channel(NamedTuple):
-    """To the supervisor. `descriptors` None: no connection of a client is ever lent."""
+    """The connection to the supervisor. `descriptors` None: no client's connection is ever lent."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -184,7 +182,7 @@ class _Channel(NamedTuple):
 
 
 class _Brakes(NamedTuple):
-    """What slows stores down, as the supervisor says."""
+    """The brakes on the stores, set by the supervisor."""
 
     pace: WorkerPace
     grants: GrantBook
@@ -256,7 +254,7 @@ class _Worker:
                 raise InternalError(f"a worker does not understand {type(message).__name__}")
 
     def _lend(self, job_id: int, rules: SendRules) -> None:
-        """Take the connection even if its job has ended meanwhile: the next one's comes behind."""
+        """Take the connection even if its job has ended meanwhile: the next job's follows."""
         if self._descriptors is None:
             raise InternalError("a worker without a descriptor channel was lent a connection")
         job = self._jobs.get(job_id)
@@ -271,7 +269,7 @@ class _Worker:
             client.close()
 
     def _ended(self, job_id: int, task: asyncio.Task[Result | None]) -> None:
-        """A task's end, however it ended: also one cancelled before its first step."""
+        """Note a task's end, also of one cancelled before its first step."""
         ended: FromWorker
         if task.cancelled():
             ended = Cancelled(job_id)
@@ -290,15 +288,15 @@ class _Worker:
         try:
             self._send(ended)
         except Exception as error:  # noqa: BLE001 - told
-            # Whoever waits for it hears of its end, or this process is killed for its silence.
-            _log.exception("how a job of the worker ended cannot be told")
-            why = f"how the worker's job ended cannot be told: {error}"
+            # The supervisor gets its end, or kills this process for its silence.
+            _log.exception("the end of a worker's job cannot be sent to the supervisor")
+            why = f"the end of the worker's job cannot be sent: {error}"
             self._send(Failed(job_id, InternalError(why)))
 
     async def _beat(self) -> None:
         while True:
             await self._ambient.sleep(self._welcome.heartbeat_s)
-            # With the pipe full the supervisor has enough to read: nothing is piled up here.
+            # A full pipe is enough for the supervisor: nothing is queued here.
             if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
                 plane = self._plane
                 self._send(Heartbeat(plane.chunk_counts, plane.chunk_bytes_held, hanging_calls()))
@@ -309,11 +307,11 @@ class _Worker:
             self._writer.write(frame(message))
 
     def tell(self, message: FromWorker) -> None:
-        """Send something small."""
+        """Send a small message."""
         self._send(message)
 
     async def stream(self, job_id: int, parts: Parts) -> None:
-        """Send something large: waits while the pipe is full."""
+        """Send large data: waits while the pipe is full."""
         if not self._writer.is_closing():
             self._writer.writelines(data_frame(job_id, parts))
         with self._turns.read(sum(map(len, parts))):
@@ -321,7 +319,7 @@ class _Worker:
 
 
 class _Job:
-    """One request being done. Also the resolver of a read of records: it asks the supervisor."""
+    """One request at work. Also the resolver of a read of records: it asks the supervisor."""
 
     def __init__(self, job_id: int, worker: _Worker, plane: DataPlane, window_frames: int) -> None:
         self.job_id = job_id
@@ -349,7 +347,7 @@ class _Job:
     async def perform_waiting(
         self, request: Request, monotonic: Callable[[], float]
     ) -> Result | None:
-        """A read whose bytes go to the client itself, once its first are verified."""
+        """A read that sends its bytes to the client itself, once the first are verified."""
         if not isinstance(request, LogRequest):
             raise InternalError(f"a {type(request).__name__} does not wait for a client")
         stream = self._plane.parts(request, self, _no_end)
@@ -364,7 +362,7 @@ class _Job:
             return await ClientSend(client, rules, monotonic, tell).send_all(first, read)
 
     def lend(self, client: socket.socket, rules: SendRules) -> bool:
-        """The connection that a waiting read is for; whether it was taken."""
+        """Take the connection that a waiting read waits for; True if it did."""
         if self._lent.done():
             return False
         client.setblocking(False)
@@ -372,12 +370,12 @@ class _Job:
         return True
 
     def lend_nothing(self, error: RetryLater) -> None:
-        """End a held read that waits for its connection."""
+        """End a waiting read whose connection does not come."""
         if not self._lent.done():
             self._lent.set_exception(error)
 
     def close(self) -> None:
-        """Let go of the client's connection before anybody hears that the job has ended."""
+        """Close the client's connection before the job's end is told."""
         if not self._lent.done():
             self._lent.cancel()
         elif not self._lent.cancelled() and self._lent.exception() is None:
@@ -411,10 +409,10 @@ class _Job:
         return await self._waiting
 
     def answered(self, piece: SegmentPiece | None) -> None:
-        """The supervisor's answer to the question that is open."""
+        """Take the supervisor's answer to the open question."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(piece)
 
 
 def _no_end(_: RecordsEnd) -> None:
-    """A read of a log has none."""
+    """No end to report: reads of a log have none."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from rlm.control.audit_events import audit_line_of
+from rlm.control.audit import audit_line_of
 from rlm.control.log_levels import LogLevels
 from rlm.control.node_problem import NodeProblem, ProblemLog
 from rlm.control.run_events import CopyEvent, OnEvent, ignore_event

@@ -58,7 +58,7 @@ def test_a_loop_that_comes_round_is_no_trouble_however_long_it_sleeps() -> None:
 def test_a_loop_that_gets_nowhere_is_told_once_it_is_sure() -> None:
     assert told(hangs, AWAKE_S_MAX) == []
     (text,) = told(hangs, AWAKE_S_MAX + 6)
-    assert "`turn the wheel` has got nowhere for 901 s" in text
+    assert "`turn the wheel` has made no progress for 901 s" in text
 
 
 def test_a_loop_that_failed_is_told_with_its_error_and_one_that_had_nothing_to_do_is_not() -> None:

@@ -273,7 +273,7 @@ async def test_a_worker_that_no_kill_ends_is_left_behind_and_replaced(
     with monkeypatch.context() as patched:
         patched.setattr(worker_handle, "_kill", lambda _: None)
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(RetryLater, match=r"silent.*does a disk hang.*still running"):
+        with pytest.raises(RetryLater, match=r"silent.*check whether a disk hangs.*still running"):
             await pool.copy(big_job(replica))
         while len(problems := pool.problems()) < 2:
             await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
-"""Design 6.4, line by line: what goes on without a quorum leader, what waits, who is not ready.
+"""A quorum without a leader: reads go on, writes wait, and /readyz says why.
 
-What copies, reads and deletes is in `test_no_leader_in_the_tier.py`.
+Copies, reads and deletes are tested in `test_no_leader_in_the_tier.py`.
 """
 
 from __future__ import annotations

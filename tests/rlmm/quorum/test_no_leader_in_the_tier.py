@@ -1,4 +1,4 @@
-"""Design 6.4 for a node that copies and deletes: uploads end, reads go on, the rest waits."""
+"""A quorum without a leader, seen by a node that copies and deletes: uploads end, reads go on, the rest waits."""
 
 from __future__ import annotations
 
