@@ -1,4 +1,4 @@
-"""A quorum without a leader, seen by a node that copies and deletes: uploads end, reads go on, the rest waits."""
+"""A node without a quorum leader: uploads end, reads of the tier go on, the rest waits."""
 
 from __future__ import annotations
 
