@@ -1,13 +1,15 @@
 """Finds out what of a damaged segment is good, and fetches the rest from the other replicas.
 
 One segment at a time on a node, so that memory and disk are bounded: one answer in memory, and the
-fetched batches of one segment for each damaged partition in `directory`, which is emptied first.
+fetched batches of one step for each damaged partition in `directory`, which is emptied first. A
+hole may be as large as a log, so it is fetched in steps, each copied before the next is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.copy import head_hole
 from rlm.copy.held_batches import batches_from
-from rlm.copy.replica_batches import HoleWalk, Taken, as_runs
+from rlm.copy.replica_batches import HoleWalk, as_runs
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.leadership.leadership import NoAnswer
@@ -35,6 +37,9 @@ DIRECTORY = "mending"
 
 HEAD = ".head"
 """Ends the name of a directory in it for the files that are gone at the head of a log."""
+
+HERE = -1
+"""Stands for this machine among the node ids of replicas."""
 
 NO_BROKER = "no broker is configured that could be asked for them"
 
@@ -63,10 +68,12 @@ class ReplicasPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MendLimits:
-    """`deadline_s` for all questions about one segment; `bytes_max` of fetched batches of one."""
+    """Limits of one step: `deadline_s` for all its questions, and `bytes_max` of batches from each
+    replica, passed by one answer at most.
+    """
 
     deadline_s: float = 300.0
-    bytes_max: int = 2 * 2**30
+    bytes_max: int = 2**30
 
 
 @dataclass(slots=True)
@@ -152,12 +159,21 @@ class Mender:
         segment: LocalSegment,
         job: CopyJob,
         linked: Sequence[LocalSegment] = (),
+        *,
+        at: int = 0,
     ) -> Damage:
         """Survey the segment anew, look for what it lacks in what is `held` of the partition, and
-        ask for the rest. Errors of the survey as they are.
+        ask for the rest, as far as one step goes: beyond the offset `at`. Errors of the survey as
+        they are.
         """
         async with self._one_at_a_time:
             await self._begin()
+            before = self._damages.get(partition)
+            is_stepping = (
+                before is not None
+                and before.base_offset == segment.base_offset
+                and (before.goes_on or before.asked_from > 0)
+            )
             self._drop(partition)
             assert segment.next_base_offset is not None, "only sealed segments are copied"
             found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
@@ -165,13 +181,30 @@ class Mender:
                 segment.base_offset, segment.next_base_offset, segment.size_bytes, found,
                 head=self.directory is not None
                 and job.directory == self._head(partition, self.directory),
+                asked_from=at if is_stepping else 0,
             )  # fmt: skip
             self._damages[partition] = damage
             if damage.missing:
-                damage = await self._fetched(partition, damage, job, linked)
+                damage = await self._step(partition, damage, job, linked, at)
                 self._damages[partition] = damage
                 logger.warning("%s: %s", partition, damage.text)
             return damage
+
+    async def _step(
+        self,
+        partition: TopicIdPartition,
+        damage: Damage,
+        job: CopyJob,
+        linked: Sequence[LocalSegment],
+        at: int,
+    ) -> Damage:
+        found = await self._fetched(partition, damage, job, linked)
+        if found.asked_below > at:
+            return found
+        # All of it was copied in a former life of this node.
+        assert self.directory is not None, "something was fetched"
+        self._file(partition, self.directory).unlink(missing_ok=True)
+        return await self._fetched(partition, replace(damage, asked_from=at), job, linked)
 
     async def _fetched(
         self,
@@ -221,24 +254,29 @@ class _Asking:
     _doubtful: list[Offsets] = field(default_factory=list)
     """What held batches claim that nothing bears out."""
     _bytes: int = 0
+    _bytes_from: Counter[int] = field(default_factory=Counter)
+    """By replica; those from what is held are of `HERE`."""
 
     async def look_at(self, linked: Sequence[LocalSegment]) -> None:
         """What this machine holds needs nobody's answer. What it does not hold says nothing."""
         for segment in linked:
             position = 0
             for first, last in self.damage.missing:
-                if segment.base_offset <= last and first < (segment.next_base_offset or 0):
+                last = min(last, self.damage.asked_below - 1)
+                end = segment.next_base_offset or 0
+                if first <= last and segment.base_offset <= last and first < end:
                     position = await self._take_held(segment, first, last, position)
 
     async def _take_held(self, held: LocalSegment, first: int, last: int, position: int) -> int:
         """From `position` on; how far it was read, since holes are many, and ascend as it does."""
         log = held.log_path
         walk = self._walk(first, last, str(log))
-        while not walk.done and self._bytes <= self.limits.bytes_max:
+        is_full = False
+        while not walk.done and not is_full:
             data, position = await asyncio.to_thread(batches_from, log, walk.question, position)
             if position == 0:
                 walk.begins_at(held.base_offset)
-            await self._keep(await asyncio.to_thread(walk.take, data))
+            is_full = await self._keep(HERE, walk, data)
         self._doubtful += walk.doubtful
         return position
 
@@ -275,6 +313,9 @@ class _Asking:
         lacking = self._lacking[node_id] = []
         wrong = ""
         for first, last in self.damage.missing:
+            last = min(last, self.damage.asked_below - 1)
+            if first > last:
+                break
             answer = await self._ask(node_id, first, last, lacking)
             if isinstance(answer, NoAnswer):
                 wrong = wrong or answer.reason
@@ -309,24 +350,34 @@ class _Asking:
             if isinstance(answer, Extent):
                 walk.out_of_range(answer.start, answer.end)
                 continue
-            await self._keep(await asyncio.to_thread(walk.take, answer.data))
-            if self._bytes > self.limits.bytes_max:
-                return NoAnswer(f"more than {self.limits.bytes_max} bytes would have to be fetched")
+            if await self._keep(node_id, walk, answer.data):
+                break
         lacking += walk.lacking
         return walk.wrong
 
     def _free_from(self, at: int) -> int | None:
         """Down to where a batch that has `at` may begin; None where what is below is wanted too."""
-        if at > max(self.job.start_offset, self.job.log_start_offset):
+        begin = max(self.job.start_offset, self.job.log_start_offset, self.damage.asked_from)
+        if at > begin:
             return None
         runs = (*self.damage.survey.runs, *self.damage.fetched)
         return max((run.last + 1 for run in runs if run.last < at), default=0)
 
-    async def _keep(self, taken: Taken) -> None:
+    async def _keep(self, source: int, walk: HoleWalk, data: bytes) -> bool:
+        """Keep what fits of an answer; True once this step has enough of that source. It ends
+        there, for every source.
+        """
+        taken = await asyncio.to_thread(walk.take, data)
         runs: tuple[Run, ...] = as_runs(taken, self.path, self._bytes)
         await asyncio.to_thread(_append, self.path, taken.data)
         self._bytes += len(taken.data)
+        self._bytes_from[source] += len(taken.data)
         self.damage = self.damage.with_fetched(runs, taken.aborts)
+        if not taken.data or self._bytes_from[source] <= self.limits.bytes_max:
+            return False
+        if any(last >= walk.settled_below for _, last in self.damage.missing):
+            self.damage = replace(self.damage, asked_below=walk.settled_below)
+        return True
 
     async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
         assert self.replicas is not None, "ask_all names who is asked"

@@ -389,7 +389,7 @@ class PartitionDriver:
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
         """Look at damage at once, and ask the other replicas."""
         try:
-            damage = await self._mend(work, step, order)
+            damage = await self._mend(work, step, order, self._step_at(work, step, order.damage))
         except Conflict:
             work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
             raise
@@ -402,10 +402,19 @@ class PartitionDriver:
         elif order.damage is None and (not damage.missing or damage.gone):
             work.back_off = NO_BACK_OFF
 
-    async def _mend(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> Damage:
+    def _step_at(self, work: PartitionWork, step: CopySegment, damage: Damage | None) -> int:
+        """The offset from which on something is to be fetched now."""
+        if step.fills_lost_range:
+            return 0 if damage is None else damage.asked_from
+        state = self.metadata.partition_state(work.partition)
+        return 0 if state is None else state.next_offset
+
+    async def _mend(
+        self, work: PartitionWork, step: CopySegment, order: CopyOrder, at: int
+    ) -> Damage:
         job = self.copier.survey_job(order, self.stores.default)
         linked = tuple(unit.segment for unit in work.units)
-        damage = await self.mender.mend(work.partition, order.segment, job, linked)
+        damage = await self.mender.mend(work.partition, order.segment, job, linked, at=at)
         if damage.missing and not step.fills_lost_range:
             work.failed(CorruptData.kind, damage.text, self.around.ambient.now_ms())
             corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
@@ -422,13 +431,16 @@ class PartitionDriver:
             fill = next_fill(damage, state.next_offset, state.lost_ranges, order.first_known_offset)
             if fill is not None:
                 return replace(order, damage=damage, stretch=fill)
+            if damage.goes_on:
+                await self._mend(work, step, order, damage.asked_below)
+                return None
             work.filled(step.offsets)  # the lost range is what it lacks
             if step.end_offset < state.next_offset:  # else the rest of it is copied next
                 await asyncio.to_thread(self.mender.forget, work.partition)
             return None
         part = next_stretch(damage, state.next_offset, state.lost_ranges)
         if part is None:
-            damage = await self._mend(work, step, order)
+            damage = await self._mend(work, step, order, state.next_offset)
             if next_stretch(damage, state.next_offset, state.lost_ranges) is not None:
                 work.back_off = NO_BACK_OFF  # time has passed: plan again before anything is done
             return None

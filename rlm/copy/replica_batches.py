@@ -146,6 +146,11 @@ class HoleWalk:
         )
         return Place.BORNE_OUT if place is Place.BORNE_OUT else Place.ALONE
 
+    @property
+    def settled_below(self) -> int:
+        """The end (exclusive) of what is decided about."""
+        return self._at
+
     def begins_at(self, offset: int) -> None:
         """The file of the next answer does, with its first batch."""
         self._before = Beside(offset - 1)

@@ -3,18 +3,23 @@
 A survey of a damaged segment gives its good batches as runs; the offsets between them are missing.
 Runs fetched from other replicas close the holes, and the segment is copied whole. Offsets that no
 assigned replica has, or that an admin gave up, become a lost range; then each stretch between lost
-ranges is copied by itself, under its own first offset.
+ranges is copied by itself, under its own first offset. So are the steps of a hole that is too large
+to be fetched at once, and the parts of what is too large for one segment of the tier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from rlm.local_log.gap_rule import Offsets, ranges_text
 from rlmm.partition_state import LostOffsets
+from rlmm.segment import OFFSET_MAX
+
+STRETCH_BYTES_MAX = 2**31 - 1
+"""A segment's size is an int32 in its metadata (RemoteLogSegmentMetadataRecord.json)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ class Damage:
 
     `size_bytes`: the length of its `.log` at the survey; with another length nothing here counts.
     `gone`: missing offsets that every assigned replica answered not to have. `held_doubtful`: as
-    `doubtful` of the survey, of held segments.
+    `doubtful` of the survey, of held segments. `asked_from` and `asked_below` (exclusive) bound the
+    step: outside nothing was asked for, so nothing there is missing for good.
     """
 
     base_offset: int
@@ -85,9 +91,21 @@ class Damage:
     why: str = ""
     head: bool = False
     held_doubtful: tuple[Offsets, ...] = ()
+    asked_from: int = 0
+    asked_below: int = OFFSET_MAX
+
+    @property
+    def goes_on(self) -> bool:
+        """True if another step has to ask for the rest."""
+        return self.asked_below < self.next_base_offset
 
     @property
     def missing(self) -> tuple[Offsets, ...]:
+        """Offsets of this step that are neither in this replica nor fetched."""
+        return _within(self.holes, self.asked_from, self.asked_below - 1)
+
+    @property
+    def holes(self) -> tuple[Offsets, ...]:
         """Offsets neither in this replica nor fetched."""
         filled = ((each.first, each.last) for each in self.survey.thinned if self._is_filled(each))
         return without(
@@ -137,6 +155,11 @@ class Damage:
 
     @property
     def text(self) -> str:
+        if not self.missing and self.goes_on:
+            return (
+                f"segment {self.base_offset} is there again up to offset {self.asked_below - 1}; "
+                "the rest is fetched once that is copied"
+            )
         if not self.missing:
             return f"all of segment {self.base_offset} is there again"
         if self.head:
@@ -173,6 +196,11 @@ def without(ranges: Iterable[Offsets], taken: Iterable[Offsets]) -> tuple[Offset
     return tuple(sorted(left))
 
 
+def _within(ranges: Iterable[Offsets], first: int, last: int) -> tuple[Offsets, ...]:
+    """The parts of `ranges` in `first` to `last` (inclusive)."""
+    return without(ranges, ((0, first - 1), (last + 1, OFFSET_MAX)))
+
+
 @dataclass(frozen=True, slots=True)
 class LoseRange:
     """Offsets to record as lost; `last` is inclusive."""
@@ -184,23 +212,21 @@ class LoseRange:
 def next_stretch(
     damage: Damage, next_offset: int, lost: Sequence[LostOffsets]
 ) -> Stretch | LoseRange | None:
-    """The next part of the segment to copy, or to record as lost; None: wait for missing offsets.
+    """The next part of the segment to copy, or to record as lost; None: ask for missing offsets,
+    of this step or of the next.
 
     It waits before its first part is copied, unless all missing offsets are lost for good: copied
     whole it is one object, with the producers' state at its end.
     """
     given_up = (*damage.gone, *((each.start, each.end) for each in lost))
-    if without(damage.missing, given_up):
-        return None
-    holes = damage.missing
     at = max(next_offset, damage.base_offset)
-    for first, last in holes:
+    if without(damage.missing, given_up) or not damage.asked_from <= at < damage.asked_below:
+        return None
+    for first, last in damage.missing:
         if first <= at <= last:
             return LoseRange(at, last)
-    before = [last + 1 for _, last in holes if last < at]
-    first = max(before, default=damage.base_offset)
-    end = min((hole for hole, _ in holes if hole > at), default=damage.next_base_offset) - 1
-    return _stretch(damage, first, end)
+    (whole,) = (each for each in _good_parts(damage) if each[0] <= at <= each[1])
+    return next(each for each in _stretches(damage, *whole) if each.last >= at)
 
 
 def next_fill(
@@ -211,17 +237,35 @@ def next_fill(
 
     Unlike `next_stretch` it waits for nothing: the missing offsets are lost already.
     """
-    whole = (damage.base_offset, damage.next_base_offset - 1)
-    for first, last in without((whole,), damage.missing):
-        if first <= next_offset and any(
-            max(first, first_known, each.start) <= min(last, each.end) for each in lost
-        ):
-            return _stretch(damage, first, last)
+    for part in _good_parts(damage):
+        for each in _stretches(damage, *part):
+            if each.first <= next_offset and any(
+                max(each.first, first_known, range_.start) <= min(each.last, range_.end)
+                for range_ in lost
+            ):
+                return each
     return None
 
 
-def _stretch(damage: Damage, first: int, last: int) -> Stretch:
+def _good_parts(damage: Damage) -> tuple[Offsets, ...]:
+    """Offsets between holes, up to where this step asked."""
+    last = min(damage.next_base_offset, damage.asked_below) - 1
+    return without(((damage.base_offset, last),), damage.holes)
+
+
+def _stretches(damage: Damage, first: int, last: int) -> Iterator[Stretch]:
+    """The offsets, as few segments of the tier as their size allows. A run is never too large: it
+    is of one file of a broker, or of one answer.
+    """
     runs = sorted((*damage.survey.runs, *damage.fetched), key=lambda run: run.first)
     # DeleteRecords may put log start inside a batch, which is copied whole.
     first = min((run.first for run in runs if run.first < first <= run.last), default=first)
-    return Stretch(first, last, tuple(run for run in runs if first <= run.first <= last))
+    taken: list[Run] = []
+    size_bytes = 0
+    for run in (run for run in runs if first <= run.first <= last):
+        if taken and size_bytes + run.size_bytes > STRETCH_BYTES_MAX:
+            yield Stretch(first, run.first - 1, tuple(taken))
+            first, taken, size_bytes = run.first, [], 0
+        taken.append(run)
+        size_bytes += run.size_bytes
+    yield Stretch(first, last, tuple(taken))

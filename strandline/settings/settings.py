@@ -144,12 +144,13 @@ class CopierSettings(Section):
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
     mend_deadline_s: PositiveSeconds = Field(
         default=300.0,
-        description="Deadline to fetch the missing part of a damaged segment from other replicas; "
-        "`repair` gives "
-        "it to each of them.",
+        description="Deadline to fetch the missing part of a damaged segment, or so much of it as "
+        "`mend_bytes_max` allows, from other replicas; `repair` gives it to each of them.",
     )
     mend_bytes_max: PositiveInt = Field(
-        default=2 * 2**30, description="Bytes fetched of one damaged segment, on disk."
+        default=2**30,
+        description="Bytes fetched at once of a damaged segment from each replica, on disk; a "
+        "larger hole is fetched and copied in several steps.",
     )
 
 

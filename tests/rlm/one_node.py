@@ -20,7 +20,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import CopyEvent, OnEvent
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.copy.hold import Hold, HoldLimits
-from rlm.copy.mending import Mender, ReplicasPort
+from rlm.copy.mending import Mender, MendLimits, ReplicasPort
 from rlm.copy.scanner import BrokerPort
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, OnProgress
 from rlm.data_plane.data_plane import DataPlane
@@ -314,6 +314,7 @@ class World:
     store_name: str = "main"
     scrubs: ScrubResults = field(default_factory=lambda: ScrubResults(None))
     replicas: ReplicasPort | None = None
+    mend_limits: MendLimits = field(default_factory=MendLimits)
 
     @asynccontextmanager
     async def boot(
@@ -398,7 +399,7 @@ class World:
             broker=broker,
             topics=topics,
             switches=KillSwitches(None, now_ms=ambient.now_ms),
-            mender=Mender(plane, self.replicas, self.path / "mending"),
+            mender=Mender(plane, self.replicas, self.path / "mending", self.mend_limits),
             hold=holder,
             on_event=events.append,
         )

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_formats.batch_scan import scan
 from rlm.control.why_not import WhyNot
+from rlm.copy.mending import MendLimits
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 from rlmm.records.control_records import OffsetsSkipped
@@ -44,6 +45,7 @@ class Trial:
         default_factory=lambda: FakeBroker({ORDERS: Leads(0, 45)}, local_start=LocalLogStart(0, 0))
     )
     standalone: bool = False
+    limits: MendLimits = field(default_factory=MendLimits)
 
     def run(
         self,
@@ -56,6 +58,7 @@ class Trial:
         async def lived() -> None:
             world = new_world(self.path, (self.log.log_dir,))
             world.replicas = self.brokers
+            world.mend_limits = self.limits
             if after_the_first is not None:
                 early = FakeBroker({ORDERS: Leads(0, 10)}, local_start=LocalLogStart(0, 0))
                 async with world.boot(data_plane=True, broker=early) as node:
