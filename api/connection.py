@@ -61,7 +61,11 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections_max:
+        above = len(self.connections) - self.limits.connections_max
+        if above > self.limits.connections_refused_max:
+            self._refused = True
+            self.transport.abort()  # those that were refused linger: TLS closes with the client
+        elif above > 0:
             self._refuse(problem_of(RetryLater("too many connections")))
         else:
             self._start_header_timer()

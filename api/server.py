@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from api.connection import connection_class
 from api.http.api_limits import ApiLimits
 from kafka_formats.errors import InvalidRequest
+from rlmm.wire.tls_handshakes import TlsHandshakes
 
 _CLOSE_MARGIN_S = 5.0
 _BACKLOG = 256
@@ -26,6 +27,9 @@ _DESCRIPTORS_RESERVED = 512
 """Files for the metadata log, RocksDB, the workers, and connections that are refused."""
 
 _CONNECTIONS_MIN = 16
+_SAY_EVERY_S = 60.0
+"""Between two log lines about handshakes that were ended."""
+
 _log = logging.getLogger("strandline.api")
 
 
@@ -47,7 +51,7 @@ class ApiServer:
         self, app: ASGIApp, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
     ) -> None:
         self._tls = tls
-        self._limits = limits = within_descriptors(limits, _descriptors())
+        self._limits = limits = within_descriptors(limits, _descriptors(), tls=tls is not None)
         self._listener = listener
         self._config = uvicorn.Config(
             app,
@@ -68,7 +72,7 @@ class ApiServer:
                 ssl.CERT_NONE if tls is None or tls.client_ca is None else ssl.CERT_REQUIRED
             ),
         )
-        self._server = _QuietServer(self._config, limits.header_deadline_s)
+        self._server = _QuietServer(self._config, limits)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -129,10 +133,13 @@ class ApiServer:
 class _QuietServer(uvicorn.Server):
     """Leaves signals to the node, bounds TLS handshakes, and reports when it accepts."""
 
-    def __init__(self, config: uvicorn.Config, handshake_deadline_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, limits: ApiLimits) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
-        self._handshake_deadline_s = handshake_deadline_s
+        self._limits = limits
+        self._handshakes: TlsHandshakes | None = None
+        self._ended = 0
+        self._quiet: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -149,18 +156,44 @@ class _QuietServer(uvicorn.Server):
             )
             return made
 
-        self.servers = [
-            await loop.create_server(
+        if config.ssl is not None:
+            # Not `create_server(ssl=)`, which shows a connection only after its handshake.
+            self._handshakes = TlsHandshakes(
+                config.ssl,
                 connection,
-                sock=each,
-                ssl=config.ssl,
-                backlog=config.backlog,
-                ssl_handshake_timeout=None if config.ssl is None else self._handshake_deadline_s,
+                at_once_max=self._limits.connections_max,
+                deadline_s=self._limits.header_deadline_s,
+                refused=self._handshake_ended,
             )
-            for each in sockets
+        accept = connection if self._handshakes is None else self._handshakes.accept
+        self.servers = [
+            await loop.create_server(accept, sock=each, backlog=config.backlog) for each in sockets
         ]
         self.started = True
         self.accepting.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._handshakes is not None:
+            self._handshakes.close()
+        if self._quiet is not None:
+            self._quiet.cancel()
+        await super().shutdown(sockets)
+
+    def _handshake_ended(self, who: str, why: str) -> None:
+        self._ended += 1
+        if self._quiet is None:
+            loop = asyncio.get_running_loop()
+            self._quiet = loop.call_later(_SAY_EVERY_S, self._say_again)
+            _log.warning(
+                "HTTPS: %s %s; %d so far. Look who connects to http.port, or let a firewall admit "
+                "only those who should",
+                who,
+                why,
+                self._ended,
+            )
+
+    def _say_again(self) -> None:
+        self._quiet = None
 
 
 async def serve(
@@ -184,11 +217,12 @@ async def serve(
     return server
 
 
-def within_descriptors(limits: ApiLimits, descriptors: int) -> ApiLimits:
+def within_descriptors(limits: ApiLimits, descriptors: int, *, tls: bool = False) -> ApiLimits:
     """Lower `connections_max` to what file descriptors allow: the metadata log and the stores need
-    theirs.
+    theirs. With `tls` as many handshakes may be under way besides.
     """
-    most = max(_CONNECTIONS_MIN, descriptors - _DESCRIPTORS_RESERVED)
+    each = 2 if tls else 1
+    most = max(_CONNECTIONS_MIN, (descriptors - _DESCRIPTORS_RESERVED) // each)
     if limits.connections_max <= most:
         return limits
     _log.warning(
@@ -198,7 +232,7 @@ def within_descriptors(limits: ApiLimits, descriptors: int) -> ApiLimits:
         descriptors,
         most,
         limits.connections_max,
-        limits.connections_max + _DESCRIPTORS_RESERVED,
+        each * limits.connections_max + _DESCRIPTORS_RESERVED,
     )
     return replace(limits, connections_max=most)
 

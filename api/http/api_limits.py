@@ -29,7 +29,9 @@ class ApiLimits:
     on `chunk_deadline_s` bounds reading and sending each chunk of a stream. `min_offset_wait_s`
     bounds the wait for `Strandline-Min-Metadata-Offset`. `header_deadline_s` runs from a
     connection's opening or a request's first byte to the end of the headers, and bounds a TLS
-    handshake; `idle_deadline_s` bounds the pause between two requests. `quorum_deadline_s` bounds a
+    handshake; `connections_max` bounds handshakes under way, too, and the oldest one is ended for a
+    further one. Up to `connections_refused_max` connections above it are told so, further ones are
+    cut off. `idle_deadline_s` bounds the pause between two requests. `quorum_deadline_s` bounds a
     change of the quorum, below `answer_deadline_s`. `stream_bytes_per_s_min` is the least average
     speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
     worker's jobs, so that slow readers can't keep copies out. `pipelined_requests_max` requests may
@@ -42,6 +44,7 @@ class ApiLimits:
     streams_parallel_max: int = 64
     stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000
+    connections_refused_max: int = 64
     pipelined_requests_max: int = 32
     answer_deadline_s: float = 30.0
     body_deadline_s: float = 10.0

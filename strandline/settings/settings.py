@@ -404,7 +404,9 @@ class HttpSettings(Section):
     )
     tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
     tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
-    connections_max: PositiveInt = Field(default=1_000, description="Open connections.")
+    connections_max: PositiveInt = Field(
+        default=1_000, description="Open connections, and besides, TLS handshakes under way."
+    )
     body_bytes_max: PositiveInt = Field(default=1_048_576, description="Largest request body.")
     request_timeout_s: PositiveSeconds = Field(
         default=30.0, description="Deadline to answer one request (streams: to send one chunk)."

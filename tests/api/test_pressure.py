@@ -252,6 +252,7 @@ def test_no_more_connections_are_taken_than_files_may_be_open() -> None:
     assert within_descriptors(limits, 20_000) is limits
     assert within_descriptors(limits, 1_024).connections_max == 512
     assert within_descriptors(limits, 64).connections_max == 16
+    assert within_descriptors(limits, 1_024, tls=True).connections_max == 256
 
 
 async def _stream_to_a_deaf_client(node: FakeNode, raw: Raw) -> None:

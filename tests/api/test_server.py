@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -303,6 +305,44 @@ async def test_tls_answers_and_takes_new_certificates(tmp_path: Path) -> None:
         write_certificate(tmp_path, "second")
         server.reload_tls()
         assert await name_shown(server) != first
+
+
+async def until_ended(silent: Raw) -> None:
+    with suppress(ConnectionError):
+        assert await silent.reader.read() == b""
+
+
+async def test_handshakes_that_do_not_end_are_bounded_and_keep_nobody_out(tmp_path: Path) -> None:
+    tls = write_certificate(tmp_path, "one")
+    limits = replace(PATIENT, connections_max=4, header_deadline_s=60)
+    async with running(limits, tls) as (_, server), AsyncExitStack() as opened:
+        silent = [await opened.enter_async_context(connection(server)) for _ in range(20)]
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(until_ended(each) for each in silent[:16]))
+        assert await name_shown(server)  # ends one more, and gets in
+        left = [asyncio.create_task(until_ended(each)) for each in silent[17:]]
+        done, _ = await asyncio.wait(left, timeout=0.1)
+        assert not done
+        await server.close()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*left)
+
+
+async def test_refused_clients_that_hold_their_tls_connections_are_cut_off(tmp_path: Path) -> None:
+    tls = write_certificate(tmp_path, "one")
+    context = ssl.create_default_context(cafile=str(tls.certificate))
+    context.check_hostname = False
+    limits = replace(PATIENT, connections_max=2, connections_refused_max=3)
+    async with running(limits, tls) as (_, server):
+        held = []
+        for _ in range(12):  # blocking sockets never answer a close
+            client = socket.create_connection(("127.0.0.1", server.port))
+            held.append(await asyncio.to_thread(context.wrap_socket, client))
+        async with asyncio.timeout(10):
+            while server.connections > 5:
+                await asyncio.sleep(0.01)
+        for each in held:
+            each.close()
 
 
 async def test_clients_without_a_certificate_are_not_admitted_under_mutual_tls(
