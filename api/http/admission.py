@@ -28,6 +28,20 @@ _SEND = (
     "STRANDLINE_TOKEN_FILE)"
 )
 
+_ONLY_ASK = frozenset({"GET", "HEAD"})
+_OWN_SITES = frozenset({"none", "same-origin"})
+_FORWARDED = frozenset(
+    {
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+        b"via",
+    }
+)
+"""Headers by which proxies say that they speak for somebody."""
+
 bearer = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
@@ -88,6 +102,11 @@ def _principal(
         return found
     if context.anonymous_role is None or not is_local(request.scope):
         raise _unauthenticated(_SEND)
+    if request.method not in _ONLY_ASK and is_from_a_page(request.headers):
+        raise Refused(
+            "this request comes from a web page (Origin, Sec-Fetch-Site), and pages "
+            f"without a token only read: {_SEND}, or ask with a program that is no browser"
+        )
     return Principal(ANONYMOUS, context.anonymous_role)
 
 
@@ -103,14 +122,22 @@ def is_local(scope: Scope) -> bool:
     """
     client: tuple[str, int] | None = scope.get("client")
     headers: Mapping[bytes, bytes] = dict(scope["headers"])
-    forwarded = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")
-    if client is None or any(name in headers for name in forwarded):
+    if client is None or not _FORWARDED.isdisjoint(headers):
         return False
     host = headers.get(b"host", b"").decode("latin-1")
     name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
     return _is_loopback(client[0]) and (
         name.lower() == "localhost" or _is_loopback(name.strip("[]"))
     )
+
+
+def is_from_a_page(headers: Mapping[str, str]) -> bool:
+    """True for a request that a web page made a browser send; the node has no pages of its own.
+
+    Browsers add these headers themselves (Fetch standard: `Origin` to all but GET and HEAD). A POST
+    whose body looks like a form's or plain text they send without asking the node first.
+    """
+    return "origin" in headers or headers.get("sec-fetch-site", "none") not in _OWN_SITES
 
 
 @lru_cache(maxsize=64)

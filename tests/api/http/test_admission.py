@@ -92,6 +92,45 @@ async def test_the_anonymous_role_is_all_that_a_local_caller_has() -> None:
 
 
 @pytest.mark.parametrize(
+    "from_a_page",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:8000"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_web_page_changes_nothing_without_a_token(
+    tmp_path: Path, from_a_page: dict[str, str]
+) -> None:
+    node = make_node(anonymous_role=Role.ADMIN, tokens=write_tokens(tmp_path / "tokens"))
+    as_text = {**from_a_page, "Content-Type": "text/plain"}
+    async with node.client() as client:
+        for path in ("/v1/quorum/accept-cut", f"{BASE}/leader-transition"):
+            refused = await client.post(path, content=b"{}", headers=as_text)
+            assert (refused.status_code, refused.json()["kind"]) == (403, "refused")
+            assert "web page" in refused.json()["detail"]
+            assert "--token-file" in refused.json()["detail"]
+        refused = await client.put(POLICY, json=POLICY_BODY, headers=from_a_page)
+        assert refused.status_code == 403
+        assert (await client.get("/v1/cluster", headers=from_a_page)).status_code == 200
+    assert node.manager.policies == {}
+    # A browser asks first whether it may send a token, and the node says no such thing.
+    async with node.client(token="boss-token") as client:
+        taken = await client.put(POLICY, json=POLICY_BODY, headers=from_a_page)
+        assert taken.status_code == 200
+
+
+async def test_a_browser_without_a_page_and_a_program_are_taken() -> None:
+    node = make_node(anonymous_role=Role.ADMIN)
+    async with node.client() as client:
+        for headers in ({}, {"Sec-Fetch-Site": "none"}, {"Sec-Fetch-Site": "same-origin"}):
+            taken = await client.put(POLICY, json=POLICY_BODY, headers=headers)
+            assert taken.status_code == 200
+
+
+@pytest.mark.parametrize(
     ("address", "host", "extra", "local"),
     [
         ("127.0.0.1", "127.0.0.1:9480", {}, True),
@@ -103,6 +142,7 @@ async def test_the_anonymous_role_is_all_that_a_local_caller_has() -> None:
         ("127.0.0.1", "", {}, False),
         ("127.0.0.1", "127.0.0.1:9480", {"x-forwarded-for": "127.0.0.1"}, False),
         ("127.0.0.1", "127.0.0.1:9480", {"forwarded": "for=127.0.0.1"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"x-forwarded-proto": "https"}, False),
         ("nonsense", "127.0.0.1:9480", {}, False),
     ],
 )
