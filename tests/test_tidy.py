@@ -78,6 +78,7 @@ PLAIN_WORDS = (
     "sim",
     "strandline",
     "rlm/control",
+    "rlm/copy",
     "rlm/data_plane",
     "rlm/delete",
     "rlm/fetch",

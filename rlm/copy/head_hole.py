@@ -32,7 +32,7 @@ from rlmm.partition_state import PartitionState
 
 
 def files_wanted_from(work: PartitionWork, broker: BrokerPort | None) -> int:
-    """The offset from which on the log should have files, as far as is known."""
+    """The offset from which on the log should have files, by the known log start."""
     if broker is not None or work.local is None or not work.local.leader_epochs:
         return work.log_start_said
     return max(work.log_start_said, work.local.leader_epochs[0].start_offset)
@@ -94,5 +94,5 @@ def _names(directory: Path, base: int) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Remove it with its files. Errors are ignored: it is made again."""
+    """Remove the directory with its files. Errors are ignored: it is made again."""
     shutil.rmtree(directory, ignore_errors=True)

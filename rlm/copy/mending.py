@@ -54,15 +54,15 @@ class ReplicasPort(Protocol):
     async def fetch(
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
-        """What that broker has at `offset`."""
+        """The broker's batches from `offset` on."""
         ...
 
     async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
-        """From where to where that broker's log goes."""
+        """Start and end of the broker's log."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         ...
 
 
@@ -78,7 +78,9 @@ class MendLimits:
 
 @dataclass(slots=True)
 class Mender:
-    """`replicas` None: a directory without a broker; `directory` None: nothing is fetched."""
+    """Mends one segment at a time. `replicas` None: a directory without a broker; `directory` None:
+    nothing is fetched.
+    """
 
     pool: PoolPort
     replicas: ReplicasPort | None = None
@@ -90,7 +92,7 @@ class Mender:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def _empty(self) -> None:
-        """What a former life fetched belongs to nobody."""
+        """Remove files that a former life of this node fetched."""
         if self.directory is not None:
             self.directory.mkdir(parents=True, exist_ok=True)
             for path in self.directory.glob("*.log"):
@@ -114,11 +116,11 @@ class Mender:
         return damage
 
     def of(self, partition: TopicIdPartition) -> Damage | None:
-        """What stands in the partition's way, as it was last seen."""
+        """The damage that stops the partition, as last seen."""
         return self._damages.get(partition)
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """The segment is copied, or is another one now."""
+        """Forget the damage and remove its files: the segment is copied, or is another one now."""
         if self._drop(partition) and self.directory is not None:
             head_hole.remove(self._head(partition, self.directory))
 
@@ -132,8 +134,8 @@ class Mender:
     async def stand_in(
         self, partition: TopicIdPartition, live: Path, lineage: Epochs, hole: Offsets
     ) -> LocalSegment:
-        """A segment for the `hole` at the head of the log in `live`, from where its damage, if that
-        is known, begins.
+        """A segment that stands for the `hole` at the head of the log in `live`. It begins where
+        the known damage begins, if there is any.
         """
         if self.directory is None:
             raise CorruptData(f"no files, and {NO_BROKER}", source=str(live), position=0)
@@ -252,13 +254,13 @@ class _Asking:
     _asked: list[int] = field(default_factory=list)
     _lacking: dict[int, list[Offsets]] = field(default_factory=dict)
     _doubtful: list[Offsets] = field(default_factory=list)
-    """What held batches claim that nothing bears out."""
+    """Offsets that held batches claim, though nothing beside them bears that out."""
     _bytes: int = 0
     _bytes_from: Counter[int] = field(default_factory=Counter)
     """By replica; those from what is held are of `HERE`."""
 
     async def look_at(self, linked: Sequence[LocalSegment]) -> None:
-        """What this machine holds needs nobody's answer. What it does not hold says nothing."""
+        """Take batches of held segments. Offsets that they lack may still be at a replica."""
         for segment in linked:
             position = 0
             for first, last in self.damage.missing:
@@ -268,7 +270,9 @@ class _Asking:
                     position = await self._take_held(segment, first, last, position)
 
     async def _take_held(self, held: LocalSegment, first: int, last: int, position: int) -> int:
-        """From `position` on; how far it was read, since holes are many, and ascend as it does."""
+        """Read from `position` on; returns the position reached, where the next hole's search goes
+        on: holes ascend as the file does.
+        """
         log = held.log_path
         walk = self._walk(first, last, str(log))
         is_full = False
@@ -287,8 +291,8 @@ class _Asking:
         )  # fmt: skip
 
     async def ask_all(self) -> None:
-        """One replica after the other, as long as something is missing. They are asked again once
-        what one has may be borne out by what came from the others.
+        """Ask one replica after the other while batches are missing. They are asked again after
+        each find, since it may bear out batches that another replica has.
         """
         if self.replicas is None:
             self.unanswered.append(NO_BROKER)
@@ -309,7 +313,7 @@ class _Asking:
                 return
 
     async def _ask_for_all(self, node_id: int) -> None:
-        """Ask one replica for every hole there is now."""
+        """Ask one replica about every present hole."""
         lacking = self._lacking[node_id] = []
         wrong = ""
         for first, last in self.damage.missing:
@@ -325,7 +329,7 @@ class _Asking:
             self.unanswered.append(f"broker {node_id}: {wrong}")
 
     def judged(self) -> Damage:
-        """With what nobody has, if everybody answered."""
+        """The damage, with the offsets that no replica has if all of them answered."""
         damage = replace(self.damage, held_doubtful=tuple(self._doubtful))
         if self.unanswered:
             return replace(damage, why="; ".join(self.unanswered))
@@ -338,7 +342,7 @@ class _Asking:
     async def _ask(
         self, node_id: int, first: int, last: int, lacking: list[Offsets]
     ) -> str | NoAnswer:
-        """Ask for one hole; what the replica has wrong there, empty: nothing."""
+        """Ask about one hole; returns what is wrong in the replica there, or an empty text."""
         walk = self._walk(first, last, f"broker {node_id}")
         while not walk.done:
             answer: Batches | OutOfRange | Extent | NoAnswer

@@ -1,10 +1,9 @@
-"""Which of the batches that another source of a log has are taken for a hole. Pure.
+"""Chooses the batches that fill a hole from another source of the same log. Pure.
 
-Replicas have the same bytes: a batch with other borders than the hole, another leader epoch than
-the lineage has, a wrong CRC, or a place that nothing beside it bears out is not that batch. So the
-source is read from below the hole to above it, each answer from the batch on that the last one
-ended with: what stands beside a batch is always seen, and where batches are lacking, that nothing
-stands there.
+Replicas have the same bytes. A batch that crosses the hole's borders, has another leader epoch than
+the lineage or a wrong CRC, or lies where no neighbour bears it out, is not the missing one. So the
+source is read from below the hole to above it, and each answer begins with the last batch of the
+one before: the neighbours of a batch are always seen, and so is an empty place.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rlm.local_log.gap_rule import Offsets, shows_cleaner
 
 @dataclass(slots=True)
 class Taken:
-    """Of one answer: the bytes of the batches taken, one behind another, their stretches as
+    """The batches taken from one answer: their bytes, one behind another, their stretches as
     (first, last, bytes), and the offsets of abort markers.
     """
 
@@ -32,7 +31,7 @@ class Taken:
     aborts: list[int] = field(default_factory=list)
 
     def add(self, header: BatchHeader, data: bytes, source: str) -> None:
-        """One more batch."""
+        """Add a batch."""
         self.data += data
         if is_abort(header, data, source):
             self.aborts.append(header.last_offset)
@@ -44,7 +43,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """`data` empty: the answer's limit cut it. `wrong`: why it is damaged."""
+    """A batch of an answer. `data` empty: the answer's limit cut it. `wrong`: why it is damaged."""
 
     header: BatchHeader
     data: bytes
@@ -61,15 +60,17 @@ class _Batch:
 
 @dataclass(slots=True)
 class HoleWalk:
-    """A walk through one source for the hole `first` to `last` (inclusive): as long as it is not
-    `done`, `question` is the offset to ask for next. Then `lacking` is what the source has no batch
-    for, `wrong` is a sentence when it has something else somewhere (that answers nothing), and
-    `doubtful` what its good batches claim that nothing bears out.
+    """A walk through one source for the hole `first` to `last` (inclusive).
 
-    `lineage` None: of any leader epoch, where the bytes are judged as a whole. A log start lies
-    inside a batch where DeleteRecords put it, and batches come whole: down to `free_from`, where
-    this replica has nothing, the first may begin below the hole. None: at `first`. `thinned`: gaps
-    are legal.
+    Until it is `done`, `question` is the offset to ask for next. Then `lacking` are offsets for
+    which the source has no batch, `doubtful` those that its good batches claim though no neighbour
+    bears that out. `wrong`: a sentence if the source has something else there, which does not prove
+    that a batch is absent.
+
+    `lineage` None: any leader epoch, where the bytes are judged as a whole. `free_from`: this
+    replica has nothing from there to the hole, so the first batch may begin there: batches come
+    whole, and DeleteRecords may put a log start inside one. None: it begins at `first` or later.
+    `thinned`: gaps are legal.
     """
 
     first: int
@@ -86,20 +87,20 @@ class HoleWalk:
     _at: int = 0
     _lowest: int = 0
     _before: Beside | None = None
-    """Before the batch that the next answer begins with."""
+    """The neighbour below the first batch of the next answer."""
     _resumed: BatchHeader | None = None
     _damage: str = ""
-    """Of what stands behind the last batch believed."""
+    """The damage found behind the last batch believed."""
 
     def __post_init__(self) -> None:
-        """Ask from the batch before the hole on."""
+        """Begin with the batch before the hole."""
         self._at = self.first
         self._lowest = self.first if self.free_from is None else self.free_from
         if self.question < 0:
             self.question = max(self.first - 1, 0)
 
     def take(self, data: bytes) -> Taken:
-        """Take what fits of the answer to `question`."""
+        """Take the fitting batches of the answer to `question`."""
         taken = Taken()
         batches, is_cut = self._batches(data)
         whole = [batch for batch in batches if batch.data]
@@ -124,7 +125,7 @@ class HoleWalk:
                 resume, before_resume = batch, before
             before = Beside(batch.last)
         if resume is None or (resume.header == self._resumed and (is_open or len(whole) > 1)):
-            # What is behind it is damaged, or does not fit into an answer.
+            # The next batch is damaged, or does not fit into an answer.
             self._stop(f"{self.source} has nothing good behind the offset {self._at - 1}")
         elif resume.header == self._resumed:  # its file ends there
             self._before, self._resumed = Beside(resume.last, near=False), None
@@ -135,7 +136,9 @@ class HoleWalk:
         return taken
 
     def _place_of(self, batch: _Batch, before: Beside | None, behind: Beside | None) -> Place:
-        """Where its file has nothing beside it, what this replica has beside the hole counts."""
+        """The evidence for a batch's place: its neighbours in the file, else those of the hole in
+        this replica.
+        """
         place = place_of(before, batch.first, batch.last, behind)
         if place is not Place.ALONE:
             return place
@@ -152,11 +155,11 @@ class HoleWalk:
         return self._at
 
     def begins_at(self, offset: int) -> None:
-        """The file of the next answer does, with its first batch."""
+        """Note that the file of the next answer begins at `offset`, with its first batch."""
         self._before = Beside(offset - 1)
 
     def out_of_range(self, start: int, end: int) -> None:
-        """The source does not reach `question`: its log has [`start`, `end`)."""
+        """Note that the source's log has only [`start`, `end`), without `question`."""
         if self.question >= end:
             self._lack(self.last)
         elif self.question < start:
@@ -176,7 +179,7 @@ class HoleWalk:
         self.done = self._at > self.last
 
     def _settle(self, batch: _Batch, place: Place, lone: bool, taken: Taken) -> None:
-        """`lone`: nothing stands beside it in its file."""
+        """Take or refuse a batch. `lone`: it has no neighbour in its file."""
         wrong = batch.wrong or self._out_of_place(batch, place, lone)
         if not wrong and batch.last >= self._at:
             wrong = self._misfit(batch)
@@ -208,7 +211,7 @@ class HoleWalk:
         )
 
     def _is_at_border(self, batch: _Batch) -> bool:
-        """True where what this replica has beside the hole says which offsets are in it."""
+        """True if the batches beside the hole in this replica prove the batch's offsets."""
         fills_it = self._at == self.first >= batch.first >= self._lowest and batch.last == self.last
         return fills_it or batch.last < self._at or batch.first == self.last + 1
 
@@ -229,7 +232,7 @@ class HoleWalk:
         self.done, self.wrong = True, self.wrong or why
 
     def _batches(self, data: bytes) -> tuple[list[_Batch], bool]:
-        """Those of an answer, the last one perhaps without its end, and whether there is more."""
+        """The batches of an answer, the last one perhaps without its end; True if bytes follow."""
         found: list[_Batch] = []
         position = 0
         while len(data) - position >= HEADER_BYTES:
@@ -258,7 +261,7 @@ class HoleWalk:
 
 
 def as_runs(taken: Taken, path: Path, position: int) -> tuple[Run, ...]:
-    """Its stretches as runs of the file at `path`, into which its bytes go at `position`."""
+    """The stretches as runs of the file at `path`, to which the bytes go at `position`."""
     runs = []
     for first, last, size in taken.stretches:
         runs.append(Run(first, last, path, position, size))

@@ -1,4 +1,4 @@
-"""Batches from any broker of the cluster, for the node that mends a segment of its own replica."""
+"""Fetches batches from any broker of the cluster, to mend a segment of this node's replica."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
 
 FETCH_BYTES = 8 << 20
-"""Asked for at once. A batch that is larger comes whole, whatever was asked for. Each answer begins
-with the batch that the last one ended with, so it is to have room for several.
+"""Bytes asked for at once; a larger batch comes whole. Each answer begins with the last batch of
+the one before, so it needs room for several.
 """
 
 Answer = TypeVar("Answer")
 
 RESPONSE_BYTES_MAX = (128 << 20) + (1 << 16)
-"""The largest batch there may be, with what is around it."""
+"""The largest possible batch with the rest of its response."""
 
 
 @dataclass(slots=True)
 class ReplicaFetch:
-    """Connections are opened when needed and kept until `close`."""
+    """The brokers of the cluster. Connections are opened when needed and kept until `close`."""
 
     view: BrokerView
     _addresses: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ReplicaFetch:
     async def fetch(
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
-        """What that broker has at `offset`. NoAnswer: it can't be asked, or may not be."""
+        """The broker's batches from `offset` on. NoAnswer: it can't be asked, or refuses."""
 
         async def ask(connection: Connection) -> Batches | OutOfRange | BrokerError:
             return await fetch_batches(connection, partition, offset, bytes_max=FETCH_BYTES)
@@ -60,12 +60,12 @@ class ReplicaFetch:
         if isinstance(answer, Batches) and not answer.data:
             # Behind its high watermark, which begins low after a restart: it may have more.
             return NoAnswer(
-                f"its high watermark is {answer.high_watermark}, and it answers nothing at {offset}"
+                f"its high watermark is {answer.high_watermark}, and it has no batch at {offset}"
             )
         return answer
 
     async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
-        """From where to where that broker's log goes. NoAnswer as in `fetch`."""
+        """Start and end of the broker's log. NoAnswer as in `fetch`."""
 
         async def ask(connection: Connection) -> Extent | BrokerError:
             return await replica_extent(connection, partition)
@@ -92,6 +92,6 @@ class ReplicaFetch:
         return answer
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         while self._connections:
             await self._connections.popitem()[1].close()
