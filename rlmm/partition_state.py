@@ -70,9 +70,9 @@ class PartitionState:
     the grace of the mark, `delete_counts_from_ms` the measured time from which that counts at the
     latest. `segment_count` and `size_bytes` count COPY_SEGMENT_FINISHED segments. `adopting`: since
     a restart from a snapshot nobody has recorded what the store holds of the partition; the
-    claimant does before it copies. `cut_allowed`: the next claim may cut the lineage without limit
-    (ClaimReset). `gaps_allowed`: the reason why offsets without a batch are legal, empty where they
-    are damage.
+    claimant does before it copies. `reset_stands`: an admin's ClaimReset waits for the next claim,
+    which may cut the lineage at `reset_cut_at` or above (-1: it is to cut nothing). `gaps_allowed`:
+    the reason why offsets without a batch are legal, empty where they are damage.
     """
 
     partition: TopicIdPartition
@@ -93,7 +93,8 @@ class PartitionState:
     delete_marked_at_ms: int = UNKNOWN_OFFSET
     adopting: bool = False
     delete_grace_ms: int = UNKNOWN_OFFSET
-    cut_allowed: bool = False
+    reset_stands: bool = False
+    reset_cut_at: int = UNKNOWN_OFFSET
     gaps_allowed: str = ""
     delete_counts_from_ms: int = UNKNOWN_OFFSET
 

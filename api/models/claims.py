@@ -108,7 +108,17 @@ class PartitionClaimView(PartitionName):
     ]
     reset_stands: Annotated[
         bool,
-        Field(description="A reset waits for the next claim, which may cut without limit."),
+        Field(
+            description="A reset waits for the next claim. One that cuts more than it allows is "
+            "refused as suspect, whichever node makes it."
+        ),
+    ]
+    reset_cut_at: Annotated[
+        OffsetOrNull,
+        Field(
+            description="Lowest offset at which the reset that stands allows a cut; null: it "
+            "allows none."
+        ),
     ]
     lineage: list[EpochStart]
     log_start_offset: OffsetOrNull
@@ -146,7 +156,8 @@ class PartitionClaimView(PartitionName):
             mode=state.mode.name.lower(),
             claim=state.last_claim,
             claim_stands=state.claim is not None,
-            reset_stands=state.cut_allowed,
+            reset_stands=state.reset_stands,
+            reset_cut_at=None if state.reset_cut_at < 0 else state.reset_cut_at,
             highest_copied_offset=None if highest is None else highest[0],
             highest_copied_epoch=None if highest is None else highest[1],
             next_claim=NextClaimView.of_outlook(outlook),
@@ -173,6 +184,16 @@ class ClaimResetRequest(Wire):
     dry_run: Annotated[
         StrictBool, Field(description="True: change nothing, and tell the effect.")
     ] = False
+
+    def stands(self, state: PartitionState) -> bool:
+        """True if this very reset was made and waits for the next claim."""
+        last = state.last_claim
+        cut_at = UNKNOWN_OFFSET if self.cut_at is None else self.cut_at
+        return (
+            state.reset_stands
+            and last is not None
+            and (last.token, state.reset_cut_at) == (self.token, cut_at)
+        )
 
     def why(self) -> str:
         """Reason for the audit."""

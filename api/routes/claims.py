@@ -70,20 +70,19 @@ async def reset_claim(
     """Needs the role admin. Offsets that the next claim cuts off are no longer served, so the body
     confirms them exactly; deleting for the topic has to be paused. 409 with the reason: NOT_LEADER,
     NOT_NEEDED, NO_HELP, NO_CLAIM, MODE, DELETED, DELETING_NOT_PAUSED, OTHER_OFFSETS, CONFLICT.
-    Repeating it before the next claim is safe.
+    Repeating it before the next claim is safe. Whichever node makes that, it is refused as suspect
+    if it cuts more than was confirmed.
     """
     cut_off = await _cut_off(context, _state(context, tip), context.answers.claim_outlook(tip))
     # From here to the proposal nothing is awaited: what is judged is what is proposed.
     state, outlook = _state(context, tip), context.answers.claim_outlook(tip)
-    repeated = (
-        state.cut_allowed and state.last_claim is not None and state.last_claim.token == body.token
-    )
-    refusal = None if repeated else body.refusal(state, outlook)
+    repeated = body.stands(state)
+    refusal = body.refusal(state, outlook)
     if refusal is None and not repeated:
         refusal = _refusal(context, state, outlook)
+    if not body.dry_run and refusal is not None:
+        raise Conflict(f"{tip}: {refusal.text}", reason=refusal.reason)
     if not body.dry_run and not repeated:
-        if refusal is not None:
-            raise Conflict(f"{tip}: {refusal.text}", reason=refusal.reason)
         highest = -1 if state.highest_copied is None else state.highest_copied[0]
         cut = (-1, -1) if body.cut_at is None else (body.cut_at, max(highest, body.cut_at))
         with noted(
@@ -91,7 +90,7 @@ async def reset_claim(
             size_bytes=cut_off[1],
         ):  # fmt: skip
             request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.reset_claim(
-                ClaimReset(tip, body.token)
+                ClaimReset(tip, body.token, body.cut_at)
             )
         state, outlook = _state(context, tip), context.answers.claim_outlook(tip)
     return PartitionClaimView.of_state(

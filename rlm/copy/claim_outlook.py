@@ -1,10 +1,10 @@
 """Forecasts this node's next claim of a partition, and decides if an admin may reset the claim.
 Pure.
 
-A ClaimReset lets the next claim cut the lineage without limit: readers get nothing above the cut,
-and retention then deletes it. So a reset is only for a refused claim, on the node that makes it,
-and while nothing of the topic is deleted: until deleting is resumed, a leader with the right
-checkpoint brings all of it back.
+A ClaimReset lets the next claim cut the lineage as far as the admin confirmed: readers get nothing
+above the cut, and retention then deletes it. So a reset is only for a refused claim, on the node
+that makes it, and, if it cuts, while nothing of the topic is deleted: until deleting is resumed, a
+leader with the right checkpoint brings all of it back.
 """
 
 from __future__ import annotations

@@ -71,15 +71,16 @@ class OwnClaim:
 class RefusedClaim:
     """A claim that apply refused at `since_ms`: not repeated at this epoch before `until_ms`,
     unless the claim `against` (a token, -1: none) was voided or followed, or an admin acted
-    (`cut_allowed` and `mode_offset` are the partition's at the refusal). A clock before `since_ms`
-    was set back.
+    (`reset_stands`, `reset_cut_at` and `mode_offset` are the partition's at the refusal). A clock
+    before `since_ms` was set back.
     """
 
     leader_epoch: int
     against: int
     text: str
     until_ms: int
-    cut_allowed: bool = False
+    reset_stands: bool = False
+    reset_cut_at: int = UNKNOWN_OFFSET
     mode_offset: int = UNKNOWN_OFFSET
     since_ms: int = 0
 
@@ -100,7 +101,8 @@ class RefusedClaim:
         return replace(
             refused,
             against=state.claim.token if state.claim is not None else UNKNOWN_OFFSET,
-            cut_allowed=state.cut_allowed,
+            reset_stands=state.reset_stands,
+            reset_cut_at=state.reset_cut_at,
             mode_offset=state.mode_offset,
         )
 

@@ -24,7 +24,7 @@ class AskedClaim:
     """The claim to forecast; fields as in `PartitionClaim`.
 
     `incarnation` None: any node that may claim at that epoch. `after_reset`: as if an admin had
-    just reset the claim (`ClaimReset`).
+    just reset the claim (`ClaimReset`), allowing any cut.
     """
 
     partition: TopicIdPartition
@@ -55,7 +55,7 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
         row = row._replace(mode=Mode.SIDECAR, mode_offset=OFFSET_MAX)
         draft.put_partition(partition, row)
     if row is not None and row.claim is not None and asked.after_reset:
-        row = row._replace(claim_voided=True, cut_allowed=True)
+        row = row._replace(claim_voided=True, reset_stands=True, reset_cut_at=0)
         draft.put_partition(partition, row)
     last = None if row is None else row.claim
     claim = PartitionClaim(

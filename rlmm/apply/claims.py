@@ -90,7 +90,7 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
         return _fenced(draft, row, claim) or invalid(str(error)), None
     if _is_repeated(row, claim) and merged == MergedLineage(before, None):
         return NO_EFFECT, None
-    problem = _fenced(draft, row, claim) or _suspect(draft, row, before, merged, partition)
+    problem = _fenced(draft, row, claim) or _suspect(draft, row, claim, before, merged)
     if problem is not None:
         return problem, None
     _accept(draft, claim, row, before, merged, is_new=known is None)
@@ -148,7 +148,7 @@ def _with_proven_head(draft: Draft, claim: PartitionClaim, log_start: int) -> Ep
 
 def _is_higher(row: PartitionRow, claim: PartitionClaim) -> bool:
     last = row.claim
-    return row.cut_allowed or last is None or claim.leader_epoch > last.leader_epoch
+    return row.reset_stands or last is None or claim.leader_epoch > last.leader_epoch
 
 
 def _is_repeated(row: PartitionRow, claim: PartitionClaim) -> bool:
@@ -170,7 +170,7 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
             f"epoch {claim.leader_epoch} of {claim.partition} is over: node "
             f"{last.incarnation.node_id} claimed it at epoch {last.leader_epoch}"
         )
-    if row.cut_allowed or _is_from_before_restart(draft, last):
+    if row.reset_stands or _is_from_before_restart(draft, last):
         return None
     mine, theirs = claim.incarnation, last.incarnation
     if mine.node_id == theirs.node_id and _took_over(draft, claim, last):
@@ -228,23 +228,33 @@ def _is_from_before_restart(draft: Draft, claim: Claim) -> bool:
 def _suspect(
     draft: Draft,
     row: PartitionRow,
+    claim: PartitionClaim,
     before: Epochs,
     merged: MergedLineage,
-    partition: TopicIdPartition,
 ) -> Outcome | None:
-    if merged.cut_at is None or row.cut_allowed:
+    """A reset is for the cut that an admin confirmed: the next claim may be another node's, after
+    an election that nobody foresaw. A claim that only a reset lets in (at a claimed epoch) cuts
+    nothing else at all.
+    """
+    if merged.cut_at is None or 0 <= row.reset_cut_at <= merged.cut_at:
         return None
-    highest = highest_copied(draft.rows, partition, before)
+    highest = highest_copied(draft.rows, claim.partition, before)
     if highest is None:
         return None
     uncovered = highest[0] + 1 - max(merged.cut_at, row.log_start_offset)
-    if uncovered <= LINEAGE_CUT_OFFSETS_MAX:
+    is_new_epoch = row.claim is None or claim.leader_epoch > row.claim.leader_epoch
+    limit = LINEAGE_CUT_OFFSETS_MAX if is_new_epoch else 0
+    if uncovered <= limit:
         return None
+    way_out = "an admin resets the claim, then it is accepted"
+    if row.reset_stands:
+        confirmed = "no cut" if row.reset_cut_at < 0 else f"a cut at {row.reset_cut_at} or above"
+        way_out = f"an admin resets the claim anew: the reset that stands allows {confirmed}"
     return Outcome(
         Verdict.SUSPECT,
-        f"this claim would cut the lineage of {partition} at offset {merged.cut_at} and take "
-        f"{uncovered} copied offsets out of it (limit {LINEAGE_CUT_OFFSETS_MAX}): if the broker "
-        "really lost them, an admin resets the claim, then it is accepted",
+        f"this claim would cut the lineage of {claim.partition} at offset {merged.cut_at} and take "
+        f"{uncovered} copied offsets out of it (limit {limit}): if the broker really lost them, "
+        f"{way_out}",
     )
 
 
@@ -270,7 +280,8 @@ def _accept(
             timestamp_ms=draft.record_time_ms,
         ),
         claim_voided=False,
-        cut_allowed=False,
+        reset_stands=False,
+        reset_cut_at=UNKNOWN_OFFSET,
         log_start_offset=log_start if cut_at is None else min(log_start, cut_at),
         local_log_start_offset=claim.local_log_start_offset,
     )
@@ -346,13 +357,17 @@ def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
     row = find_live(draft, reset.partition)
     if isinstance(row, Outcome):
         return row
+    if reset.cut_at is not None and not 0 <= reset.cut_at <= OFFSET_MAX:
+        return invalid(f"a reset allows a cut at an offset from 0 to {OFFSET_MAX}")
     if row.claim is None or row.claim.token != reset.replaces_offset:
         token = None if row.claim is None else row.claim.token
         return conflict(
             f"the last claim of {reset.partition} has token {token}, not {reset.replaces_offset}: "
             "look at it again, then decide"
         )
-    if row.cut_allowed:
+    cut_at = UNKNOWN_OFFSET if reset.cut_at is None else reset.cut_at
+    after = row._replace(claim_voided=True, reset_stands=True, reset_cut_at=cut_at)
+    if after == row:
         return NO_EFFECT
-    draft.put_partition(reset.partition, row._replace(claim_voided=True, cut_allowed=True))
+    draft.put_partition(reset.partition, after)
     return ACCEPTED

@@ -31,6 +31,7 @@ from rlmm.records.record_fields import (
 
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
+_TAG_CUT_AT = 0  # of CLAIM_RESET
 _TAG_TOPIC_ID = 0  # of TOPIC_POLICY
 _TAG_FOLLOW_DELETE_RECORDS = 1  # of TOPIC_POLICY, without a value: present or not
 
@@ -149,6 +150,8 @@ def encode_control(record: control.ControlRecord) -> tuple[control.ControlRecord
 def _known_tags(record: control.ControlRecord) -> Tags:
     if isinstance(record, control.LogStart) and record.policy_offset is not None:
         return ((_TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)),)
+    if isinstance(record, control.ClaimReset) and record.cut_at is not None:
+        return ((_TAG_CUT_AT, int64_bytes(record.cut_at)),)
     if not isinstance(record, control.TopicPolicyChange):
         return ()
     policy, tags = record.policy, []
@@ -181,6 +184,11 @@ def _with_known_tags(record: control.ControlRecord, reader: Reader) -> control.C
         if offset is not None:
             policy_offset = value_of(offset, "policy offset of a log start", Reader.int64)
             return replace(record, policy_offset=policy_offset, unknown_tags=unknown)
+    if isinstance(record, control.ClaimReset):
+        cut, unknown = _taken(record.unknown_tags, _TAG_CUT_AT)
+        if cut is not None:
+            cut_at = value_of(cut, "cut of a claim reset", Reader.int64)
+            return replace(record, cut_at=cut_at, unknown_tags=unknown)
     if isinstance(record, control.TopicPolicyChange):
         given, unknown = _taken(record.unknown_tags, _TAG_TOPIC_ID)
         follows, unknown = _taken(unknown, _TAG_FOLLOW_DELETE_RECORDS)

@@ -111,11 +111,13 @@ class TopicPolicyChange(_Extensible):
 @dataclass(frozen=True, slots=True)
 class ClaimReset(_Extensible):
     """An admin voids the claim with the token `replaces_offset`. The next claim may come from any
-    node at the same or a higher leader epoch, and may cut the lineage without limit.
+    node at the same or a higher leader epoch, and may cut the lineage at `cut_at` or above. None:
+    it cuts no more than any claim may.
     """
 
     partition: TopicIdPartition
     replaces_offset: int
+    cut_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ REMEMBERED_MAX = 1_024
 _TAG_DELETE_GRACE = 0  # only in rows of marked partitions
 _TAG_GAPS_ALLOWED = 1  # only in rows of partitions that were compacted once
 _TAG_DELETE_COUNTS_FROM = 2  # as the grace
-_KNOWN_TAGS = frozenset({_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED, _TAG_DELETE_COUNTS_FROM})
+_TAG_RESET_CUT_AT = 3  # only while a reset stands that allows a cut
+_KNOWN_TAGS = frozenset(
+    {_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED, _TAG_DELETE_COUNTS_FROM, _TAG_RESET_CUT_AT}
+)
 
 # Behind the topic: mode, its offset, whether there is a claim; the claim (token, epoch,
 # incarnation, number, time); voided, cut allowed, log starts, delete state, its offset and time,
@@ -37,11 +40,12 @@ _FLAGS = (False, True)
 class PartitionRow(NamedTuple):
     """A partition's state without its lineage, highest copied offsets and lost ranges.
 
-    `claim` is the last accepted one; it stands unless `claim_voided`. `cut_allowed`: an admin's
-    ClaimReset waits for the claim that uses it. `delete_grace_ms` and `delete_counts_from_ms` are
-    -1 unless the partition is marked. `gaps_allowed` is the reason why offsets may lack a batch,
-    empty where they may not. A tuple: each record makes one, and a frozen dataclass takes three
-    times as long.
+    `claim` is the last accepted one; it stands unless `claim_voided`. `reset_stands`: an admin's
+    ClaimReset waits for the claim that uses it, and `reset_cut_at` is the lowest offset at which
+    that may cut the lineage, -1 if it is to cut nothing. `delete_grace_ms` and
+    `delete_counts_from_ms` are -1 unless the partition is marked. `gaps_allowed` is the reason why
+    offsets may lack a batch, empty where they may not. A tuple: each record makes one, and a frozen
+    dataclass takes three times as long.
     """
 
     topic: str
@@ -49,7 +53,7 @@ class PartitionRow(NamedTuple):
     mode_offset: int
     claim: Claim | None = None
     claim_voided: bool = False
-    cut_allowed: bool = False
+    reset_stands: bool = False
     log_start_offset: int = UNKNOWN_OFFSET
     local_log_start_offset: int = UNKNOWN_OFFSET
     delete_state: PartitionDeleteState | None = None
@@ -63,6 +67,7 @@ class PartitionRow(NamedTuple):
     delete_grace_ms: int = -1
     gaps_allowed: str = ""
     delete_counts_from_ms: int = -1
+    reset_cut_at: int = -1
 
     @property
     def standing_claim(self) -> Claim | None:
@@ -93,8 +98,9 @@ def _remember(value: bytes, row: PartitionRow) -> None:
 
 def encode_partition(row: PartitionRow) -> bytes:
     """InvalidRequest: a number does not fit its field."""
-    (topic, mode, mode_offset, claim, voided, cut_allowed, log_start, local_log_start, delete_state,
-     delete_offset, marked_at_ms, started, finished, deleted, size, *_) = row  # fmt: skip
+    (topic, mode, mode_offset, claim, voided, reset_stands, log_start, local_log_start,
+     delete_state, delete_offset, marked_at_ms, started, finished, deleted, size,
+     *_) = row  # fmt: skip
     writer = Writer()
     writer.string(topic)
     writer.fields(_MODE, mode, mode_offset, claim is not None)
@@ -105,7 +111,7 @@ def encode_partition(row: PartitionRow) -> bytes:
             node.boot_counter, claim.claim_number, claim.timestamp_ms,
         )  # fmt: skip
     writer.fields(
-        _REST, voided, cut_allowed, log_start, local_log_start,
+        _REST, voided, reset_stands, log_start, local_log_start,
         NO_DELETE_STATE if delete_state is None else delete_state, delete_offset, marked_at_ms,
         started, finished, deleted, size,
     )  # fmt: skip
@@ -125,6 +131,8 @@ def _known_tags(row: PartitionRow) -> list[tuple[int, bytes]]:
         tags.append((_TAG_GAPS_ALLOWED, gaps.done()))
     if row.delete_counts_from_ms >= 0:
         tags.append((_TAG_DELETE_COUNTS_FROM, int64_bytes(row.delete_counts_from_ms)))
+    if row.reset_cut_at >= 0:
+        tags.append((_TAG_RESET_CUT_AT, int64_bytes(row.reset_cut_at)))
     return tags
 
 
@@ -143,16 +151,16 @@ def _read_row(reader: Reader) -> PartitionRow:
     if has_claim > 1:
         raise reader.corrupt(f"a boolean is 0 or 1, not {has_claim}")
     claim = _read_claim(reader) if has_claim else None
-    voided, cut_allowed, log_start, local_log_start, delete_state, *rest = reader.fields(_REST)
+    voided, reset_stands, log_start, local_log_start, delete_state, *rest = reader.fields(_REST)
     tags = reader.tagged_fields()
     reader.expect_end()
-    if mode not in _MODES or delete_state not in _DELETE_STATES or max(voided, cut_allowed) > 1:
+    if mode not in _MODES or delete_state not in _DELETE_STATES or max(voided, reset_stands) > 1:
         raise reader.corrupt(
-            f"mode {mode}, delete state {delete_state} and the flags {voided} and {cut_allowed} "
+            f"mode {mode}, delete state {delete_state} and the flags {voided} and {reset_stands} "
             "are not all known"
         )
     row = PartitionRow(
-        topic, _MODES[mode], mode_offset, claim, _FLAGS[voided], _FLAGS[cut_allowed],
+        topic, _MODES[mode], mode_offset, claim, _FLAGS[voided], _FLAGS[reset_stands],
         log_start, local_log_start, _DELETE_STATES[delete_state], *rest,
     )  # fmt: skip
     if not tags:
@@ -160,8 +168,9 @@ def _read_row(reader: Reader) -> PartitionRow:
     known = dict(tags)
     return row._replace(
         unknown_tags=tuple(each for each in tags if each[0] not in _KNOWN_TAGS),
-        delete_grace_ms=_read_milliseconds(known.get(_TAG_DELETE_GRACE)),
-        delete_counts_from_ms=_read_milliseconds(known.get(_TAG_DELETE_COUNTS_FROM)),
+        delete_grace_ms=_read_natural(known.get(_TAG_DELETE_GRACE), "delete grace"),
+        delete_counts_from_ms=_read_natural(known.get(_TAG_DELETE_COUNTS_FROM), "delete grace"),
+        reset_cut_at=_read_natural(known.get(_TAG_RESET_CUT_AT), "cut of a reset"),
         gaps_allowed=_read_gaps_allowed(known.get(_TAG_GAPS_ALLOWED)),
     )
 
@@ -181,10 +190,11 @@ def _read_gaps_allowed(value: bytes | None) -> str:
     return why
 
 
-def _read_milliseconds(value: bytes | None) -> int:
+def _read_natural(value: bytes | None, name: str) -> int:
+    """-1 for None."""
     if value is None:
         return -1
-    found = value_of(value, "partition row, delete grace", Reader.int64)
+    found = value_of(value, f"partition row, {name}", Reader.int64)
     if found < 0:
-        raise Reader(value, "partition row").corrupt(f"a grace of {found} ms")
+        raise Reader(value, "partition row").corrupt(f"{name} is {found}")
     return found

@@ -312,7 +312,8 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         delete_marked_at_ms=row.delete_marked_at_ms,
         adopting=is_adopting(rows, partition),
         delete_grace_ms=row.delete_grace_ms,
-        cut_allowed=row.cut_allowed,
+        reset_stands=row.reset_stands,
+        reset_cut_at=row.reset_cut_at,
         gaps_allowed=row.gaps_allowed,
         delete_counts_from_ms=row.delete_counts_from_ms,
     )

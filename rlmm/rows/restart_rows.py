@@ -39,7 +39,7 @@ def restarted(
 
 def _voided(value: bytes) -> bytes:
     row = decode_partition(value)
-    void = row._replace(claim_voided=row.claim is not None, cut_allowed=False)
+    void = row._replace(claim_voided=row.claim is not None, reset_stands=False, reset_cut_at=-1)
     if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
         # As an undo leaves it; `delete_offset` stays, so that only an admin marks it again.
         void = void._replace(

@@ -151,7 +151,7 @@ def an_admin_deed(state: PartitionState, random: Random) -> MetadataRecord | Non
             tip, random.choice((Mode.PAUSED, Mode.DELEGATED)), state.mode_offset
         )
     claim = state.claim
-    return ClaimReset(tip, claim.token) if claim is not None and deed < 5 else None
+    return ClaimReset(tip, claim.token, 0) if claim is not None and deed < 5 else None
 
 
 def a_policy(topic: str, value: int, replaces: int) -> TopicPolicyChange:

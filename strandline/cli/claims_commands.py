@@ -52,10 +52,11 @@ def claims_reset_command(
     ] = 0,
     topic_id: NewestIncarnationOption = None,
 ) -> Answer:
-    """Void a claim that is refused as suspect, and let the next one cut the lineage.
+    """Void a claim that is in the way, and let the next one cut the lineage as far as is confirmed.
 
-    Offsets that are cut off are no longer served. Ask the node beside the leader. Deleting for the
-    topic has to be paused; until it is resumed, nothing that was cut off is deleted.
+    A claim that would cut more is refused, whichever node makes it. Offsets that are cut off are no
+    longer served. Ask the node beside the leader. Deleting for the topic has to be paused if the
+    claim cuts; until it is resumed, nothing that was cut off is deleted.
 
     Example: `strandline claims reset orders 0`, then the command that it prints, such as
     `strandline claims reset orders 0 --yes --cut-at 50000 --offsets 250000`
@@ -78,8 +79,8 @@ def claims_reset_command(
 def _what_next(claim: dict[str, Any], *, done: bool) -> str:
     if done:
         return (
-            "reset: the next claim may cut. `strandline claims show` tells when it stands; look at "
-            "what is left before deleting is resumed"
+            f"reset: the next claim {_reset_text(claim)}. `strandline claims show` tells when it "
+            "stands; look at what is left before deleting is resumed"
         )
     if claim["reset_refused"] is not None:
         return "nothing was changed, and a reset is refused"
@@ -118,10 +119,15 @@ def _print(claim: dict[str, Any]) -> None:
             f"{claim['cut_off_segments']} segments, {human_bytes(claim['cut_off_bytes'])}"
         )
     if claim["reset_stands"]:
-        fields["reset"] = "stands, until the next claim"
+        fields["reset"] = f"stands, until the next claim, which {_reset_text(claim)}"
     elif claim["reset_refused"] is not None:
         fields["reset"] = f"refused: {claim['reset_refused']['text']}"
     print_fields(fields)
+
+
+def _reset_text(claim: dict[str, Any]) -> str:
+    at = claim["reset_cut_at"]
+    return "is to cut nothing" if at is None else f"may cut at {at} or above"
 
 
 def _claim_text(claim: dict[str, Any], last: dict[str, Any] | None) -> str:

@@ -68,7 +68,7 @@ _OURS: tuple[MetadataRecord, ...] = (
     LostRange(ORDERS, 9, 10, 12, "retention"),
     PartitionModeChange(ORDERS, Mode.PAUSED, -1),
     TopicPolicyChange("orders", TopicPolicy(retention_ms=5, copy_paused=True), -1),
-    ClaimReset(ORDERS, 7),
+    ClaimReset(ORDERS, 7, 40),
     PartitionDeleteUndo(ORDERS, 8),
     FeatureLevel(2, -1, unknown_tags=((9, b"yy"),)),
     PartitionAdopted(ORDERS, 17),

@@ -341,7 +341,8 @@ class Simulation:
             ),
         ]
         if claim is not None:
-            deeds.append(ClaimReset(self.world.partition, claim.token))
+            cut_at = (None, 0, max(0, state.next_offset - 5))[claim.token % 3]
+            deeds.append(ClaimReset(self.world.partition, claim.token, cut_at))
         self.send(self.random.choice(deeds))
 
     def end_standstill(self) -> None:

@@ -157,8 +157,8 @@ class StateAuditor:
         assert before_ms == 0 or time_ms <= before_ms + 3_600_000, "record time steps"
 
     def check_limit(self, claim: PartitionClaim, before: PartitionState, row: PartitionRow) -> None:
-        """A claim that uncovers a lot needs an admin."""
-        if row.cut_allowed or before.highest_copied is None:
+        """A claim that uncovers a lot needs an admin, who says how far it may cut."""
+        if before.highest_copied is None:
             return
         state = self.state
         assert state is not None
@@ -169,7 +169,14 @@ class StateAuditor:
             and epoch_for_offset(before.lineage, offset) != epoch_for_offset(state.lineage, offset)
         ]
         limit = apply_claims.LINEAGE_CUT_OFFSETS_MAX
-        assert not gone or before.highest_copied[0] + 1 - gone[0] <= limit, "suspect"
+        if (
+            row.reset_stands
+            and row.claim is not None
+            and claim.leader_epoch <= row.claim.leader_epoch
+        ):
+            limit = 0
+        confirmed = gone and 0 <= row.reset_cut_at <= gone[0]
+        assert not gone or confirmed or before.highest_copied[0] + 1 - gone[0] <= limit, "suspect"
 
     # ---- the state after an accepted record
 

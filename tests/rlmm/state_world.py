@@ -230,10 +230,10 @@ class World:
     def mode(self, mode: Mode) -> None:
         self.accept(PartitionModeChange(self.partition, mode, self.state.mode_offset))
 
-    def reset_claim(self) -> None:
+    def reset_claim(self, cut_at: int | None = None) -> None:
         claim = self.state.claim or self.state.voided_claim
         assert claim is not None
-        self.accept(ClaimReset(self.partition, claim.token))
+        self.accept(ClaimReset(self.partition, claim.token, cut_at))
 
     def serving(self, epoch: int, offset: int) -> int | None:
         """The number of the segment that serves an offset."""

@@ -121,6 +121,10 @@ def test_a_suspect_claim_is_let_through_by_a_reset_that_confirms_it_and_comes_ba
             for _ in range(2):  # repeating it is safe
                 done = await world.reset()
                 assert (done.status_code, done.json()["reset_stands"]) == (200, True)
+                assert done.json()["reset_cut_at"] == 4
+            for other in ({"cut_at": 5}, {"cut_offsets": 15}):
+                answer = await world.reset(**other)
+                assert (answer.status_code, answer.json()["reason"]) == (409, "OTHER_OFFSETS")
             assert int(done.headers["Strandline-Metadata-Offset"]) > shown["metadata_offset"]
             audit = (await get(world.client, "/v1/audit?action=claim_reset"))["lines"]
             token = shown["claim"]["token"]
@@ -157,6 +161,30 @@ def test_a_reset_that_nobody_needs_or_that_does_not_help_is_refused(tmp_path: Pa
             mode = {"mode": "paused"}
             assert (await world.client.put(MODE, json=mode)).status_code == 200
             assert await world.reason() == "MODE"
+
+    run_virtually(main)
+
+
+def test_a_claim_that_nobody_foresaw_is_refused_though_a_reset_stands(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with leading(tmp_path) as world:
+            await world.pause()
+            await world.lead(Leads(3, 25), (0, 0), (3, 9))
+            shown = await get(world.client, CLAIM)
+            assert shown["next_claim"]["after_reset"]["cut_at"] == 9
+            assert (await world.reset()).status_code == 200
+            # Before it claims, a replica that has less comes to lead.
+            await world.lead(Leads(4, 25), (0, 0), (4, 4))
+            shown = await get(world.client, CLAIM)
+            assert (shown["reset_stands"], shown["reset_cut_at"]) == (True, 9)
+            refused = shown["next_claim"]["as_it_is"]
+            assert refused["verdict"] == "suspect"
+            assert "the reset that stands allows a cut at 9 or above" in refused["text"]
+            assert (await get(world.client, ORDERS))["why_not_copying"] == "claim_refused"
+            assert (await world.reset()).json()["reset_cut_at"] == 4
+            await world.lead(Leads(4, 25))
+            now = await get(world.client, CLAIM)
+            assert (now["claim_stands"], now["highest_copied_offset"]) == (True, 3)
 
     run_virtually(main)
 

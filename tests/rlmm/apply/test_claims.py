@@ -288,7 +288,7 @@ def test_a_large_cut_waits_for_an_admin(world: World) -> None:
     suspect = world.a_claim([(4, 100), (6, 199)])
     assert world.verdict(suspect) is Verdict.SUSPECT
     assert not world.changed_by(suspect)
-    world.reset_claim()
+    world.reset_claim(cut_at=199)
     assert world.state.claim is None
     assert world.state.voided_claim is not None
     world.accept(suspect)
@@ -308,6 +308,46 @@ def test_a_reset_lets_another_directory_in_at_the_same_epoch(world: World) -> No
     world.reset_claim()
     assert world.verdict(world.a_claim([(3, 100)])) is Verdict.FENCED, "the epoch still bounds it"
     world.accept(claim)
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_a_reset_is_for_the_cut_that_was_confirmed_whoever_claims_next(world: World) -> None:
+    wiped = world.a_claim([(4, 100)], node=NODE_1_NEW_DISK)
+    assert world.verdict(wiped) is Verdict.FENCED
+    world.reset_claim()  # the admin read that the next claim cuts nothing
+    # Before node 1 claims, a replica that has little comes to lead uncleanly.
+    unforeseen = world.a_claim([(4, 100), (5, 150)], node=NODE_2)
+    assert world.verdict(unforeseen) is Verdict.SUSPECT
+    assert not world.changed_by(unforeseen)
+    assert "the reset that stands allows no cut" in world.put(unforeseen).message
+    world.reset_claim(cut_at=160)  # another cut than the one it confirms
+    assert world.verdict(unforeseen) is Verdict.SUSPECT
+    assert world.state.reset_cut_at == 160
+    world.accept(wiped)  # as was confirmed first
+    assert (world.state.next_offset, world.state.reset_stands) == (300, False)
+    assert world.verdict(unforeseen) is Verdict.SUSPECT, "the reset is used up, its bound too"
+
+
+def test_a_claim_that_only_a_reset_lets_in_cuts_nothing_that_was_not_confirmed(
+    world: World,
+) -> None:
+    """At a claimed epoch any cut takes a reset, however small."""
+    world.claim((4, 100), (6, 290))
+    same_epoch = world.a_claim([(4, 100), (5, 200), (6, 290)], node=NODE_1_NEW_DISK)
+    for cut_at in (None, 201):
+        world.reset_claim(cut_at)
+        assert world.verdict(same_epoch) is Verdict.SUSPECT
+    world.reset_claim(200)
+    world.accept(same_epoch)
+
+
+def test_a_reset_that_says_another_cut_replaces_the_one_that_stands(world: World) -> None:
+    assert world.state.claim is not None
+    token = world.state.claim.token
+    for cut_at in (None, 150, 120, None):
+        assert world.verdict(ClaimReset(ORDERS, token, cut_at)) is Verdict.ACCEPTED
+        assert world.verdict(ClaimReset(ORDERS, token, cut_at)) is Verdict.NO_EFFECT
+    assert world.verdict(ClaimReset(ORDERS, token, -1)) is Verdict.INVALID
 
 
 def test_a_reset_names_the_claim_it_voids(world: World) -> None:

@@ -157,7 +157,7 @@ def test_an_incarnation_that_no_node_has_is_invalid(world: World, nobody: Incarn
 def test_a_claim_that_was_voided_otherwise_is_reset_and_set_as_before(world: World) -> None:
     token = world.token
     world.accept(NodeRegistration(WIPED), ClaimReset(world.partition, token))
-    assert world.state.cut_allowed
+    assert world.state.reset_stands
     world.accept(PartitionModeChange(world.partition, Mode.PAUSED, world.state.mode_offset))
 
 

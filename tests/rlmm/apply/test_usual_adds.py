@@ -193,7 +193,7 @@ def _record(world: World, kind: str, number: int) -> MetadataRecord:
     if kind == "claim":
         return world.a_claim([(4, 0), (5 + world.claims, 150)])
     if kind == "reset":
-        return ClaimReset(world.partition, world.token)
+        return ClaimReset(world.partition, world.token, 0)
     if kind == "stale":
         return replace(add, token=world.token + 1) if number % 2 else replace(add, writer=NODE_2)
     if kind == "other":

@@ -114,6 +114,7 @@ OURS: list[MetadataRecord] = [
         "orders", TopicPolicy(5, delete_paused=True, topic_id=Uuid(b"orders-once-more")), 6
     ),
     ClaimReset(ORDERS, 17),
+    ClaimReset(ORDERS, 17, 0),
     PartitionDeleteUndo(ORDERS, 18),
     FeatureLevel(2, -1),
     PartitionAdopted(ORDERS, 17),
@@ -178,8 +179,8 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
-        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1006, 1007, 1008, 1009, 1016,
-        1010, 1011, 1012, 1013, 1014,
+        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006, 1007, 1008, 1009,
+        1016, 1010, 1011, 1012, 1013, 1014,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 

@@ -10,6 +10,7 @@ from rlmm.rows.partitions import (
     _TAG_DELETE_COUNTS_FROM,
     _TAG_DELETE_GRACE,
     _TAG_GAPS_ALLOWED,
+    _TAG_RESET_CUT_AT,
     NO_DELETE_STATE,
     PartitionRow,
 )
@@ -30,7 +31,7 @@ def encode_plainly(row: PartitionRow) -> bytes:
         writer.int64(row.claim.claim_number)
         writer.int64(row.claim.timestamp_ms)
     writer.boolean(row.claim_voided)
-    writer.boolean(row.cut_allowed)
+    writer.boolean(row.reset_stands)
     writer.int64(row.log_start_offset)
     writer.int64(row.local_log_start_offset)
     writer.int8(NO_DELETE_STATE if row.delete_state is None else row.delete_state)
@@ -42,19 +43,21 @@ def encode_plainly(row: PartitionRow) -> bytes:
     writer.int64(row.size_bytes)
     known: Tags = ()
     if row.delete_grace_ms >= 0:
-        known = ((_TAG_DELETE_GRACE, _milliseconds(row.delete_grace_ms)),)
+        known = ((_TAG_DELETE_GRACE, _natural(row.delete_grace_ms)),)
     if row.gaps_allowed:
         gaps = Writer()
         gaps.string(row.gaps_allowed)
         known = (*known, (_TAG_GAPS_ALLOWED, gaps.done()))
     if row.delete_counts_from_ms >= 0:
-        counts_from = _milliseconds(row.delete_counts_from_ms)
+        counts_from = _natural(row.delete_counts_from_ms)
         known = (*known, (_TAG_DELETE_COUNTS_FROM, counts_from))
+    if row.reset_cut_at >= 0:
+        known = (*known, (_TAG_RESET_CUT_AT, _natural(row.reset_cut_at)))
     writer.tagged_fields((*known, *row.unknown_tags))
     return writer.done()
 
 
-def _milliseconds(value: int) -> bytes:
+def _natural(value: int) -> bytes:
     writer = Writer()
     writer.int64(value)
     return writer.done()
@@ -69,7 +72,7 @@ def decode_plainly(value: bytes) -> PartitionRow:
         mode_offset=reader.int64(),
         claim=_read_claim(reader) if reader.boolean() else None,
         claim_voided=reader.boolean(),
-        cut_allowed=reader.boolean(),
+        reset_stands=reader.boolean(),
         log_start_offset=reader.int64(),
         local_log_start_offset=reader.int64(),
         delete_state=_read_delete_state(reader),
@@ -86,9 +89,10 @@ def decode_plainly(value: bytes) -> PartitionRow:
         return row
     return row._replace(
         unknown_tags=tuple(each for each in tags if each[0] not in _KNOWN_TAGS),
-        delete_grace_ms=_read_milliseconds(dict(tags).get(_TAG_DELETE_GRACE)),
-        delete_counts_from_ms=_read_milliseconds(dict(tags).get(_TAG_DELETE_COUNTS_FROM)),
+        delete_grace_ms=_read_natural(dict(tags).get(_TAG_DELETE_GRACE)),
+        delete_counts_from_ms=_read_natural(dict(tags).get(_TAG_DELETE_COUNTS_FROM)),
         gaps_allowed=_read_gaps_allowed(dict(tags).get(_TAG_GAPS_ALLOWED)),
+        reset_cut_at=_read_natural(dict(tags).get(_TAG_RESET_CUT_AT)),
     )
 
 
@@ -103,7 +107,7 @@ def _read_gaps_allowed(value: bytes | None) -> str:
     return why
 
 
-def _read_milliseconds(value: bytes | None) -> int:
+def _read_natural(value: bytes | None) -> int:
     if value is None:
         return -1
     reader = Reader(value, "partition row, delete grace")

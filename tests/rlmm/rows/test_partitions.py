@@ -32,7 +32,7 @@ rows = st.builds(
     mode_offset=int64s,
     claim=claims | st.none(),
     claim_voided=st.booleans(),
-    cut_allowed=st.booleans(),
+    reset_stands=st.booleans(),
     log_start_offset=int64s,
     local_log_start_offset=int64s,
     delete_state=st.sampled_from(PartitionDeleteState) | st.none(),
@@ -45,6 +45,7 @@ rows = st.builds(
     unknown_tags=st.sampled_from([(), ((7, b"x"), (300, b""))]),
     delete_grace_ms=st.just(-1) | st.integers(0, 2**63 - 1),
     delete_counts_from_ms=st.just(-1) | st.integers(0, 2**63 - 1),
+    reset_cut_at=st.just(-1) | st.integers(0, 2**63 - 1),
 )
 CLAIM = Claim(5, 3, Incarnation(1, Uuid(bytes(range(16))), 2), 4, 1_700_000_000_000)
 CLAIMED = PartitionRow("orders", Mode.SIDECAR, -1, CLAIM, log_start_offset=7, copy_started=2)
