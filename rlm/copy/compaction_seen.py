@@ -48,7 +48,7 @@ class CompactionSeen:
     _task: asyncio.Task[None] | None = None
 
     def after_look(self, works: Iterable[PartitionWork]) -> None:
-        """Start to record what the look shows; returns at once."""
+        """Start to record the compaction that the look shows; returns at once."""
         if self._task is not None and not self._task.done():
             return
         found: list[GapsAllowed] = []

@@ -37,7 +37,9 @@ class Segment(Protocol):
 
     @property
     def first_known_offset(self) -> int:
-        """Of a held one: below it DeleteRecords had taken the records before it was held."""
+        """The start of the records with known epochs: DeleteRecords had taken those below it before
+        the segment was held.
+        """
 
 
 AnySegment = TypeVar("AnySegment", bound=Segment)
@@ -250,8 +252,8 @@ def _gap(facts: PlanFacts, first: int) -> Step:
     return RecordLostRange(
         start,
         kept_from - 1,
-        f"what this machine has begins at offset {kept_from}: the broker deleted segments before "
-        "they were copied (local retention, DeleteRecords, or a replica that started later)",
+        f"the segments on this machine begin at offset {kept_from}: the broker deleted others "
+        "before they were copied (local retention, DeleteRecords, or a replica that started later)",
     )
 
 

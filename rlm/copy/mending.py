@@ -1,4 +1,4 @@
-"""Finds out what of a damaged segment is good, and fetches the rest from the other replicas.
+"""Finds the good batches of a damaged segment, and fetches the rest from the other replicas.
 
 One segment at a time on a node, so that memory and disk are bounded: one answer in memory, and the
 fetched batches of one step for each damaged partition in `directory`, which is emptied first. A
@@ -101,8 +101,8 @@ class Mender:
                 head_hole.remove(path)
 
     def known(self, partition: TopicIdPartition, segment: LocalSegment) -> Damage | None:
-        """The damage of the segment as it is now. What was known of other files goes: of the same
-        file by another link, too, since the runs name the one that may be gone.
+        """The damage of the segment as it is now. Damage of other files is forgotten, also of
+        the same file by another link: its runs name the link, which may be gone.
         """
         damage = self._damages.get(partition)
         if damage is None or damage.base_offset != segment.base_offset:
@@ -164,9 +164,9 @@ class Mender:
         *,
         at: int = 0,
     ) -> Damage:
-        """Survey the segment anew, look for what it lacks in what is `held` of the partition, and
-        ask for the rest, as far as one step goes: beyond the offset `at`. Errors of the survey as
-        they are.
+        """Survey the segment anew, look for its missing batches in the `linked` segments of the
+        partition, and ask the replicas for the rest, as far as one step goes: beyond the offset
+        `at`. Raises what the survey raises.
         """
         async with self._one_at_a_time:
             await self._begin()
@@ -257,7 +257,7 @@ class _Asking:
     """Offsets that held batches claim, though nothing beside them bears that out."""
     _bytes: int = 0
     _bytes_from: Counter[int] = field(default_factory=Counter)
-    """By replica; those from what is held are of `HERE`."""
+    """Bytes taken from each replica; those from held segments count for `HERE`."""
 
     async def look_at(self, linked: Sequence[LocalSegment]) -> None:
         """Take batches of held segments. Offsets that they lack may still be at a replica."""
@@ -360,7 +360,7 @@ class _Asking:
         return walk.wrong
 
     def _free_from(self, at: int) -> int | None:
-        """Down to where a batch that has `at` may begin; None where what is below is wanted too."""
+        """The lowest offset where a batch with `at` may begin; None if those below are wanted too."""
         begin = max(self.job.start_offset, self.job.log_start_offset, self.damage.asked_from)
         if at > begin:
             return None
@@ -368,8 +368,8 @@ class _Asking:
         return max((run.last + 1 for run in runs if run.last < at), default=0)
 
     async def _keep(self, source: int, walk: HoleWalk, data: bytes) -> bool:
-        """Keep what fits of an answer; True once this step has enough of that source. It ends
-        there, for every source.
+        """Keep the fitting batches of an answer; True once this step has enough of that source. The
+        step ends there, for every source.
         """
         taken = await asyncio.to_thread(walk.take, data)
         runs: tuple[Run, ...] = as_runs(taken, self.path, self._bytes)
@@ -384,11 +384,11 @@ class _Asking:
         return True
 
     async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
-        assert self.replicas is not None, "ask_all names who is asked"
+        assert self.replicas is not None, "ask_all names the replica"
         return await self.replicas.fetch(node_id, self.partition, offset)
 
     async def _extent(self, node_id: int) -> Extent | NoAnswer:
-        assert self.replicas is not None, "ask_all names who is asked"
+        assert self.replicas is not None, "ask_all names the replica"
         return await self.replicas.extent(node_id, self.partition)
 
 

@@ -151,7 +151,7 @@ class HoleWalk:
 
     @property
     def settled_below(self) -> int:
-        """The end (exclusive) of what is decided about."""
+        """The end (exclusive) of the decided offsets."""
         return self._at
 
     def begins_at(self, offset: int) -> None:

@@ -79,7 +79,7 @@ Breathe = Callable[[], Awaitable[None]]
 class Scanner:
     """Looks when asked, one look at a time.
 
-    `_leads` is what the last look heard of partitions whose directory was still theirs after that.
+    `_leads`: answers of the last look about partitions whose directory was still theirs afterwards.
     """
 
     log_dirs: tuple[Path, ...]

@@ -1,1 +1,1 @@
-"""Worker processes: the process, its supervisor's side, and what they say to each other."""
+"""Worker processes: the process, its supervisor's side, and their messages."""

@@ -364,7 +364,7 @@ def _open_audit(
 
 
 def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:
-    """`on_event`, with an audit line for what was deleted or moved."""
+    """`on_event`, with an audit line for each delete or move."""
 
     def handle(event: CopyEvent) -> None:
         line = audit_line_of(event, at_ms=ambient.now_ms(), by=f"node {node_id}")

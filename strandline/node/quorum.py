@@ -37,7 +37,7 @@ async def open_quorum_log(
 ) -> QuorumLog:
     """Recover the log, join its quorum, and listen if the settings say so.
 
-    `building` gets what is to be closed. Errors: those of `QuorumLog.open`; InvalidRequest:
+    `building` closes the parts. Errors: those of `QuorumLog.open`; InvalidRequest:
     settings that contradict the format.
     """
     secret = None if settings.secret_file is None else read_secret(settings.secret_file)
@@ -170,8 +170,8 @@ def read_secret(path: Path) -> str:
         raise InvalidRequest(f"{path} can't be read: {error}", field="quorum.secret_file") from None
     if len(secret) < SECRET_BYTES_MIN:
         raise InvalidRequest(
-            f"{path} holds fewer than {SECRET_BYTES_MIN} characters, and who guesses it can delete "
-            "everything: make one with `openssl rand -base64 32`",
+            f"{path} holds fewer than {SECRET_BYTES_MIN} characters, and anybody who guesses it can "
+            "delete everything: make one with `openssl rand -base64 32`",
             field="quorum.secret_file",
         )
     return secret
@@ -183,7 +183,7 @@ def _server_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if settings.tls_ca_file is not None:
         _load(context.load_verify_locations, settings.tls_ca_file)
-        # Tools without a certificate may read; what peers do asks for one, or for the secret.
+        # Tools without a certificate may read; requests of peers need one, or the secret.
         context.verify_mode = ssl.CERT_OPTIONAL
     _load(context.load_cert_chain, settings.tls_certificate_file, settings.tls_key_file)
     return context

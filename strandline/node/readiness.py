@@ -53,7 +53,7 @@ def quorum_problems(
 
 
 def _leader_missing(facts: NodeFacts, settings: QuorumSettings) -> str | None:
-    """A reason if no leader was heard for long; a change of leader is none."""
+    """A reason if no leader was heard for long; a mere change of leader is no reason."""
     if facts.log.state == "leader":
         return None
     if facts.log.leader_heard_ms < 0:

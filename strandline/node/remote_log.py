@@ -1,4 +1,4 @@
-"""Builds the remote log manager from what it stands on, from the leaves to the root."""
+"""Builds the remote log manager from its parts, from the leaves to the root."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class RemoteLogParts:
     def new_repairs(
         self, limits: RepairLimits, scrubs: ScrubResults, replicas: ReplicasPort | None
     ) -> Repairs:
-        """Of this node's partitions. Their loop is run beside."""
+        """The repairs of this node's partitions. Their loop is run beside."""
         parts = RepairParts(
             self.driver, self.reads, self.table.work, self.held_back.deleting, self.given.audit,
             scrubs, replicas,
@@ -117,7 +117,7 @@ class RemoteLogParts:
         return Repairs(parts, limits)
 
     def new_collector(self, known: LookPort, limits: CollectorLimits) -> Collector:
-        """Of this node's stores."""
+        """A collector of garbage in this node's stores."""
         return Collector(
             known,
             self.given.stores,
@@ -131,7 +131,7 @@ class RemoteLogParts:
     def remote_log(
         self, beside: Iterable[Loop] = (), problems: Iterable[Source] = ()
     ) -> RemoteLogManager:
-        """The manager itself. It runs the loops `beside` its own, and tells more `problems`."""
+        """The manager itself. It runs the loops `beside` its own, and reports `problems` too."""
         given, limits = self.given, self.around.limits
         watch = LeadershipWatch(
             given.broker, self.table.works, self.table.cancel_if_lost, self.looks.look,
