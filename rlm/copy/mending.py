@@ -360,7 +360,7 @@ class _Asking:
         return walk.wrong
 
     def _free_from(self, at: int) -> int | None:
-        """The lowest offset where a batch with `at` may begin; None if those below are wanted too."""
+        """The lowest first offset of a batch with `at`; None if those below are wanted too."""
         begin = max(self.job.start_offset, self.job.log_start_offset, self.damage.asked_from)
         if at > begin:
             return None

@@ -170,7 +170,7 @@ def read_secret(path: Path) -> str:
         raise InvalidRequest(f"{path} can't be read: {error}", field="quorum.secret_file") from None
     if len(secret) < SECRET_BYTES_MIN:
         raise InvalidRequest(
-            f"{path} holds fewer than {SECRET_BYTES_MIN} characters, and anybody who guesses it can "
+            f"{path} holds fewer than {SECRET_BYTES_MIN} characters. Whoever guesses it can "
             "delete everything: make one with `openssl rand -base64 32`",
             field="quorum.secret_file",
         )
