@@ -15,16 +15,27 @@ from typing import Any
 
 END_DEADLINE_S = 1.0
 """Time for a killed program to end; one that hangs in the kernel takes longer."""
-_PROVIDER = "custom-process"
+_OF_PROFILE, _OF_ROLE = "custom-process", "assume-role"
 
 
 def end_helpers_at(session: Any, deadline_s: float, *, blocking: bool) -> None:
     """Ends the programs that a session starts for keys: botocore's (`blocking`) after `deadline_s`,
     aiobotocore's when nobody waits for them any more.
     """
-    # What botocore starts them with is an argument of its provider, which the session makes itself.
-    provider = session.get_component("credential_provider").get_provider(_PROVIDER)
-    provider._popen = partial(_Blocking, deadline_s=deadline_s) if blocking else _started
+    started = partial(_Blocking, deadline_s=deadline_s) if blocking else _started
+    # botocore makes these providers itself, with its own way to start a program: one for the
+    # profile in use, and one whenever a role's keys come from another profile (`source_profile`).
+    resolver = session.get_component("credential_provider")
+    resolver.get_provider(_OF_PROFILE)._popen = started
+    builder = resolver.get_provider(_OF_ROLE)._profile_provider_builder
+    made = builder._create_process_provider
+
+    def make(profile_name: str) -> Any:
+        provider = made(profile_name)
+        provider._popen = started
+        return provider
+
+    builder._create_process_provider = make
 
 
 class _Blocking(subprocess.Popen[bytes]):

@@ -73,6 +73,14 @@ class _Looks:
         self._next_date_at = now + RENEWAL_PAUSE_S
         return self._seen != self._dates()
 
+    def are_paused(self) -> bool:
+        """True for a while after a look, or a renewal, that gave nothing."""
+        return (
+            self._failures > 0
+            and self._not_before is not None
+            and self._monotonic() < self._not_before
+        )
+
     def begin(self) -> None:
         """Notes the files' dates before a look: keys found by it are at least as new."""
         self._seen = self._dates()
@@ -92,14 +100,18 @@ class _Looks:
 
 
 class RenewedCredentials(AioCredentials):
-    """Credentials of the client on the event loop."""
+    """Credentials of the client on the event loop.
+
+    Keys are looked up and renewed by one task at a time, which all requests wait for together,
+    until `read_timeout_s`. If it fails, the earlier keys are used as long as they are valid.
+    """
 
     def __init__(self, config: StoreConfig) -> None:
         super().__init__("", "", method=_METHOD)
         self._config = config
         self._within: Any = _given(config, AioCredentials)
         self._looks = _Looks(_files_of(config), asyncio.get_running_loop().time)
-        self._lock = asyncio.Lock()
+        self._under_way: asyncio.Task[ReadOnlyCredentials] | None = None
 
     async def load_credentials(self) -> RenewedCredentials:
         """As botocore's chain of providers, which this replaces."""
@@ -107,30 +119,54 @@ class RenewedCredentials(AioCredentials):
 
     async def get_frozen_credentials(self) -> ReadOnlyCredentials:  # type: ignore[override]  # the stubs' mistake
         """The keys to sign with now; NoCredentialsError or CredentialRetrievalError without any."""
-        async with self._lock:
-            if self._looks.is_due(has_keys=self._within is not None):
-                await self._look()
-            return await self._frozen()
+        return await self._keys(refused=False)
 
     async def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
         """True if, after a refusal, other keys than the refused ones are found."""
-        async with self._lock:
-            if self._looks.is_due(has_keys=True, refused=True):
-                await self._look()
-            return await self._frozen() != refused
+        return await self._keys(refused=True) != refused
 
-    async def _look(self) -> None:
-        self._looks.begin()
-        found = None
+    async def _keys(self, *, refused: bool) -> ReadOnlyCredentials:
+        if self._under_way is None or self._under_way.done():
+            due = self._looks.is_due(has_keys=self._within is not None, refused=refused)
+            if not due and not _is_renewed_now(self._within, self._looks):
+                return _in_hand(self._within)
+            self._under_way = asyncio.create_task(self._found(due))
+            self._under_way.add_done_callback(_heard)
+        return await asyncio.shield(self._under_way)  # a caller that leaves ends it for nobody
+
+    async def _found(self, due: bool) -> ReadOnlyCredentials:
+        succeeded = False
         try:
             async with asyncio.timeout(self._config.read_timeout_s):
-                found = await self._find()
+                looked = await self._look() if due else True
+                if self._within is None:
+                    raise NoCredentialsError
+                keys: ReadOnlyCredentials = await self._within.get_frozen_credentials()
+            succeeded = looked and not _needs_renewal(self._within)
         except (*_FAILURES, TimeoutError) as error:
-            if self._within is None:
+            if self._within is None or _needs_renewal(self._within, RENEWED_FOR_SURE_S):
                 raise _unavailable(error) from error
+            _log.warning(
+                "the keys of bucket %s are still valid, and were not renewed (%s): see what "
+                "credential_process, or the service with the keys, waits for",
+                self._config.bucket, _unavailable(error),
+            )  # fmt: skip
+            return _in_hand(self._within)
         finally:
-            self._looks.end(found=found is not None)
+            self._looks.end(found=succeeded)
+        return keys
+
+    async def _look(self) -> bool:
+        """True if keys were found; the earlier ones stay otherwise."""
+        self._looks.begin()
+        try:
+            found = await self._find()
+        except _FAILURES:
+            if self._within is None:
+                raise
+            return False
         self._within = found or self._within
+        return found is not None
 
     async def _find(self) -> Any:
         config = self._config
@@ -142,16 +178,6 @@ class RenewedCredentials(AioCredentials):
         session = get_aio_session()
         end_helpers_at(session, config.read_timeout_s, blocking=False)
         return await session.get_credentials()
-
-    async def _frozen(self) -> ReadOnlyCredentials:
-        if self._within is None:
-            raise NoCredentialsError
-        try:
-            async with asyncio.timeout(self._config.read_timeout_s):  # they may have to be renewed
-                found: ReadOnlyCredentials = await self._within.get_frozen_credentials()
-        except (*_FAILURES, TimeoutError) as error:
-            raise _unavailable(error) from error
-        return found
 
 
 class BlockingCredentials(Credentials):
@@ -187,8 +213,8 @@ class BlockingCredentials(Credentials):
         with self._lock:
             if self._under_way is None or self._under_way.done():
                 due = self._looks.is_due(has_keys=self._within is not None, refused=refused)
-                if not due and not _needs_renewal(self._within):
-                    return self._frozen()
+                if not due and not _is_renewed_now(self._within, self._looks):
+                    return _in_hand(self._within)
                 self._under_way = _in_a_thread(partial(self._found, due))
             under_way = self._under_way
         if under_way is not self._given_up:
@@ -205,24 +231,33 @@ class BlockingCredentials(Credentials):
             raise _unavailable(
                 TimeoutError(f"no keys in {self._config.read_timeout_s:g} s, and none before")
             )
-        return self._frozen()
+        return _in_hand(self._within)
 
     def _found(self, due: bool) -> ReadOnlyCredentials:
-        if due:
-            self._look()
-        return self._frozen()
+        succeeded = False
+        try:
+            looked = self._look() if due else True
+            if self._within is None:
+                raise NoCredentialsError
+            keys: ReadOnlyCredentials = self._within.get_frozen_credentials()
+            succeeded = looked and not _needs_renewal(self._within)
+        except _FAILURES as error:
+            raise _unavailable(error) from error
+        finally:
+            self._looks.end(found=succeeded)
+        return keys
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """True if keys were found; the earlier ones stay otherwise."""
         self._looks.begin()
-        found = None
         try:
             found = self._find()
-        except _FAILURES as error:
+        except _FAILURES:
             if self._within is None:
-                raise _unavailable(error) from error
-        finally:
-            self._looks.end(found=found is not None)
+                raise
+            return False
         self._within = found or self._within
+        return found is not None
 
     def _find(self) -> Any:
         config = self._config
@@ -232,20 +267,32 @@ class BlockingCredentials(Credentials):
         end_helpers_at(session, config.read_timeout_s, blocking=True)
         return session.get_credentials()
 
-    def _frozen(self) -> ReadOnlyCredentials:
-        if self._within is None:
-            raise NoCredentialsError
-        try:
-            found: ReadOnlyCredentials = self._within.get_frozen_credentials()
-        except _FAILURES as error:
-            raise _unavailable(error) from error
-        return found
-
 
 def _needs_renewal(keys: Any, within_s: int | None = None) -> bool:
     """True if the keys end within a time; None: that from which botocore asks for new ones."""
     needed = getattr(keys, "refresh_needed", None)
     return needed is not None and bool(needed(within_s))
+
+
+def _is_renewed_now(keys: Any, looks: _Looks) -> bool:
+    """True if a request has the keys renewed; after a failure only once they are at their end."""
+    return _needs_renewal(keys, RENEWED_FOR_SURE_S if looks.are_paused() else None)
+
+
+def _in_hand(keys: Any) -> ReadOnlyCredentials:
+    """The keys as they are: `get_frozen_credentials` would have them renewed."""
+    if keys is None:
+        raise NoCredentialsError
+    frozen: ReadOnlyCredentials | None = getattr(keys, "_frozen_credentials", None)
+    if frozen is None:
+        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account_id)
+    return frozen
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Its failure is told to those who wait; if nobody does any more, to nobody."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _in_a_thread(work: Callable[[], _Answer]) -> Future[_Answer]:
