@@ -66,7 +66,8 @@ from rlm.leadership.leadership import (
 )
 from rlm.local_log.damage import Damage, LoseRange, next_fill, next_stretch
 from rlm.local_log.lost_epochs import EpochFinder
-from rlm.reconcile.adoption import Adoption
+from rlm.reconcile.adoption import Adoption, FoundInStores
+from rlm.reconcile.lost_claims import with_lost_claims
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
@@ -168,6 +169,7 @@ class PartitionDriver:
 
     async def _next_step(self, work: PartitionWork) -> Step:
         """Decide on leadership, claim if needed, clean up left-overs, then plan."""
+        found: FoundInStores | None = None
         while True:
             if work.unusable is not None:
                 return work.unusable
@@ -178,10 +180,21 @@ class PartitionDriver:
                 if decision.cancel:
                     self.lose_claim(work, decision.text)
                 return Wait(decision.why, decision.text)
-            if isinstance(decision, ProposeClaim):
-                await self._claim(work, decision.leader_epoch)
+            if found is None and self.adoption.is_due(work.partition):
+                # Before the claim, which carries the lineage that the stores tell.
+                look = await self.adoption.look(work.partition)
+                if isinstance(look, Wait):
+                    return look
+                found = look
                 continue
-            held_back = await self._adopt(work) or await self.clean_left_overs(work)
+            if isinstance(decision, ProposeClaim):
+                await self._claim(work, decision.leader_epoch, found)
+                continue
+            if found is not None and self.adoption.is_due(work.partition):
+                assert work.claim is not None, "the store's segments are recorded under a claim"
+                token, lowest = work.claim.token, work.lowest_offset
+                await self.adoption.run(work.partition, token, found, local_start_offset=lowest)
+            held_back = await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
             if self.decision(work) != decision:
@@ -233,7 +246,9 @@ class PartitionDriver:
             files_wanted_from=files_wanted_from(work, self.broker),
         )
 
-    async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
+    async def _claim(
+        self, work: PartitionWork, leader_epoch: int, found: FoundInStores | None
+    ) -> None:
         local = work.local
         assert local is not None, "only partitions on this disk are claimed"
         await self.register()
@@ -244,7 +259,7 @@ class PartitionDriver:
             leader_epoch=leader_epoch,
             incarnation=self.around.identity.incarnation,
             claim_number=self.claim_number,
-            leader_epochs=work.claimed_checkpoint,
+            leader_epochs=with_lost_claims(work.claimed_checkpoint, found.lineage if found else ()),
             local_log_start_offset=local.local_log_start_offset,
         )
         try:
@@ -268,21 +283,6 @@ class PartitionDriver:
         work.log_start_heard = 0
         work.fills_done = frozenset()
         self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
-
-    async def _adopt(self, work: PartitionWork) -> Wait | None:
-        """After a restart from a snapshot, record the store's segments first."""
-        state = self.metadata.partition_state(work.partition)
-        if state is None or not state.adopting:
-            return None
-        assert work.claim is not None, "the store's segments are recorded under a claim"
-        trouble = self.clock_trouble()
-        if trouble is not None:
-            return Wait(WhyNot.CLOCK, f"the store's segments are not recorded: {trouble}")
-        async with self.claim_slots:
-            await self.adoption.run(
-                work.partition, work.claim.token, local_start_offset=work.lowest_offset
-            )
-        return None
 
     async def clean_left_overs(self, work: PartitionWork) -> Wait | None:
         """Begin to remove rows nobody works on. Under our claim no one else can finish them.

@@ -1,5 +1,5 @@
-"""Carries out `rlm/reconcile/adoption_plan.py` for a claimed partition: list, read manifests,
-record.
+"""Carries out `rlm/reconcile/adoption_plan.py` for a partition: list and read manifests before the
+claim, record under it.
 
 Idempotent: the next claim meets unfinished and unrecorded segments again. Nothing in the store
 changes.
@@ -14,10 +14,15 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, CorruptData, NotFound, RetryLater
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Surroundings
-from rlm.format.manifest import MANIFEST_BYTES_MAX
+from rlm.control.why_not import Wait, WhyNot
+from rlm.data_plane.read_request import TieredSegment
+from rlm.data_plane.segment_reader import SegmentReader
+from rlm.format.manifest import MANIFEST_BYTES_MAX, IndexType
 from rlm.format.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
 from rlm.reconcile.adoption_plan import (
     WHY_LOST,
@@ -31,8 +36,10 @@ from rlm.reconcile.adoption_plan import (
     next_step,
     whole_segment,
 )
+from rlm.reconcile.lost_claims import authority, merge_told
 from rlm.stores.cluster_marker import check_settled
 from rlm.stores.tier_store import TierStore, TierStores, listed_pages
+from rlmm.lineage import filtered
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import LogStart, LostRange, PartitionAdopted
 from rlmm.segment import (
@@ -53,26 +60,79 @@ PAGES_MAX = 100_000
 """Twenty million objects of one partition."""
 
 
+INDEX_CACHE_BYTES_MAX = 1024 * 1024
+"""For the one index that is read of a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInStores:
+    """The whole segments of a partition that have no finished row, and the lineage that the log and
+    they tell together.
+    """
+
+    whole: tuple[WholeSegment, ...]
+    lineage: Epochs
+
+
 @dataclass(frozen=True, slots=True)
 class Adoption:
     """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: an empty
-    or foreign store does not show what this partition has.
+    or foreign store does not show what this partition has. `clock_trouble` is asked each time;
+    `slots` bounds the partitions at work at once.
     """
 
     metadata: RemoteLogMetadataManager
     stores: TierStores
     around: Surroundings
     confirm_prefix: Callable[[TierStore], Awaitable[None]]
+    clock_trouble: Callable[[], str | None]
+    slots: asyncio.Semaphore
+
+    def is_due(self, partition: TopicIdPartition) -> bool:
+        """True while nobody has recorded what the stores hold since a restart from a snapshot."""
+        if self.metadata.restart() is None:
+            return False
+        state = self.metadata.partition_state(partition)
+        return state is None or state.adopting
+
+    async def look(self, partition: TopicIdPartition) -> FoundInStores | Wait:
+        """List the stores and read what they have of a partition; nothing is recorded. The claim
+        comes after, since it carries the lineage. Raises the errors of stores.
+        """
+        trouble = self.clock_trouble()
+        if trouble is not None:
+            return Wait(WhyNot.CLOCK, f"the store's segments are not recorded: {trouble}")
+        async with self.slots:
+            whole = await self._whole_segments(partition)
+            told = await self._told(whole)
+        state = self.metadata.partition_state(partition)
+        recorded = () if state is None else state.lineage
+        lineage = await asyncio.to_thread(merge_told, recorded, told) if told else ()
+        return FoundInStores(tuple(whole), lineage)
 
     async def run(
-        self, partition: TopicIdPartition, token: int, *, local_start_offset: int
+        self,
+        partition: TopicIdPartition,
+        token: int,
+        found: FoundInStores,
+        *,
+        local_start_offset: int,
     ) -> tuple[RemoteLogSegmentId, ...]:
-        """Record the stores' segments of a claimed partition, then that this was done.
+        """Record what was found of a claimed partition, then that this was done.
 
-        Returns the adopted ones. Raises the errors of stores and proposals; Fenced if somebody
-        newer claimed the partition.
+        Returns the adopted segments. Raises the errors of proposals; Fenced if somebody newer
+        claimed the partition.
         """
-        whole = await self._whole_segments(partition)
+        async with self.slots:
+            return await self._record(partition, token, list(found.whole), local_start_offset)
+
+    async def _record(
+        self,
+        partition: TopicIdPartition,
+        token: int,
+        whole: list[WholeSegment],
+        local_start_offset: int,
+    ) -> tuple[RemoteLogSegmentId, ...]:
         adopted: list[RemoteLogSegmentId] = []
         while True:
             state = self.metadata.partition_state(partition)
@@ -156,6 +216,34 @@ class Adoption:
             # Absence counts too, so the store must still be there.
             await self.confirm_prefix(tier)
         return whole
+
+    async def _told(self, whole: list[WholeSegment]) -> list[Epochs]:
+        """The lineages that the segments tell, the most believed last: its index has all of the
+        lineage below it, a manifest only the part of its segment.
+        """
+        by_authority = sorted(whole, key=lambda each: authority(each.row))
+        told: list[Epochs] = []
+        index: Epochs | None = None
+        for segment in reversed(by_authority):
+            if index is None and (index := await self._lineage_of(segment)) is not None:
+                told.append(index)
+            told.append(filtered(segment.row.leader_epochs))
+        return told[::-1]
+
+    async def _lineage_of(self, segment: WholeSegment) -> Epochs | None:
+        """The copy's LEADER_EPOCH index; None if it is damaged or gone."""
+        tier = self.stores.by_name[segment.custom_metadata.store]
+        row = segment.row
+        reader = SegmentReader({tier.name: tier.store}, cache_bytes_max=INDEX_CACHE_BYTES_MAX)
+        tiered = TieredSegment(
+            row.segment_id, row.start_offset, row.end_offset, tier.prefix, segment.custom_metadata
+        )
+        try:
+            data = await self._in_time(tier, reader.index(tiered, IndexType.LEADER_EPOCH))
+            return leader_epoch_checkpoint.parse(data, source=str(row.segment_id))
+        except (NotFound, CorruptData) as error:
+            logger.warning("%s does not tell its lineage: %s", row.segment_id, error)
+            return None
 
     async def _candidates(
         self, tier: TierStore, partition: TopicIdPartition

@@ -47,7 +47,8 @@ class _Extensible:
 class PartitionClaim(_Extensible):
     """A node became leader of the partition. Its metadata offset is the token of that leadership.
 
-    `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`.
+    `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`;
+    after a restart from a snapshot with the epochs below it that the store's copies tell.
     `claim_number` counts the claims of this incarnation. `local_log_start_offset` is the broker's
     at the claim, for information; -1 if unknown.
     """

@@ -190,11 +190,12 @@ def build(given: Given) -> RemoteLogParts:
         slack_of=given.slack_of,
     )
     registrar = NodeRegistrar(metadata, around, given.on_shut_out)
+    claim_slots = asyncio.Semaphore(limits.claims_parallel_max)
     driver = PartitionDriver(
-        works, metadata, copier, Adoption(metadata, given.stores, around, claims.confirm),
+        works, metadata, copier,
+        Adoption(metadata, given.stores, around, claims.confirm, clock.trouble, claim_slots),
         clean_ups, given.stores, _copy_slots(around), around, given.on_event, held_back.copying,
-        clock.trouble, asyncio.Semaphore(limits.claims_parallel_max), given.broker,
-        registrar.ensure, given.mender,
+        clock.trouble, claim_slots, given.broker, registrar.ensure, given.mender,
         EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s),
     )  # fmt: skip
     table = WorkTable(_scanner(given, around), driver, given.hold)

@@ -285,7 +285,7 @@ def test_a_restart_that_can_not_be_changes_nothing(lost: tuple[Path, Path], tmp_
 
     strange = tmp_path / "backup.bin"
     strange.write_bytes(snapshot.read_bytes())
-    check_refused(format_from(config, strange), ExitCode.USAGE, "is no snapshot")
+    check_refused(format_from(config, strange), ExitCode.USAGE, "is not a snapshot")
     damaged = tmp_path / snapshot.name
     data = bytearray(snapshot.read_bytes())
     data[len(data) // 2] ^= 0xFF

@@ -16,23 +16,13 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.why_not import WhyNot
 from rlm.reconcile.reconciliation import compare
-from rlm.stores.cluster_marker import read_marker, take_over
-from rlm.stores.tier_store import TierStore, TierStores
-from rlmm.data_directory.restart_snapshot import write_restart_snapshot
-from rlmm.log.disk import OsDisk
-from rlmm.log.quorum_records import Voter
-from rlmm.log.recovery import PARTITION_DIRECTORY
-from rlmm.log.snapshot_files import snapshot_file_name
 from rlmm.metadata_log import SnapshotId
-from rlmm.records.control_records import Reconciled, SegmentMissing
 from rsm_backends.store import ListPage
 from rsm_backends.streams import read_all
+from tests.rlm.after_disaster import ANEW, after_the_disaster, lower, nothing, record_reconciled
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, PREFIX, Node, World, new_world
-from tests.rlm.planner_facts import DIRECTORY
+from tests.rlm.one_node import LIMITS, Node, World, new_world
 from tests.rlm.virtual_time import run_virtually
-
-ANEW = Uuid(b"directory-anew-1")
 
 
 @pytest.fixture
@@ -46,49 +36,6 @@ def orders(tmp_path: Path) -> KafkaLog:
 def later(orders: KafkaLog) -> None:
     """Segments 20-29 and 30-39 are sealed as well."""
     orders.write(20, 30, 40, end=45)
-
-
-async def after_the_disaster(world: World, snapshot: SnapshotId, *, settled: bool = True) -> World:
-    """What a new cluster begins with: a snapshot, the bucket, the broker's directory."""
-    source = world.path / "log" / PARTITION_DIRECTORY / snapshot_file_name(snapshot)
-    anew = World(
-        world.path / "anew",
-        world.log_dirs,
-        world.store,
-        boots=world.boots + 10,
-        cluster_id="the-next-one",
-    )
-    directory = anew.path / "log" / PARTITION_DIRECTORY
-    directory.mkdir(parents=True)
-    write_restart_snapshot(OsDisk(), directory, source, (Voter(1, DIRECTORY),))
-    tier = TierStore("main", world.store, PREFIX)
-    before = await read_marker(tier)
-    assert before is not None
-    await take_over(tier, before, before.successor("the-next-one", None), deadline_s=5)
-    if settled:
-        await asyncio.sleep(LIMITS.takeover_settle_s)
-    return anew
-
-
-def lower(node: Node) -> TierStores:
-    return TierStores({"main": TierStore("main", node.store, PREFIX)}, "main")
-
-
-async def record_reconciled(node: Node, *, missing: int = 0) -> None:
-    """What `strandline reconcile --apply` does."""
-    found = await compare(node.metadata, lower(node), breathe=nothing)
-    assert len(found.missing) == missing
-    for each in found.missing:
-        id_ = each.row.segment_id
-        record = SegmentMissing(id_.partition, id_.id, each.row.finished_at)
-        await node.metadata.record_segment_missing(record)
-    restart = node.metadata.restart()
-    assert restart is not None
-    await node.metadata.record_reconciled(Reconciled(restart.offset))
-
-
-async def nothing() -> None:
-    """Between two slices."""
 
 
 def ids(node: Node, log: KafkaLog) -> set[Uuid]:
