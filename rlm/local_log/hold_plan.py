@@ -134,23 +134,14 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
 def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
     """True if every offset is in the tier or expired there, none is recorded as lost, and none is
     an older leader's, which an unclean election cut off: the claim that records the cut may wait.
+    Records of an epoch that the recorded lineage went past without it are the ones cut off.
     """
     if next_base > facts.next_offset:
         return False
     if any(lost.start < next_base and first_known <= lost.end for lost in facts.lost_ranges):
         return False
-    borders = (entry.start_offset for entry in (*epochs, *facts.lineage))
-    return not any(
-        _epoch(epochs, offset) > _epoch(facts.lineage, offset) >= 0
-        for offset in (*borders, first_known)
-        if first_known <= offset < next_base
-    )
-
-
-def _epoch(epochs: Epochs, offset: int) -> int:
-    """-1 where it is not known."""
-    epoch = epoch_for_offset(epochs, offset)
-    return -1 if epoch is None else epoch
+    newest = epoch_for_offset(epochs, next_base - 1)
+    return newest is None or not facts.lineage or newest <= facts.lineage[-1].epoch
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:

@@ -126,12 +126,14 @@ class HoldAuditor:
 
     def held(self, process: Process, unit: Unit) -> None:
         """Check that a new link's file has no other link, since two would hide each other from the
-        budget. Files that could not be read are exempt.
+        budget. Exempt are files that could not be read, and links to a file that was cut since: the
+        next pass releases those.
         """
         path, world = unit.segment.log_path, self._world
         self._linked[path] = process.incarnation
-        base, size = path.parent.name[:20], path.parent.name.rpartition("-")[2]
-        same = [each for each in path.parent.parent.glob(f"{base}-*-{size}") if each != path.parent]
+        base, _, size, inode = path.parent.name.split("-")
+        others = path.parent.parent.glob(f"{base}-*-{size}-{inode}")
+        same = [each for each in others if each != path.parent]
         world.auditor.check(
             not same or "disk_error" in world.faults.kinds,
             "held_once",

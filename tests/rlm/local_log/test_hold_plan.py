@@ -79,7 +79,7 @@ def test_what_an_older_leader_copied_there_is_no_copy_of_it() -> None:
     cut_off = replace(behind, lineage=epochs((0, 0)))
     assert held_bases(cut_off) == [10, 20]
     assert why_let_go(cut_off, unit(10, 20, (5, 10))) is None
-    for recorded in (epochs((0, 0), (5, 10)), epochs((0, 0), (6, 10)), epochs((5, 20)), ()):
+    for recorded in (epochs((0, 0), (5, 10)), epochs((0, 0), (6, 20)), epochs((5, 20)), ()):
         copied = replace(behind, lineage=recorded)
         assert held_bases(copied) == []
         assert why_let_go(copied, unit(10, 20, (5, 10))) is Release.COPIED
