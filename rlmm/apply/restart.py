@@ -4,6 +4,10 @@ The snapshot is older than the store. Segments copied since have no row: each pa
 adds and finishes them, then says PartitionAdopted. Segments deleted since have a row without
 objects: an admin who compared a full listing with the state says SegmentMissing for each, then
 Reconciled. Until Reconciled nothing is deleted (`deletes_held_back`).
+
+A missing segment may have been replaced since the snapshot by one that has no row yet (repair). So
+its offsets are lost ranges until the partition is adopted; then log start moves past those at the
+low end.
 """
 
 from __future__ import annotations
@@ -28,7 +32,14 @@ from rlmm.records.fixed_layout import encode_segment_row
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import EpochRange, ranges_in_lineage, uncover
 from rlmm.rows.partitions import PartitionRow
-from rlmm.rows.reads import read_lineage, read_partition_row, read_restart, read_segment
+from rlmm.rows.reads import (
+    is_adopting,
+    read_lineage,
+    read_lost_ranges,
+    read_partition_row,
+    read_restart,
+    read_segment,
+)
 from rlmm.segment import SegmentState
 
 MISSING = "not in the store after a restart from a snapshot"
@@ -49,6 +60,8 @@ def apply_partition_adopted(draft: Draft, record: PartitionAdopted) -> Outcome:
     if read_restart(draft.rows) is None:
         return _no_restart()
     draft.rows.put(key, values.encode_offset(draft.offset))
+    if row.mode is Mode.SIDECAR:
+        _let_go(draft, partition, row)
     return ACCEPTED
 
 
@@ -72,8 +85,8 @@ def apply_reconciled(draft: Draft, record: Reconciled) -> Outcome:
 def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
     """Accepted from an admin for a finished segment of the snapshot: it serves nothing any more.
 
-    A hole at the low end was the predecessor's retention, and log start follows; offsets above that
-    no other segment serves are lost.
+    Offsets that no other segment serves are lost. A hole at the low end was the predecessor's
+    retention, and log start follows, once nothing of the partition is left to be adopted.
     """
     partition = record.partition
     restart = read_restart(draft.rows)
@@ -104,22 +117,28 @@ def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
     if row.mode is Mode.SIDECAR:
         counted = read_partition_row(draft.rows, partition)
         assert counted is not None, "written right above"
-        _let_go(draft, partition, counted, unserved)
+        _lose(draft, partition, counted, unserved)
+        if not is_adopting(draft.rows, partition):
+            _let_go(draft, partition, counted)
     return ACCEPTED
 
 
-def _let_go(
+def _lose(
     draft: Draft, partition: TopicIdPartition, row: PartitionRow, unserved: list[EpochRange]
 ) -> None:
-    """Move log start past the hole at the low end; record the rest as lost."""
-    log_start = row.log_start_offset
+    """Record what is missing above log start as lost."""
     for start, end in ranges_in_lineage(read_lineage(draft.rows, partition), unserved):
-        if end < log_start:
-            continue
-        if max(start, 0) <= log_start:
-            log_start = end + 1
-            continue
-        draft.put_lost_range(partition, start, end, MISSING)
+        if end >= row.log_start_offset:
+            draft.put_lost_range(partition, max(start, row.log_start_offset), end, MISSING)
+
+
+def _let_go(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> None:
+    """Move log start past what is missing at the low end."""
+    log_start = row.log_start_offset
+    for lost in read_lost_ranges(draft.rows, partition, max(log_start, 0)):
+        if lost.start > log_start or lost.why != MISSING:
+            break
+        log_start = lost.end + 1
     if log_start != row.log_start_offset:
         draft.put_partition(partition, row._replace(log_start_offset=log_start))
         forget_lost_below(draft, partition, log_start)

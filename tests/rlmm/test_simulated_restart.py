@@ -150,7 +150,7 @@ def nothing_is_held_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def missing_is_not_recorded_as_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(apply_restart, "_let_go", lambda *_args: None)
+    patch.setattr(apply_restart, "_lose", lambda *_args: None)
 
 
 def adopted_from_the_start(patch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,14 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.why_not import WhyNot
 from rlm.reconcile.reconciliation import compare
+from rlm.repair.repair_run import Outcome
 from rlmm.metadata_log import SnapshotId
 from rsm_backends.store import ListPage
 from rsm_backends.streams import read_all
 from tests.rlm.after_disaster import ANEW, after_the_disaster, lower, nothing, record_reconciled
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, Node, World, new_world
+from tests.rlm.repairing import GONE_AFTER_S, keys_of, only, row_at
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -311,13 +313,43 @@ def test_segments_that_the_predecessor_deleted_serve_nothing_after_the_reconcili
             ]
             assert (found.whole, found.unknown_count) == (1, 2)
             await record_reconciled(node, missing=1)
+            await node.remote_log.run_once()
             state = node.metadata.partition_state(orders.partition)
             assert state is not None
-            assert state.log_start_offset == 10
-            await node.remote_log.run_once()
+            assert (state.log_start_offset, state.lost_ranges) == (10, ())
             assert node.finished(orders.partition) == [(10, 19), (20, 29), (30, 39)]
             await asyncio.sleep(3_600)
             assert node.metadata.left_overs(orders.partition) == ()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("base", [0, 10])
+def test_a_segment_that_was_repaired_after_the_snapshot_is_served(
+    tmp_path: Path, orders: KafkaLog, base: int
+) -> None:
+    """The damaged one is missing, and the copy that replaced it is unknown."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            assert (await node.remote_log.run_once()).complete
+            snapshot = await node.metadata.take_snapshot()
+            await node.store.damage(keys_of(row_at(node, orders, base)).log)
+            assert (await only(node)).outcome is Outcome.REPAIRED
+            await asyncio.sleep(GONE_AFTER_S)
+        anew = await after_the_disaster(world, snapshot)
+        for each in (0, 10):
+            orders.delete_segment(each)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await record_reconciled(node, missing=1)
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+            assert (state.log_start_offset, state.lost_ranges) == (0, ())
+            found = await compare(node.metadata, lower(node), breathe=nothing)
+            assert (found.whole, found.missing, found.unknown_count) == (2, [], 0)
 
     run_virtually(main)
 

@@ -231,7 +231,8 @@ def test_an_adoption_ends_once_by_the_claimant(world: World) -> None:
 
 
 def test_log_start_follows_what_the_predecessor_retained_away(world: World) -> None:
-    world.accept(missing(world, 1))
+    world.claim(*EPOCHS, node=ANEW)
+    world.accept(adopted(world), missing(world, 1))
     assert world.state.log_start_offset == 200
     assert world.serving(2, 120) is None
     assert world.lost() == []
@@ -239,6 +240,23 @@ def test_log_start_follows_what_the_predecessor_retained_away(world: World) -> N
     world.accept(missing(world, 2))
     assert world.state.log_start_offset == 300
     assert (world.state.next_offset, world.state.size_bytes) == (300, 0)
+
+
+def test_log_start_follows_once_nothing_is_left_to_be_adopted(world: World) -> None:
+    world.accept(missing(world, 2), missing(world, 1))
+    assert (world.state.log_start_offset, world.state.next_offset) == (100, 300)
+    assert world.lost() == [(100, 149), (150, 199), (200, 299)]
+    back_in_service(world)
+    assert (world.state.log_start_offset, world.lost()) == (300, [])
+
+
+def test_a_copy_that_replaced_a_missing_one_is_adopted_and_stays(world: World) -> None:
+    world.accept(missing(world, 1), missing(world, 2))
+    world.claim(*EPOCHS, node=ANEW)
+    world.copy(7, 150, 199, [(4, 150)])  # of the repair
+    world.accept(adopted(world))
+    assert (world.state.log_start_offset, world.lost()) == (150, [(200, 299)])
+    assert world.serving(4, 150) == 7
 
 
 def test_what_is_missing_above_is_lost_until_it_is_copied_again(world: World) -> None:
