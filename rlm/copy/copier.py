@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
@@ -22,7 +22,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
 from rlm.control.segment_proposals import Proposals
-from rlm.control.surroundings import Ambient
+from rlm.control.surroundings import Ambient, Surroundings
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, SourceRuns, UploadLimits
 from rlm.data_plane.segment_source import CHANGED
 from rlm.local_log.damage import Damage, Stretch
@@ -47,7 +47,8 @@ class CopyOrder:
     """The segment to copy and its claim. `lineage`: the view's merged one; `log_start_offset`: the
     tier's; `local_log_start_offset`: that of the files' log. `from_links`: the files are links
     kept from local retention, with a history of their own. `gaps_allowed`, `once_there`: see
-    `gap_rule.GapWatch`. `stretch`: the part of a segment with `damage` to copy.
+    `gap_rule.GapWatch`. `stretch`: the part of a segment with `damage` to copy;
+    `producers_at_base`: a producer snapshot at its first offset, None if unknown.
     """
 
     partition: TopicIdPartition
@@ -61,6 +62,7 @@ class CopyOrder:
     once_there: tuple[Offsets, ...] = ()
     damage: Damage | None = None
     stretch: Stretch | None = None
+    producers_at_base: bytes | None = None
 
     @property
     def first_known_offset(self) -> int:
@@ -82,8 +84,9 @@ class CopyOrder:
             return None
         assert self.segment.next_base_offset is not None, "the active segment is never copied"
         return SourceRuns(
-            self.segment.base_offset, self.segment.next_base_offset, self.stretch.runs
-        )
+            self.segment.base_offset, self.segment.next_base_offset, self.stretch.runs,
+            self.producers_at_base,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,15 @@ RecordCleaned = Callable[[TopicIdPartition, str], Awaitable[None]]
 
 CLEANED = "batches of it show that Kafka's log cleaner was at work"
 
+ProducersBelow = Callable[[TopicIdPartition, int], Awaitable[bytes | None]]
+"""The producer snapshot at an offset as the tier tells it (`rlm.fetch.producers_below`)."""
+
+
+async def nothing_known(_partition: TopicIdPartition, _offset: int) -> bytes | None:
+    """There is no tier to ask."""
+    return None
+
+
 SlackOf = Callable[[str, int], float]
 """Seconds more that so many bytes of a topic may take because of a rate limit."""
 
@@ -128,33 +140,27 @@ def no_slack(_topic: str, _size_bytes: int) -> float:
     return 0.0
 
 
+@dataclass(slots=True, kw_only=True)
 class Copier:
-    """Runs attempts, and remembers this incarnation's, which are no left-overs."""
+    """Runs attempts, and remembers this incarnation's, which are no left-overs.
 
-    def __init__(
-        self,
-        proposals: Proposals,
-        pool: PoolPort,
-        *,
-        on_event: OnEvent,
-        confirm_prefix: Callable[[TierStore], Awaitable[None]],
-        record_cleaned: RecordCleaned,
-        read_facts: FactsReader = segment_facts,
-        slack_of: SlackOf = no_slack,
-    ) -> None:
-        """`read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
-        Refused once the store's prefix is another cluster's. `record_cleaned` raises like any
-        proposal.
-        """
-        self._proposals = proposals
-        self._pool = pool
-        self._around = proposals.around
-        self._on_event = on_event
-        self._confirm_prefix = confirm_prefix
-        self._record_cleaned = record_cleaned
-        self._read_facts = read_facts
-        self._slack_of = slack_of
-        self._uploading: set[Uuid] = set()
+    `read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
+    Refused once the store's prefix is another cluster's. `record_cleaned` raises like any proposal.
+    """
+
+    proposals: Proposals
+    pool: PoolPort
+    on_event: OnEvent
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
+    record_cleaned: RecordCleaned
+    read_facts: FactsReader = segment_facts
+    slack_of: SlackOf = no_slack
+    producers_below: ProducersBelow = nothing_known
+    _uploading: set[Uuid] = field(default_factory=set)
+
+    @property
+    def _around(self) -> Surroundings:
+        return self.proposals.around
 
     def is_under_way(self, segment_uuid: Uuid) -> bool:
         """True between the proposal of COPY_SEGMENT_STARTED and the attempt's end."""
@@ -171,8 +177,10 @@ class Copier:
         attempt. Raises only CancelledError.
         """
         try:
-            await self._confirm_prefix(store)
+            await self.confirm_prefix(store)
             row = await self._describe(order)
+            if order.stretch is not None:
+                order = await self._with_producers(order, row.start_offset)
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, None)
         on_row(row)
@@ -183,6 +191,18 @@ class Copier:
             # The pool promises: once it returned, raised or was cancelled, no byte follows.
             self._uploading.discard(row.segment_id.id)
 
+    async def _with_producers(self, order: CopyOrder, offset: int) -> CopyOrder:
+        deadline_s = self._around.limits.stall_deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                below = await self.producers_below(order.partition, offset)
+        except TimeoutError:
+            raise RetryLater(
+                f"the producers' state at offset {offset} could not be read from the tier within "
+                f"{deadline_s:g} s: does the store answer?"
+            ) from None
+        return replace(order, producers_at_base=below)
+
     async def _describe(self, order: CopyOrder) -> RemoteLogSegmentMetadata:
         segment = order.segment
         assert segment.next_base_offset is not None, "the active segment is never copied"
@@ -190,7 +210,7 @@ class Copier:
         try:
             async with asyncio.timeout(deadline_s):
                 facts = await asyncio.to_thread(
-                    self._read_facts, segment, order.lineage, order.first_known_offset
+                    self.read_facts, segment, order.lineage, order.first_known_offset
                 )
         except TimeoutError:
             raise RetryLater(
@@ -230,14 +250,14 @@ class Copier:
     def _deadline_s(self, order: CopyOrder, size_bytes: int) -> float:
         """A limited rate is shared by all parallel copies, and retries take some."""
         shared_bytes = size_bytes * self._around.limits.copies_parallel_max
-        slack_s = SLACK_FACTOR * self._slack_of(order.partition.topic, shared_bytes)
+        slack_s = SLACK_FACTOR * self.slack_of(order.partition.topic, shared_bytes)
         return self._around.limits.upload_deadline_s + slack_s
 
     def _stall_s(self, topic: str) -> float:
         """Progress is told part by part, and under a limit all parts under way share the rate."""
         limits = self._around.limits
         parts_bytes = limits.part_bytes * (limits.parts_parallel + 1) * limits.copies_parallel_max
-        return limits.stall_deadline_s + SLACK_FACTOR * self._slack_of(topic, parts_bytes)
+        return limits.stall_deadline_s + SLACK_FACTOR * self.slack_of(topic, parts_bytes)
 
     def survey_job(self, order: CopyOrder, store: TierStore) -> CopyJob:
         """The job for a copy of the whole segment, only to look at it."""
@@ -267,12 +287,12 @@ class Copier:
     ) -> Copied | AttemptFailed:
         began = self._around.ambient.monotonic()
         try:
-            await self._proposals.start_copy(row)
+            await self.proposals.start_copy(row)
         except OutcomeUnknown as error:
             return AttemptFailed(error, row)
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, None)
-        self._on_event(
+        self.on_event(
             SegmentStarted(row.segment_id, row.start_offset, row.end_offset, row.size_bytes)
         )
         try:
@@ -280,12 +300,12 @@ class Copier:
             await before_finish(row, result)
             if result.cleaned and not order.gaps_allowed:
                 # Before the copy counts: after a restart nobody reads this segment again.
-                await self._record_cleaned(order.partition, CLEANED)
-            await self._proposals.finish_copy(self._finished(row, result))
+                await self.record_cleaned(order.partition, CLEANED)
+            await self.proposals.finish_copy(self._finished(row, result))
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, row)
         took_ms = round((self._around.ambient.monotonic() - began) * 1000)
-        self._on_event(
+        self.on_event(
             SegmentCopied(
                 row.segment_id, row.start_offset, row.end_offset, result.log_bytes, took_ms
             )
@@ -347,11 +367,11 @@ class Copier:
 
         def on_progress(progress: CopyProgress) -> None:
             watch.moved()
-            self._on_event(
+            self.on_event(
                 SegmentProgress(job.segment_id, progress.bytes_done, progress.bytes_total)
             )
 
-        upload = asyncio.ensure_future(self._pool.copy(job, on_progress))
+        upload = asyncio.ensure_future(self.pool.copy(job, on_progress))
         guard = asyncio.ensure_future(watch.until_given_up())
         try:
             await asyncio.wait({upload, guard}, return_when=asyncio.FIRST_COMPLETED)

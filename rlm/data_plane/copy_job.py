@@ -30,12 +30,14 @@ class UploadLimits:
 @dataclass(frozen=True, slots=True)
 class SourceRuns:
     """A copy's source that is not one whole file: `runs` in order, from the damaged segment [base,
-    next base) in the job's directory and from fetched batches.
+    next base) in the job's directory and from fetched batches. `producers_at_base`: a producer
+    snapshot at the first offset of the copy, used where that directory has none.
     """
 
     base_offset: int
     next_base_offset: int
     runs: tuple[Run, ...]
+    producers_at_base: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

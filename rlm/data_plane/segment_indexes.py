@@ -123,10 +123,16 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
     if made is not None and not (made and job.txn_index_empty):
         _log.warning("%s is rebuilt from the .log: %s", path, wrong)
         return transaction_index.encode(made)
+    to_do = (
+        "stop the broker, remove the segment's .index, .timeindex and .txnindex, and let the "
+        "broker make them anew"
+        if job.source is None
+        else f"neither this replica nor the tier has a producer snapshot at {job.start_offset}, so "
+        "nothing tells where the aborted transactions of this mended part begin; `strandline "
+        "partitions skip` gives it up"
+    )
     raise CorruptData(
-        f"the transaction index does not fit the ABORT markers in the .log ({wrong}): stop the "
-        "broker, remove the segment's .index, .timeindex and .txnindex, and let the broker make "
-        "them anew",
+        f"the transaction index does not fit the ABORT markers in the .log ({wrong}): {to_do}",
         source=str(path),
         position=0,
     )

@@ -110,7 +110,7 @@ def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
     record = next(iter_records(data, source=name, position=0), None)
     if record is None:
         return False
-    return control_record_type(record, source=name, position=0) is ControlType.ABORT
+    return control_record_type(record, source=name, position=0) == ControlType.ABORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,8 @@ def _producers_at_base(job: CopyJob, source: SegmentSource) -> tuple[ProducerSta
     path = source.snapshot_path(job.start_offset)
     try:
         data = source.read_beside(path)
+        if data is None and job.source is not None:
+            data = job.source.producers_at_base
         found = None if data is None else producer_snapshot.parse(data, source=str(path))
     except CorruptData:
         return None

@@ -30,6 +30,7 @@ from rlm.copy.works import Works
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.delete.held_back import HeldBack
+from rlm.fetch.producers_below import producers_below
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.tier_answers import Answers
 from rlm.leadership.node_registration import NodeRegistrar
@@ -181,13 +182,15 @@ def build(given: Given) -> RemoteLogParts:
         held_back.deleting, claims.confirm, given.audit, given.keep_audit,
     )  # fmt: skip
     clean_ups = CleanUpTasks(clean_up, works.clean_up_failed)
+    reads = ResolvedReads(metadata, given.pool, given.stores)
     copier = Copier(
-        proposals,
-        given.pool,
+        proposals=proposals,
+        pool=given.pool,
         on_event=on_event,
         confirm_prefix=claims.confirm,
         record_cleaned=recorder(metadata, limits.propose_deadline_s),
         slack_of=given.slack_of,
+        producers_below=partial(producers_below, reads),
     )
     registrar = NodeRegistrar(metadata, around, given.on_shut_out)
     claim_slots = asyncio.Semaphore(limits.claims_parallel_max)
@@ -206,7 +209,7 @@ def build(given: Given) -> RemoteLogParts:
     )  # fmt: skip
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, clean_ups,
-        driver, table, looks, expirer, ResolvedReads(metadata, given.pool, given.stores), registrar,
+        driver, table, looks, expirer, reads, registrar,
     )  # fmt: skip
 
 

@@ -79,8 +79,8 @@ class SlowPool:
 def copier(pool: SlowPool, limits: CopyLimits, slack_of: SlackOf = no_slack) -> Copier:
     around = Surroundings(Identity("cluster", None, ME), limits, virtual_ambient())
     return Copier(
-        Proposals(Rows(), around),
-        cast(PoolPort, pool),
+        proposals=Proposals(Rows(), around),
+        pool=cast(PoolPort, pool),
         on_event=ignore_event,
         confirm_prefix=ours,
         record_cleaned=never_cleaned,
