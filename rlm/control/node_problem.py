@@ -31,6 +31,7 @@ class ProblemArea(StrEnum):
     QUORUM = "quorum"
     DELETION = "deletion"
     WORKERS = "workers"
+    LOG = "log"
 
 
 @dataclass(frozen=True, slots=True)

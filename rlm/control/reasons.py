@@ -190,6 +190,10 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "copies and reads that wait for a worker process",
         "memory, open files, a disk that hangs; the text says more",
     ),
+    ProblemArea.LOG: AreaReason(
+        "the node's log: its lines are lost",
+        "restart the node where something reads its standard error; the text says more",
+    ),
     ProblemArea.SCRUB: AreaReason(
         "reads of objects that a scrub found damaged", "*An object is damaged or gone*, below"
     ),

@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from rlm.control.process_end import end_process
+from strandline.cli.closed_at_start import open_what_is_closed
 from strandline.cli.lazy_commands import add_lines_of_help, exit_status, lazy_commands
 
 PANELS: dict[str, dict[str, tuple[str, str]]] = {
@@ -177,4 +178,5 @@ for _panel, _commands in PANELS.items():
 
 def main() -> NoReturn:
     """The entry point of the `strandline` script."""
+    open_what_is_closed()
     end_process(exit_status(app))

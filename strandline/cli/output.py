@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,11 +26,26 @@ class _Console(Console):
         raise  # the BrokenPipeError that Rich has just caught
 
 
+class _Errors(_Console):
+    """Standard error. Once it can't be written nothing more is said there, and the command goes
+    on: its work and its report do not depend on who reads along.
+    """
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:  # no reader any more, a terminal that hung up, a full disk
+            self.quiet = True
+            del self._buffer[:]
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())  # for Python's flush
+
+
 def _console(*, stderr: bool) -> Console:
     """A console as wide as the terminal; without one, wide enough for any table."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPED_WIDTH
-    return _Console(stderr=stderr, highlight=False, width=width)
+    return (_Errors if stderr else _Console)(stderr=stderr, highlight=False, width=width)
 
 
 console = _console(stderr=False)

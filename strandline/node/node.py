@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from rlm.control.log_levels import LogLevels
 from rlm.control.node_problem import NodeProblem, ProblemLog
 from rlm.control.run_events import CopyEvent, OnEvent, ignore_event
 from rlm.control.task_watch import Loop
+from rlm.control.trouble_report import Source
 from rlm.copy.hold import Hold
 from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
@@ -120,11 +121,13 @@ class Node:
         on_event: OnEvent = ignore_event,
         on_store_call: OnStoreCall = ignore_store_call,
         log_levels: LogLevels | None = None,
+        more: Iterable[Source] = (),
     ) -> Self:
         """Build everything; on an error, close what was built and raise the part's own error.
 
         `on_event` is told what the control plane does, `on_store_call` each call to a store;
-        neither may block or raise. `log_levels` are the workers'; None: those of the settings.
+        neither may block or raise. `log_levels` None: those of the settings. `more` sources of
+        problems are asked beside the node's parts.
         """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
@@ -164,7 +167,7 @@ class Node:
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
             topics = _topic_loops(settings, parts, broker)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
-            remote_log = parts.remote_log(beside, (*(part.problems for part in told), quorum))
+            remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
             for part in (remote_log, snapshots, collector, repairs):
                 building.push_async_callback(part.close)
             return cls(

@@ -25,7 +25,7 @@ from strandline.node import event_loop
 from strandline.node.event_loop import leave_out_of_collections
 from strandline.node.node import Node
 from strandline.node.serving import HttpInterface, serving
-from strandline.settings.log_lines import NODE_TEXT, node_id_in, start_logging
+from strandline.settings.log_lines import NODE_TEXT, LogOutput, node_id_in, start_logging
 from strandline.settings.settings import LOOPBACK_HOSTS, HttpSettings, Settings
 
 logger = logging.getLogger("strandline")
@@ -38,13 +38,13 @@ NOTHING_TO_READ = (
 
 def run_node(settings: Settings) -> None:
     """Run a node in this process until SIGTERM or SIGINT; raises what ended it otherwise."""
-    start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
+    log = start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
     faulthandler.enable()  # a crash in a library's own code would end this process without a word
-    event_loop.run(_run(settings))
+    event_loop.run(_run(settings, log))
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: Settings, log: LogOutput) -> None:
     metrics = NodeMetrics()
     levels = LogLevels(settings.log.levels.by_area())
     levels.tell(set_levels)
@@ -66,6 +66,7 @@ async def _run(settings: Settings) -> None:
         on_event=on_event,
         on_store_call=metrics.store.on_store_call,
         log_levels=levels,
+        more=(log.problems,),
     )
     if node.hold is not None:
         metrics.hold.read_from(node.hold.usage)

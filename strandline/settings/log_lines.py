@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.properties import parse_meta_properties
 from rlm.control.log_levels import area_of
+from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlmm.data_directory.data_directory import META_PROPERTIES
 
 LogFormat = Literal["text", "json"]
@@ -47,13 +49,50 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> None:
+class LogOutput(logging.StreamHandler[TextIO]):
+    """Writes the log to standard error, and counts lines that could not be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._why: str | None = None
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        lost = self._lost
+        super().emit(record)
+        if self._lost == lost:
+            self._why = None
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as in logging
+        """Note why a line was not written; logging would say so on the same standard error."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) or self.stream.closed:
+            self._lost += 1
+            self._why = str(error)
+        else:
+            super().handleError(record)
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The problem that the log is not written, until a line is written again."""
+        if self._why is None:
+            return ()
+        text = (
+            f"the log can't be written to standard error ({self._why}); {self._lost} lines were "
+            "lost since the start. Restart the node with something that reads it: journald, the "
+            "container's log, a file with room"
+        )
+        return (NodeProblem(ProblemArea.LOG, None, text),)
+
+
+def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> LogOutput:
     """Set up the log of this process; `text` is the format of a line that is not JSON."""
-    handler = logging.StreamHandler()
+    handler = LogOutput()
     as_json = log_format == "json"
     handler.setFormatter(JsonLines(node_id) if as_json else logging.Formatter(text))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
+    return handler
 
 
 def node_id_in(data_dir: Path) -> int | None:

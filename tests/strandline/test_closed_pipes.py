@@ -15,7 +15,13 @@ import pytest
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.node_process import NodeProcess
 from tests.real.process_tree import descendants
-from tests.strandline.command import COMMAND, RUN_TIMEOUT_S, environment
+from tests.strandline.command import (
+    CAPTURED,
+    CAPTURED_SEGMENTS,
+    COMMAND,
+    RUN_TIMEOUT_S,
+    environment,
+)
 
 REQUESTS = 80
 """Of 335 kB each: more than the sockets between node and client take."""
@@ -108,6 +114,52 @@ def test_help_is_quiet_too() -> None:
     done = with_closed_output(*COMMAND, "--help")
     assert done.returncode != 0
     assert done.stderr == ""
+
+
+def copy_of_captured(home: Path) -> tuple[object, ...]:
+    return (
+        *COMMAND, "copy", "--once", "--log-dir", CAPTURED,
+        "--store", f"file://{home}/tier", "--data-dir", home / "data",
+    )  # fmt: skip
+
+
+def test_a_copy_whose_progress_nobody_reads_is_made_and_reported(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*map(str, copy_of_captured(tmp_path))],
+            stdout=subprocess.PIPE,
+            stderr=writing,
+            text=True,
+            timeout=RUN_TIMEOUT_S,
+            env=environment(),
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == ExitCode.INCOMPLETE  # one captured partition waits for its LSO
+    assert f"{CAPTURED_SEGMENTS} segments" in done.stdout
+
+
+def test_files_do_not_take_the_place_of_a_closed_standard_error(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from strandline.cli.closed_at_start import open_what_is_closed\n"
+        "open_what_is_closed()\n"
+        "opened = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
+        "print(os.readlink('/proc/self/fd/2'), opened > 2, sys.stderr.write('nothing'))\n"
+    )
+    closed = 'exec "$@" 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", closed, "sh", sys.executable, "-c", script, str(tmp_path / "file")],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        env=environment(),
+        check=False,
+    )
+    assert done.stdout.split() == ["/dev/null", "True", "7"]
 
 
 def test_an_error_is_told_all_the_same() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from strandline.settings.log_lines import JsonLines, node_id_in
+import pytest
+
+from rlm.control.node_problem import ProblemArea
+from strandline.settings.log_lines import JsonLines, LogOutput, node_id_in
 from tests.strandline.doctor_home import Home
 
 
@@ -44,6 +49,39 @@ def test_an_exception_stands_in_its_line() -> None:
     exception = json.loads(text)["exception"]
     assert exception.startswith("Traceback")
     assert exception.endswith("ValueError: two\nlines")
+
+
+def test_lines_that_cannot_be_written_are_a_problem_until_one_is_written(tmp_path: Path) -> None:
+    output = LogOutput()
+    record = logging.LogRecord("rlm", logging.ERROR, "f", 1, "said", (), None)
+    reading, writing = os.pipe()
+    os.close(reading)
+    broken = os.fdopen(writing, "w")
+    output.setStream(broken)
+    output.handle(record)
+    output.handle(record)
+    (problem,) = output.problems()
+    assert problem.area is ProblemArea.LOG
+    assert "Broken pipe" in problem.text
+    assert "2 lines were lost" in problem.text
+    with suppress(BrokenPipeError):
+        broken.close()
+    output.handle(record)
+    assert "3 lines were lost" in output.problems()[0].text
+    with (tmp_path / "log").open("w") as whole:
+        output.stream = whole
+        output.handle(record)
+        assert output.problems() == ()
+    assert (tmp_path / "log").read_text() == "said\n"
+
+
+def test_a_line_that_is_wrong_is_no_problem_of_the_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    output = LogOutput()
+    output.handle(logging.LogRecord("rlm", logging.ERROR, "f", 1, "%d", ("no number",), None))
+    assert output.problems() == ()
 
 
 def test_the_node_of_a_directory(tmp_path: Path, formatted: Home) -> None:
