@@ -36,6 +36,7 @@ from rlm.quota.flow_control import FlowControl
 from rlm.reconcile.collection_plan import Known
 from rlm.reconcile.collector import Collection, CollectionRequest
 from rlm.repair.repair_run import RepairRequest, RepairRun
+from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.delete_records_plan import RecordDeletion
 from rlm.retention.retention_plan import RetentionPlan
 from rlmm.log.quorum_records import Voter
@@ -215,8 +216,14 @@ class Retention(Protocol):
         """A dry run, by `policy` if given. NotFound: nothing of the partition is tiered."""
         ...
 
-    def accept(self, tip: TopicIdPartition, percent: float, /) -> None:
-        """Let the next pass delete up to this share. Conflict: another node leads."""
+    async def accept(self, tip: TopicIdPartition, asked: AskedAcceptance, /) -> RetentionPlan:
+        """Let the next pass, and no other, take what the plan says now. Conflict: another node
+        leads, or the plan is another than was shown.
+        """
+        ...
+
+    def accepted_text(self, tip: TopicIdPartition, /) -> str | None:
+        """The acceptance that stands until the next pass."""
         ...
 
     async def delete_records(

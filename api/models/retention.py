@@ -59,6 +59,10 @@ class RetentionPlanView(Wire):
     next_due_ms: int | None
     held_back: str | None
     brake: str | None
+    accepted: Annotated[
+        str | None,
+        Field(description="What was accepted for the next pass of the node asked, and by whom."),
+    ]
     summary: str
     retention_ms: Annotated[
         int | None, Field(description="In force; null: unlimited.", examples=[604_800_000])
@@ -67,7 +71,9 @@ class RetentionPlanView(Wire):
     retention_of: Annotated[str, Field(examples=["the topic's policy"])]
 
     @classmethod
-    def of_plan(cls, tip: TopicIdPartition, plan: RetentionPlan) -> RetentionPlanView:
+    def of_plan(
+        cls, tip: TopicIdPartition, plan: RetentionPlan, accepted: str | None
+    ) -> RetentionPlanView:
         """A plan for the partition."""
         deletions = plan.deletions[:PLAN_SEGMENTS_MAX]
         return cls.of(
@@ -76,6 +82,7 @@ class RetentionPlanView(Wire):
             new_log_start_offset=None if plan.log_start is None else plan.log_start.offset,
             segments=[ExpiringSegment.of_deletion(each) for each in deletions],
             segment_count=len(plan.deletions),
+            accepted=accepted,
             tiered_bytes=plan.size_bytes,
             summary=plan.text,
             retention_ms=known(plan.policy.retention_ms),
@@ -100,9 +107,13 @@ class RetentionRequest(Wire):
 
 
 class AcceptedPercent(Wire):
-    """The share of the partition's tiered bytes that the next pass may take, once."""
+    """Leave for the next pass to take what the plan shows, up to a share of the tiered bytes."""
 
     percent: Annotated[StrictFloat | StrictInt, Field(gt=0, le=100, examples=[85])]
+    up_to_offset: Annotated[
+        OffsetIn | None,
+        Field(description="`new_log_start_offset` of the plan; null as there.", examples=[1200]),
+    ]
 
 
 class DeleteRecordsRequest(Wire):

@@ -18,6 +18,7 @@ from api.models.retention import (
 )
 from api.routes.found import FoundPartition
 from rlm.control.audit import AuditAction
+from rlm.retention.acceptance import AskedAcceptance
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", tags=["retention"])
 
@@ -25,7 +26,8 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", ta
 @router.get("/plan", summary="Plan: segments that retention would delete now, and why")
 async def retention_plan(context: Context, tip: FoundPartition) -> RetentionPlanView:
     """A dry run, by this node's clock. Changes nothing; the node that leads carries it out."""
-    return RetentionPlanView.of_plan(tip, await context.retention.plan(tip))
+    plan = await context.retention.plan(tip)
+    return RetentionPlanView.of_plan(tip, plan, context.retention.accepted_text(tip))
 
 
 @router.post("/plan", summary="Plan by another policy")
@@ -34,20 +36,28 @@ async def retention_plan_by(
 ) -> RetentionPlanView:
     """A dry run of a policy before it is set. Changes nothing."""
     policy = body.policy(context.manager.topic_policy(tip.topic, tip.topic_id))
-    return RetentionPlanView.of_plan(tip, await context.retention.plan(tip, None, policy))
+    plan = await context.retention.plan(tip, None, policy)
+    return RetentionPlanView.of_plan(tip, plan, context.retention.accepted_text(tip))
 
 
 @router.put(
     "/accepted-percent",
     summary="Let the next pass delete more than retention.max_percent, once",
-    dependencies=[Depends(require(Role.ADMIN))],
 )
 async def accept_retention(
-    context: Context, tip: FoundPartition, body: AcceptedPercent
+    context: Context,
+    tip: FoundPartition,
+    body: AcceptedPercent,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> RetentionPlanView:
-    """Needs the role admin; ask the leader's node, 409 elsewhere. Answers with the plan."""
-    context.retention.accept(tip, float(body.percent))
-    return RetentionPlanView.of_plan(tip, await context.retention.plan(tip, float(body.percent)))
+    """Needs the role admin; ask the leader's node. Answers with the plan, which the next pass may
+    carry out; that ends with the pass, whatever it does, and counts under this policy and claim
+    only. 409 with the reason: NOT_CLAIMED, HELD_BACK, NOT_NEEDED (nothing would go), TOO_MUCH (more
+    than `percent`), OTHER_PLAN (log start would move further than `up_to_offset`).
+    """
+    asked = AskedAcceptance(float(body.percent), body.up_to_offset, principal.name)
+    plan = await context.retention.accept(tip, asked)
+    return RetentionPlanView.of_plan(tip, plan, context.retention.accepted_text(tip))
 
 
 @router.post("/delete-records", summary="Delete everything below an offset from the tier")

@@ -36,6 +36,7 @@ class AuditAction(StrEnum):
     RECONCILED = "reconciled"
     COLLECTION = "collection"
     RETENTION_STOPPED = "retention_stopped"
+    RETENTION_ACCEPTED = "retention_accepted"
     POLICY_SET = "policy_set"
     PAUSED = "paused"
     RESUMED = "resumed"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kafka_formats.errors import Conflict, Fenced, NotFound, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import Audit, AuditAction, AuditLine
 from rlm.control.backoff import error_kind
@@ -21,6 +22,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_work import PartitionWork
 from rlm.delete.clean_up_tasks import CleanUpTasks
+from rlm.retention.acceptance import Acceptance, AskedAcceptance, acceptance_of
 from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
 from rlm.retention.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
 from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
@@ -102,7 +104,7 @@ class Expirer:
     look_trouble: Callable[[], str | None] = no_trouble
     quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
-    accepted: dict[TopicIdPartition, float] = field(default_factory=dict)
+    accepted: dict[TopicIdPartition, Acceptance] = field(default_factory=dict)
     failing: dict[TopicIdPartition, str] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -116,6 +118,7 @@ class Expirer:
 
     async def run_pass(self) -> None:
         """Plan for every claimed partition, then act; the trouble of one affects no other."""
+        accepted, self.accepted = self.accepted, {}  # for this pass and no other
         works = [work for work in self.works() if work.claim is not None]
         here = {work.partition for work in works}
         self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
@@ -129,7 +132,7 @@ class Expirer:
         for work in works:
             await self.around.ambient.sleep(0)
             try:
-                order, size_bytes = await self._ordered(work)
+                order, size_bytes = await self._ordered(work, accepted.get(work.partition))
             except Exception as error:  # noqa: BLE001 - told in the partition's status
                 self._trouble(work, error)
                 continue
@@ -148,9 +151,10 @@ class Expirer:
         tip: TopicIdPartition,
         percent_max: float | None = None,
         policy: TopicPolicy | None = None,
+        accepted: frozenset[Uuid] = frozenset(),
     ) -> RetentionPlan:
         """The plan of a pass now (a dry run), whichever node would run it. NotFound if unknown.
-        `policy`: plan by this one instead of the standing one.
+        `policy`: plan by this one instead of the standing one. `accepted` as in `RetentionFacts`.
         """
         state = self.metadata.partition_state(tip)
         if state is None:
@@ -175,16 +179,33 @@ class Expirer:
                 self.around.limits.retention_max_percent if percent_max is None else percent_max
             ),
             held_back=self.held_back(tip.topic) or by.held_back,
+            accepted=accepted,
             whose=WHOSE[by.source],
         )
         if len(rows) <= ROWS_ON_LOOP_MAX:
             return plan_retention(facts)
         return await asyncio.to_thread(plan_retention, facts)
 
-    def accept(self, tip: TopicIdPartition, percent: float) -> None:
-        """Let the partition's next pass take up to this share. Conflict: another node does it."""
-        self._token_of(tip)
-        self.accepted[tip] = percent
+    async def accept(self, tip: TopicIdPartition, asked: AskedAcceptance) -> RetentionPlan:
+        """Let the partition's next pass take what the plan, which is returned, says now. Conflict:
+        another node does it, or the plan is not the one to accept.
+        """
+        token = self._token_of(tip)
+        plan = await self.plan(tip, asked.percent)
+        state = self.metadata.partition_state(tip)
+        log_start = -1 if state is None else state.log_start_offset
+        accepted = acceptance_of(tip, plan, token, log_start, asked)
+        self._note(
+            AuditAction.RETENTION_ACCEPTED, tip, log_start, accepted.text,
+            up_to=accepted.up_to_offset - 1, size_bytes=accepted.size_bytes, by=asked.by,
+        )  # fmt: skip
+        self.accepted[tip] = accepted
+        return plan
+
+    def accepted_text(self, tip: TopicIdPartition) -> str | None:
+        """The acceptance that the next pass uses up, if any."""
+        accepted = self.accepted.get(tip)
+        return None if accepted is None else accepted.text
 
     async def delete_records(
         self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN
@@ -226,6 +247,10 @@ class Expirer:
             NodeProblem(ProblemArea.RETENTION, None if tip is None else str(tip), text)
             for tip, text in self.stopped.items()
         )
+        brakes += tuple(
+            NodeProblem(ProblemArea.RETENTION, f"{tip}, accepted", accepted.text)
+            for tip, accepted in self.accepted.items()
+        )
         if not self.failing:
             return brakes
         tip = min(self.failing, key=lambda each: (each.topic, each.partition))
@@ -234,7 +259,9 @@ class Expirer:
         text = f"it fails and is repeated with each pass: of {some} {of}"
         return (*brakes, NodeProblem(ProblemArea.RETENTION, FAILS, text))
 
-    async def _ordered(self, work: PartitionWork) -> tuple[_Order | None, int]:
+    async def _ordered(
+        self, work: PartitionWork, accepted: Acceptance | None = None
+    ) -> tuple[_Order | None, int]:
         """The order for a partition, if any, and its bytes in the tier."""
         tip, claim = work.partition, work.claim
         state = self.metadata.partition_state(tip)
@@ -252,12 +279,15 @@ class Expirer:
             return None, state.size_bytes
         if (self.held_back(tip.topic) or by.held_back) is not None:
             return None, state.size_bytes
-        percent = self.accepted.pop(tip, None)
-        plan = await self.plan(tip, percent)
+        counts = accepted is not None and accepted.counts_for(claim.token, by.policy)
+        if accepted is not None and not counts:
+            logger.warning("%s: another claim or policy stands, so not: %s", tip, accepted.text)
+        segments = accepted.segments if accepted is not None and counts else frozenset()
+        plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
         if plan.deletions or plan.held_back is not None:
             self.quiet.pop(tip, None)
-            return _Order(work, claim.token, plan, percent is not None), state.size_bytes
+            return _Order(work, claim.token, plan, counts), state.size_bytes
         self.quiet[tip] = (seen, plan.next_due_ms)
         return None, state.size_bytes
 
@@ -364,7 +394,15 @@ class Expirer:
         self.failing[work.partition] = str(error) or type(error).__name__
 
     def _note(
-        self, action: AuditAction, tip: TopicIdPartition | None, offset: int, why: str
+        self,
+        action: AuditAction,
+        tip: TopicIdPartition | None,
+        offset: int,
+        why: str,
+        *,
+        up_to: int = -1,
+        size_bytes: int = 0,
+        by: str | None = None,
     ) -> None:
         self.audit(
             AuditLine(
@@ -373,9 +411,9 @@ class Expirer:
                 partition=tip,
                 segment_id=None,
                 start_offset=offset,
-                end_offset=-1,
-                size_bytes=0,
+                end_offset=up_to,
+                size_bytes=size_bytes,
                 why=why,
-                by=f"node {self.around.identity.incarnation.node_id}",
+                by=by or f"node {self.around.identity.incarnation.node_id}",
             )
         )

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
 from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, without
@@ -41,8 +42,8 @@ class RetentionFacts:
 
     `segments` may hold rows of any state. `now_ms` is this node's clock, which agrees with the
     store's unless `held_back`, the reason why nothing may be deleted now, is set. `percent_max`:
-    the share of the partition's tiered bytes that one pass may take. `whose` names the source of
-    the retention.
+    the share of the partition's tiered bytes that one pass may take, besides the segments that are
+    `accepted`. `whose` names the source of the retention.
     """
 
     state: PartitionState
@@ -51,6 +52,7 @@ class RetentionFacts:
     now_ms: int
     percent_max: float
     held_back: str | None = None
+    accepted: frozenset[Uuid] = frozenset()
     whose: str = "the topic's policy"
 
 
@@ -141,7 +143,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
     move = None
     if new_start > state.log_start_offset:
         move = LogStartMove(new_start, _epoch_of(state.lineage, new_start))
-    brake = _brake(facts, deletions, expiring_bytes, size_bytes)
+    brake = _brake(facts, deletions, size_bytes)
     kept = [each for each in live if each.high >= new_start]
     return RetentionPlan(
         move,
@@ -321,10 +323,13 @@ def _epoch_of(lineage: Epochs, offset: int) -> int:
     return lineage[0].epoch if epoch is None else epoch
 
 
-def _brake(
-    facts: RetentionFacts, deletions: Sequence[Deletion], expiring_bytes: int, size_bytes: int
-) -> str | None:
-    expiring = sum(each.reason is not Reason.LOG_START for each in deletions)
+def _brake(facts: RetentionFacts, deletions: Sequence[Deletion], size_bytes: int) -> str | None:
+    counted = [
+        each.row.size_bytes
+        for each in deletions
+        if each.reason is not Reason.LOG_START and each.row.segment_id.id not in facts.accepted
+    ]
+    expiring, expiring_bytes = len(counted), sum(counted)
     if expiring < BRAKE_SEGMENTS_MIN or expiring_bytes * 100 <= facts.percent_max * size_bytes:
         return None
     percent = expiring_bytes * 100 / max(1, size_bytes)

@@ -42,13 +42,19 @@ def retention_accept_command(
             help="Share of the tiered bytes that the next pass may delete.",
         ),
     ],
+    up_to: Annotated[
+        int | None,
+        typer.Option(min=0, help="Log start that `retention plan` shows; left out: it stays."),
+    ] = None,
 ) -> Answer:
-    """Let the next pass delete more than `retention.max_percent`, once. Ask the leader's node.
+    """Let the next pass do what `retention plan` shows, more than `retention.max_percent`, once.
 
-    Example: `strandline retention accept orders 0 --accept-percent 85`
+    Ask the leader's node. It ends with the next pass, whatever that does, and with another policy.
+
+    Example: `strandline retention accept orders 0 --accept-percent 85 --up-to 1200`
     """
     path = f"{partition_path(topic, partition)}/retention/accepted-percent"
-    plan = client.change("PUT", path, {"percent": accept_percent})
+    plan = client.change("PUT", path, {"percent": accept_percent, "up_to_offset": up_to})
     return Answer(plan, lambda: _print(plan))
 
 
@@ -116,5 +122,14 @@ def _print(plan: dict[str, Any]) -> None:
     kept_bytes = size_text(plan["retention_bytes"])
     print_text(f"retention in force: time {kept_for}, size {kept_bytes}, by {plan['retention_of']}")
     print_text(plan["summary"])
+    if plan["accepted"] is not None:
+        print_text(plan["accepted"])
+    elif plan["brake"] is not None:
+        start = plan["new_log_start_offset"]
+        up_to = "" if start is None else f" --up-to {start}"
+        print_text(
+            f"if all of it is to go: `strandline retention accept {plan['topic']} "
+            f"{plan['partition']} --accept-percent 100{up_to}`"
+        )
     if plan["next_due_ms"] is not None:
         print_text(f"the next is due at {human_time(plan['next_due_ms'])}")

@@ -85,7 +85,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
     "collect": {"apply": True, "accept_objects": 3},
     "repair": {"topic": "orders", "partition": 0, "from_scrub": True, "apply": True},
     "feature-level": {"feature_level": 1},
-    "accepted-percent": {"percent": 85},
+    "accepted-percent": {"percent": 85, "up_to_offset": None},
     "allow-gaps": {"reason": "mirrored with its offsets"},
     "skip": {"reason": "no replica has it"},
     "delete-records": {"before_offset": 5, "reason": "it has to go"},

@@ -16,6 +16,7 @@ from rlm.control.node_problem import ProblemArea
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.format.object_keys import segment_keys
 from rlm.node_files.kill_switches import Switch
+from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.retention_plan import Reason
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import PartitionClaim, TopicPolicyChange
@@ -248,7 +249,16 @@ def test_too_large_a_share_stops_until_somebody_accepts_it_once(tmp_path: Path) 
             (problem,) = node.remote_log.node_problems()
             assert problem.area is ProblemArea.RETENTION
             assert "11 segments, 100.0 %" in problem.text
-            expirer.accept(log.partition, 100.0)
+            for percent, up_to, reason in (
+                (99.0, 110, "TOO_MUCH"), (100.0, 109, "OTHER_PLAN"), (100.0, None, "OTHER_PLAN"),
+            ):  # fmt: skip
+                with pytest.raises(Conflict) as refused:
+                    await expirer.accept(log.partition, AskedAcceptance(percent, up_to, "eve"))
+                assert refused.value.reason == reason
+            await expirer.accept(log.partition, AskedAcceptance(100.0, 110, "eve"))
+            (_, told) = node.remote_log.node_problems()
+            assert "eve let the next pass, and none after it, take 11 segments" in told.text
+            assert expirer.accepted_text(log.partition) == told.text
             await expire(node)
             assert node.rows(log.partition) == []
             await expirer.run_pass()
@@ -309,7 +319,7 @@ def test_too_large_a_share_of_the_node_stops_though_no_partition_is_too_large_a_
             (problem,) = node.remote_log.node_problems()
             assert (problem.area, problem.name) == (ProblemArea.RETENTION, None)
             assert "108 segments of 12 partitions, 100.0 %" in problem.text
-            expirer.accept(logs[0].partition, 100.0)
+            await expirer.accept(logs[0].partition, AskedAcceptance(100.0, 9, "eve"))
             await expire(node)
             left = [len(node.rows(log.partition)) for log in logs]
             assert left == [0] + [9] * 11, "the accepted one alone, though 99 are few"
@@ -329,8 +339,9 @@ def test_only_the_node_of_the_claim_can_be_asked_to_accept(
 ) -> None:
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+            asked = AskedAcceptance(100.0, None, "eve")
             with pytest.raises(Conflict, match="nobody has"):
-                node.parts.expirer.accept(orders.partition, 100.0)
+                await node.parts.expirer.accept(orders.partition, asked)
 
     run_virtually(main)
 

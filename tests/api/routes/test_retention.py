@@ -9,12 +9,14 @@ import pytest
 from api.http.tokens import Role
 from api.models.retention import PLAN_SEGMENTS_MAX
 from kafka_formats.kafka_uuid import Uuid
+from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.retention_plan import Deletion, LogStartMove, Reason
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 from tests.api.fake_retention import NOTHING, FakeRetention
 from tests.api.fakes import TIP, FakeNode, make_node, make_segment
 
 PATH = "/v1/topics/payments/partitions/0/retention"
+ACCEPT = {"percent": 85, "up_to_offset": 1200}
 
 
 def node_with(retention: FakeRetention, role: Role = Role.ADMIN) -> FakeNode:
@@ -69,14 +71,15 @@ async def test_an_answer_lists_a_bounded_number_of_segments() -> None:
 async def test_an_admin_accepts_a_share_once_on_the_node_that_leads() -> None:
     retention = FakeRetention()
     async with node_with(retention).client() as client:
-        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": 85})
+        answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT)
         assert answer.status_code == 200, answer.text
+        assert answer.json()["accepted"] == "anonymous let it"
         retention.claimed = False
-        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": 85})
+        answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT)
         assert (answer.status_code, answer.json()["reason"]) == (409, "NOT_CLAIMED")
-    assert [percent for _, percent in retention.accepted] == [85.0]
+    assert [asked for _, asked in retention.accepted] == [AskedAcceptance(85.0, 1200, "anonymous")]
     async with node_with(retention, Role.OPERATE).client() as client:
-        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": 85})
+        answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT)
         assert answer.status_code == 403
 
 
@@ -84,7 +87,7 @@ async def test_an_admin_accepts_a_share_once_on_the_node_that_leads() -> None:
 async def test_a_share_that_is_none_is_refused(percent: object) -> None:
     retention = FakeRetention()
     async with node_with(retention).client() as client:
-        answer = await client.put(f"{PATH}/accepted-percent", json={"percent": percent})
+        answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT | {"percent": percent})
     assert answer.json()["kind"] == "invalid_request"
     assert retention.accepted == []
 

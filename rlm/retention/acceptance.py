@@ -1,0 +1,82 @@
+"""An admin's leave for one pass of retention to take more than the brake allows. Pure.
+
+It is for the segments that were shown, under the policy and the claim of then, and ends with the
+next pass, whatever that does: a leave that stood on would let a later, wrong policy through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.errors import Conflict
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.retention.retention_plan import Reason, RetentionPlan
+from rlmm.partition_state import TopicPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """`segments` may go beyond the brake in the next pass. `by`: who accepted them."""
+
+    token: int
+    policy: TopicPolicy
+    segments: frozenset[Uuid]
+    size_bytes: int
+    up_to_offset: int
+    percent: float
+    by: str
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.by} let the next pass, and none after it, take {len(self.segments)} segments, "
+            f"{self.size_bytes} bytes, log start up to {self.up_to_offset} (at most "
+            f"{self.percent:g} %), by the policy at metadata offset {self.policy.offset}"
+        )
+
+    def counts_for(self, token: int, policy: TopicPolicy) -> bool:
+        """False once another claim or another policy stands."""
+        return (self.token, self.policy) == (token, policy)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAcceptance:
+    """`up_to_offset`: the new log start that the plan showed, None if it was to stay."""
+
+    percent: float
+    up_to_offset: int | None
+    by: str
+
+
+def acceptance_of(
+    tip: TopicIdPartition, plan: RetentionPlan, token: int, log_start: int, asked: AskedAcceptance
+) -> Acceptance:
+    """`plan` was made with the asked percent. Conflict: nothing to accept, or not as was shown."""
+    if plan.held_back is not None:
+        raise Conflict(f"nothing of {tip} is deleted now: {plan.held_back}", reason="HELD_BACK")
+    going = [each.row for each in plan.deletions if each.reason is not Reason.LOG_START]
+    if not going:
+        raise Conflict(
+            f"retention would take nothing of {tip} now: there is nothing to accept. Set the "
+            "policy first, then look at the plan",
+            reason="NOT_NEEDED",
+        )
+    if plan.brake is not None:
+        raise Conflict(f"{tip}: {plan.brake}", reason="TOO_MUCH")
+    up_to = log_start if plan.log_start is None else plan.log_start.offset
+    if up_to > (log_start if asked.up_to_offset is None else asked.up_to_offset):
+        raise Conflict(
+            f"the log start of {tip} would move to {up_to}, further than the "
+            f"{asked.up_to_offset} to accept: look at the plan, and accept what it says",
+            reason="OTHER_PLAN",
+        )
+    return Acceptance(
+        token,
+        plan.policy,
+        frozenset(each.segment_id.id for each in going),
+        plan.expiring_bytes,
+        up_to,
+        asked.percent,
+        asked.by,
+    )

@@ -1,0 +1,63 @@
+"""What an admin accepts of retention, in a service: for the plan that was shown, for one pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import Conflict
+from rlm.retention.acceptance import AskedAcceptance
+from rlmm.partition_state import TopicPolicy
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import new_world
+from tests.rlm.test_service_retention import EVERYTHING_IS_OLD, decide, expire, log_start
+from tests.rlm.virtual_time import run_virtually
+
+
+def test_an_acceptance_is_for_what_was_shown_and_ends_with_the_next_pass(tmp_path: Path) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(*range(0, 110, 10), 110, end=115)
+    everything = AskedAcceptance(100.0, 110, "eve")
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+
+            def finished() -> int:
+                return len(node.finished(log.partition))
+
+            with pytest.raises(Conflict) as refused:  # before the policy is set
+                await expirer.accept(log.partition, everything)
+            assert refused.value.reason == "NOT_NEEDED"
+
+            # Another policy stands by the time of the pass.
+            await decide(node, EVERYTHING_IS_OLD)
+            await expirer.accept(log.partition, everything)
+            await decide(node, replace(EVERYTHING_IS_OLD, retention_bytes=1))
+            await expire(node)
+            assert (finished(), expirer.accepted_text(log.partition)) == (11, None)
+
+            # The next pass has nothing to do, and uses it up.
+            await expirer.accept(log.partition, everything)
+            await decide(node, TopicPolicy())
+            await expire(node)
+            await decide(node, EVERYTHING_IS_OLD)
+            await expire(node)
+            assert (finished(), expirer.accepted_text(log.partition)) == (11, None)
+
+            # Deleting is held back in the next pass.
+            await expirer.accept(log.partition, everything)
+            await decide(node, replace(EVERYTHING_IS_OLD, delete_paused=True))
+            with pytest.raises(Conflict) as refused:
+                await expirer.accept(log.partition, everything)
+            assert refused.value.reason == "HELD_BACK"
+            await expire(node)
+            await decide(node, EVERYTHING_IS_OLD)
+            await expire(node)
+            assert (finished(), log_start(node, log)) == (11, 0)
+            await node.assert_quiesced()
+
+    run_virtually(main)
