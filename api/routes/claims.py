@@ -73,6 +73,8 @@ async def reset_claim(
     Repeating it before the next claim is safe. Whichever node makes that, it is refused as suspect
     if it cuts more than was confirmed.
     """
+    if not body.dry_run:
+        await context.manager.catch_up()  # a repeat is answered from the view
     cut_off = await _cut_off(context, _state(context, tip), context.answers.claim_outlook(tip))
     # From here to the proposal nothing is awaited: what is judged is what is proposed.
     state, outlook = _state(context, tip), context.answers.claim_outlook(tip)
@@ -142,6 +144,8 @@ async def set_partition_mode(
     """Needs the role admin. Applies on all nodes from the metadata offset in the answer's header;
     the present claim is voided. Setting the present mode changes nothing.
     """
+    if not body.dry_run:
+        await context.manager.catch_up()  # "nothing: this is the mode already" is the view's word
     before = context.manager.partition_state(tip)
     wanted = body.wanted
     is_so = before is not None and before.mode is wanted

@@ -50,6 +50,8 @@ async def skip_offsets(
     name and reason, and the rest of the segment is copied. A copy that turns up later makes them
     found again. 409 with the reason: NOT_LEADER, NOT_NEEDED.
     """
+    if not body.dry_run:
+        await context.manager.catch_up()  # the view says what is not copied or lost yet
     state = _claimed_here(context, tip)
     ranges = _asked(context, tip, body, state)
     if not body.dry_run:
@@ -129,6 +131,8 @@ async def allow_gaps(
     """Needs the role admin. For partitions that a mirror or a restore filled with the offsets of
     their source, and for those compacted once without a trace of it. Applies on all nodes.
     """
+    if not body.dry_run:
+        await context.manager.catch_up()  # "nothing: gaps are legal already" is the view's word
     before = context.manager.partition_state(tip)
     is_so = before is not None and bool(before.gaps_allowed)
     if not body.dry_run and not is_so:

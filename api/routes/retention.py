@@ -74,6 +74,7 @@ async def delete_records(
     if body.dry_run:
         planned = await context.retention.delete_records(tip, before, apply=False)
     else:
+        await context.manager.catch_up()  # "the log start is there already" is the view's word
         with noted(
             context, tip, AuditAction.RECORDS_DELETED, body.reason, principal,
             offsets=(-1, before - 1),

@@ -86,6 +86,7 @@ async def delete_tiered_data(
         raise InvalidRequest(
             f"must be the topic's name, {topic!r}, not {confirm[:40]!r}", field="confirm"
         )
+    await context.manager.catch_up()  # a partition or mark that the view lacks would be left out
     states = await _states(context, topic, topic_id)
     changed = 0
     for state in states:
@@ -124,6 +125,7 @@ async def undo_deletion(
     """Needs the role admin. `conflict` with the reason GONE for a partition whose deletion has
     started: the marks of the others are removed first.
     """
+    await context.manager.catch_up()  # a mark that the view lacks would be left out
     states = await _states(context, topic, topic_id)
     states.sort(key=lambda state: state.delete_state is not MARKED)
     changed = 0

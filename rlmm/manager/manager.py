@@ -25,7 +25,7 @@ from rlmm.manager.history import HistoryEntry, read_history
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
-from rlmm.manager.readiness import Readiness
+from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
 from rlmm.manager.time_passing import TimePassing
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState
@@ -152,6 +152,13 @@ class RemoteLogMetadataManager(MetadataReads):
             ) from error
         self._check_open()
         raise RetryLater("the metadata log was closed")
+
+    async def catch_up(self, *, deadline_s: float = BARRIER_DEADLINE_S) -> None:
+        """Return once everything completed before this call is applied here: what the view says
+        then may be answered as "nothing to do". RetryLater: no leader confirms it, or too late.
+        """
+        end = await self._log.barrier(deadline_s=deadline_s)
+        await self.wait_for_offset(end - 1, deadline_s=deadline_s)
 
     def describe(self) -> LogDescription:
         """The metadata log as this node sees it."""

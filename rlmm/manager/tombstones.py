@@ -22,8 +22,7 @@ class KnownSegments:
 
     async def barrier(self, *, deadline_s: float) -> None:
         """Return once everything completed before is applied here. RetryLater: no leader."""
-        end = await self._log.barrier(deadline_s=deadline_s)
-        await self._manager.wait_for_offset(end - 1, deadline_s=deadline_s)
+        await self._manager.catch_up(deadline_s=deadline_s)
 
     def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
         """A segment's row by its id alone."""

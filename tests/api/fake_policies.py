@@ -16,11 +16,16 @@ TOPIC_ID = Uuid(bytes(range(16)))
 
 @dataclass(kw_only=True)
 class FakePolicies:
-    """`never_applies`: no change is ever answered."""
+    """`never_applies`: no change is ever answered. `lags`: why the view can't catch up."""
 
     applied_offset: int = 41
     policies: dict[str, TopicPolicy] = field(default_factory=dict)
     never_applies: bool = False
+    lags: Exception | None = None
+
+    async def catch_up(self, *, deadline_s: float = 0) -> None:
+        if self.lags is not None:
+            raise self.lags
 
     async def set_topic_policy(self, record: TopicPolicyChange, *, deadline_s: float = 0) -> int:
         if self.never_applies:
