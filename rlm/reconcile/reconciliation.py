@@ -34,7 +34,8 @@ class MissingSegment:
 @dataclass(slots=True)
 class Comparison:
     """The result. `unknown`: the first of `unknown_count` segments without a row; `uncompared`:
-    finished rows of another RemoteStorageManager; `other_objects` belong to no segment.
+    finished rows of another RemoteStorageManager; `unlisted`: how many finished rows each store has
+    that the settings do not name, which nobody looked at; `other_objects` belong to no segment.
     """
 
     whole: int = 0
@@ -42,6 +43,7 @@ class Comparison:
     unknown: list[StoredSegment] = field(default_factory=list)
     unknown_count: int = 0
     uncompared: int = 0
+    unlisted: dict[str, int] = field(default_factory=dict)
     unfinished: int = 0
     other_objects: int = 0
 
@@ -63,7 +65,7 @@ async def compare(rows: MetadataReads, stores: TierStores, *, breathe: Breathe) 
             if partition not in seen:
                 await _compare_partition(rows, tier, partition, {}, result, breathe)
     for partition in rows.partitions():
-        result.uncompared += await _uncompared(rows, partition, breathe)
+        await _note_uncompared(rows, stores, partition, result, breathe)
     result.missing.sort(key=lambda each: (each.row.segment_id.partition, each.row.start_offset))
     return result
 
@@ -138,11 +140,21 @@ def _note_unknown(
             result.unfinished += 1
 
 
-async def _uncompared(rows: MetadataReads, partition: TopicIdPartition, breathe: Breathe) -> int:
-    found = 0
+async def _note_uncompared(
+    rows: MetadataReads,
+    stores: TierStores,
+    partition: TopicIdPartition,
+    result: Comparison,
+    breathe: Breathe,
+) -> None:
     async for row in _rows(rows, partition, breathe):
-        found += row.state is SegmentState.COPY_SEGMENT_FINISHED and _custom_of(row) is None
-    return found
+        if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
+            continue
+        custom = custom_of(row.custom_metadata)
+        if custom is None:
+            result.uncompared += 1
+        elif custom.store not in stores.by_name:
+            result.unlisted[custom.store] = result.unlisted.get(custom.store, 0) + 1
 
 
 async def _rows(

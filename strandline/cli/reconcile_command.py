@@ -60,6 +60,7 @@ def _document(report: ReconcileReport) -> dict[str, object]:
         "unknown": found.unknown_count,
         "unfinished": found.unfinished,
         "uncompared": found.uncompared,
+        "unlisted": found.unlisted,
         "other_objects": found.other_objects,
     }
 
@@ -72,6 +73,10 @@ def _print(report: ReconcileReport) -> None:
             ("whole in the store", found.whole),
             ("missing", len(found.missing)),
             ("of another RemoteStorageManager, not compared", found.uncompared),
+            *(
+                (f"in the store {store}, which the settings do not name, not compared", rows)
+                for store, rows in sorted(found.unlisted.items())
+            ),
             ("in the store, being copied or deleted", found.unfinished),
             ("in the store, unknown", found.unknown_count),
         ],

@@ -43,7 +43,8 @@ async def reconcile(
 ) -> ReconcileReport:
     """Compare; with `record` record missing segments and allow deletes again.
 
-    Conflict: the number of missing segments is not the one that the operator accepted.
+    Conflict: the number of missing segments is not the one that the operator accepted, or a store
+    with finished segments is not in the settings.
     """
     async with opened_metadata(settings) as (directory, metadata, stores):
         identity = Identity(
@@ -63,6 +64,7 @@ async def reconcile(
             await _check_settled(settings, stores)
         found = await compare(metadata, stores, breathe=lambda: ambient.sleep(0))
         if record and restart is not None:
+            _check_all_listed(found)
             _check_accepted(found, accept_missing)
             audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep)
             try:
@@ -82,6 +84,15 @@ async def _check_settled(settings: Settings, stores: TierStores) -> None:
             settle_s=settings.copier.takeover_settle_s,
             now_ms=ambient.now_ms,
             deadline_s=STORE_DEADLINE_S,
+        )
+
+
+def _check_all_listed(found: Comparison) -> None:
+    for store, rows in sorted(found.unlisted.items()):
+        raise Conflict(
+            f"{rows} segments are in the store {store!r}, which the settings do not name: nobody "
+            f"knows if they are missing. Add [stores.{store}] and run it again",
+            reason="STORE",
         )
 
 

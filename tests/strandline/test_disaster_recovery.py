@@ -345,6 +345,30 @@ def test_missing_segments_are_recorded_only_by_their_number(lost: tuple[Path, Pa
     assert {line["by"] for line in lines[1:]} == {"node 1, reconcile"}
 
 
+@pytest.mark.integration
+def test_nothing_is_recorded_while_a_store_of_the_snapshot_is_not_named(
+    lost: tuple[Path, Path], tmp_path: Path
+) -> None:
+    config, tier = lost
+    assert format_from(config, "latest")[0] == ExitCode.OK
+    other = tmp_path / "other" / "_strandline" / "cluster.json"
+    other.parent.mkdir(parents=True)
+    marker = json.loads((tier / "_strandline" / "cluster.json").read_bytes())
+    other.write_text(json.dumps(marker | {"store": "other"}))
+    named = config.read_text()
+    moved = named.replace("[stores.main]", "[stores.other]").replace(
+        str(tier), str(tmp_path / "other")
+    )
+    config.write_text('default_store = "other"\n' + moved)
+    unlisted = reconcile(config)["unlisted"]
+    assert unlisted["main"] > 0
+    refused = strandline("reconcile", "--config", config, "--apply")
+    assert refused.returncode == ExitCode.CONFLICT, refused.stderr
+    assert f"{unlisted['main']} segments are in the store 'main'" in refused.stderr
+    config.write_text(named)
+    assert reconcile(config)["reconciled"] is False
+
+
 def test_a_cluster_that_began_empty_has_nothing_to_reconcile(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "node", settings(tmp_path / "tier", FIRST_TOPIC)) as node:
         running = strandline("reconcile", "--config", node.config)
