@@ -7,8 +7,8 @@ checksum, reaches a reader (no_bad_byte).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
@@ -21,6 +21,7 @@ from rlm.data_plane.read_request import (
     RecordsEnd,
     RecordsRequest,
     SegmentPiece,
+    SegmentResolver,
     TieredSegment,
     WaitingRead,
 )
@@ -81,7 +82,18 @@ class ResolvedReads:
         if request.max_bytes <= 0:
             raise InvalidRequest("must be above 0", field="max_bytes")
         check_readable(state, request.offset)
-        resolver = ViewResolver(self, partition)
+        pieces = self.of_pieces(request, ViewResolver(self, partition), on_end)
+        async with aclosing(pieces):  # a reader that leaves ends the worker's read at once
+            async for piece in pieces:
+                yield piece
+
+    async def of_pieces(
+        self,
+        request: RecordsRequest,
+        resolver: SegmentResolver,
+        on_end: Callable[[RecordsEnd], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Records of the pieces that `resolver` names."""
         with self._telling():
             async for piece in self.pool.read_records(request, resolver, on_end):
                 yield piece

@@ -110,7 +110,7 @@ class TimestampSearch:
         """The stored bytes from the batch that holds `start` on, cut between batches."""
         request = RecordsRequest(start, max(served[1].size_bytes, 1))
         pending = bytearray()
-        async for data in self.reader.pool.read_records(request, _OnePiece(piece), None):
+        async for data in self.reader.of_pieces(request, _OnePiece(piece)):
             pending += data
             whole = _whole_bytes(pending)
             if whole:

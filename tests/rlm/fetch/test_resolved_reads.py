@@ -235,6 +235,25 @@ def test_a_damaged_object_is_never_served(tmp_path: Path, orders: KafkaLog) -> N
     run_virtually(main)
 
 
+@pytest.mark.parametrize("timestamp", [TIMESTAMP_MS + 1, -3], ids=["a time", "the largest"])
+def test_damage_that_a_look_up_by_time_meets_is_noted_for_a_repair(
+    tmp_path: Path, orders: KafkaLog, timestamp: int
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            for key in await node.keys():
+                if key.endswith(".log"):
+                    await node.store.damage(key)
+            with pytest.raises(CorruptData):
+                await node.parts.answers.offsets(orders.partition, timestamp)
+            rows = node.metadata.list_remote_log_segments(orders.partition)
+            (noted,) = node.parts.reads.seen.seen
+            assert noted in {row.segment_id.id for row in rows}
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize(
     ("timestamp", "expected"),
     [
