@@ -322,11 +322,11 @@ class _Asking:
                 break
             answer = await self._ask(node_id, first, last, lacking)
             if isinstance(answer, NoAnswer):
-                wrong = wrong or answer.reason
+                wrong = wrong or f"broker {node_id}: {answer.reason}"
                 break
             wrong = wrong or answer
         if wrong:
-            self.unanswered.append(f"broker {node_id}: {wrong}")
+            self.unanswered.append(wrong)
 
     def judged(self) -> Damage:
         """The damage, with the offsets that no replica has if all of them answered."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kafka_formats.errors import (
     Conflict,
@@ -33,6 +34,7 @@ from rlm.control.surroundings import Surroundings
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.asked_by_name import word_of
 from rlm.copy.copier import AttemptFailed, Copier, CopyOrder
+from rlm.copy.copy_order import order_of
 from rlm.copy.copy_plan import (
     CopySegment,
     PlanFacts,
@@ -75,6 +77,12 @@ from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
+
+
+Mending = Callable[[], Awaitable[object]]
+"""The rest of the work on a damaged segment, done once its copy slot is free again."""
+
+MENDING = "its damaged segment is looked at and mended, one on this node at a time"
 
 
 class _DriveEndsError(Exception):
@@ -347,20 +355,24 @@ class PartitionDriver:
             # After the time in the queue: plan again, and copy only if the plan still holds.
             if await self._next_step(work) != step:
                 return
-            await self._copy(work, step)
+            mend = await self._copy(work, step)
+        if mend is not None:
+            # Without a slot: it waits for other partitions' mending, and for brokers.
+            work.wait = Wait(WhyNot.WAITING_FOR_SLOT, MENDING)
+            await mend()
 
-    async def _copy(self, work: PartitionWork, step: CopySegment) -> None:
-        order = await self._order(work, step)
+    async def _copy(self, work: PartitionWork, step: CopySegment) -> Mending | None:
+        state = self.metadata.partition_state(work.partition)
+        order = await order_of(work, state, step, self.mender)
         if order is None:
-            return
+            return None
         damage = self.mender.known(work.partition, order.segment)
         if step.gone and damage is None:
-            await self._after_damage(work, step, order)
-            return
+            return partial(self._after_damage, work, step, order)
         if damage is not None:
             mended = await self._mended(work, step, order, damage)
-            if mended is None:
-                return
+            if not isinstance(mended, CopyOrder):
+                return mended
             order = mended
 
         def on_row(row: RemoteLogSegmentMetadata) -> None:
@@ -375,8 +387,8 @@ class PartitionDriver:
         if isinstance(outcome, AttemptFailed):
             self._after_failure(work, step, outcome)
             if isinstance(outcome.error, CorruptData):
-                await self._after_damage(work, step, order)
-            return
+                return partial(self._after_damage, work, step, order)
+            return None
         work.back_off = NO_BACK_OFF
         work.last_error = None
         if step.fills_lost_range and order.damage is None:
@@ -385,6 +397,7 @@ class PartitionDriver:
             # Lost batches are not looked for in the same files again.
             work.filled(step.offsets)
             await asyncio.to_thread(self.mender.forget, work.partition)
+        return None
 
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
         """Look at damage at once, and ask the other replicas."""
@@ -421,9 +434,16 @@ class PartitionDriver:
             work.back_off = self._backed_off(work.back_off, corrupt, damage.text)
         return damage
 
+    async def _mend_again(
+        self, work: PartitionWork, step: CopySegment, order: CopyOrder, state: PartitionState
+    ) -> None:
+        damage = await self._mend(work, step, order, state.next_offset)
+        if next_stretch(damage, state.next_offset, state.lost_ranges) is not None:
+            work.back_off = NO_BACK_OFF  # time has passed: plan again before anything is done
+
     async def _mended(
         self, work: PartitionWork, step: CopySegment, order: CopyOrder, damage: Damage
-    ) -> CopyOrder | None:
+    ) -> CopyOrder | Mending | None:
         """The part of a damaged segment to copy now; None: nothing, or a loss was recorded."""
         state = self.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
@@ -432,44 +452,19 @@ class PartitionDriver:
             if fill is not None:
                 return replace(order, damage=damage, stretch=fill)
             if damage.goes_on:
-                await self._mend(work, step, order, damage.asked_below)
-                return None
+                return partial(self._mend, work, step, order, damage.asked_below)
             work.filled(step.offsets)  # the lost range is what it lacks
             if step.end_offset < state.next_offset:  # else the rest of it is copied next
                 await asyncio.to_thread(self.mender.forget, work.partition)
             return None
         part = next_stretch(damage, state.next_offset, state.lost_ranges)
         if part is None:
-            damage = await self._mend(work, step, order, state.next_offset)
-            if next_stretch(damage, state.next_offset, state.lost_ranges) is not None:
-                work.back_off = NO_BACK_OFF  # time has passed: plan again before anything is done
-            return None
+            return partial(self._mend_again, work, step, order, state)
         if isinstance(part, LoseRange):
             why = f"this node's replica lost them, and {damage.why}"
             await self._record(work, RecordLostRange(part.first, part.last, why))
             return None
         return replace(order, damage=damage, stretch=part)
-
-    async def _order(self, work: PartitionWork, step: CopySegment) -> CopyOrder | None:
-        state = self.metadata.partition_state(work.partition)
-        local = work.local
-        if state is None or local is None or work.claim is None:
-            return None
-        hole = (step.base_offset, step.end_offset)
-        segment = (
-            await self.mender.stand_in(work.partition, local.directory, state.lineage, hole)
-            if step.gone
-            else work.segment(step.base_offset)
-        )
-        if segment is None:
-            return None
-        return CopyOrder(
-            work.partition, segment, state.lineage, state.log_start_offset,
-            local.local_log_start_offset, work.claim.token,
-            from_links=step.gone or any(unit.segment == segment for unit in work.kept),
-            gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
-            once_there=work.once_there(step.base_offset, step.end_offset, state.lost_ranges),
-        )  # fmt: skip
 
     def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:
         """Remember the failure and back off; the row, if any, is a left-over from now on."""

@@ -219,14 +219,17 @@ class HoleWalk:
         if batch.first > self.last:
             return ""
         if batch.first < self._lowest or batch.last > self.last:
-            return f"a batch {batch.first} to {batch.last} does not fit the hole"
+            return f"{self.source}: a batch {batch.first} to {batch.last} does not fit the hole"
         if self.lineage is None:
             return ""
         epoch = batch.header.partition_leader_epoch
         expected = epoch_for_offset(self.lineage, max(self._at, batch.first))
         if epoch == expected:
             return ""
-        return f"the batch at {batch.first} has leader epoch {epoch}, the lineage {expected}"
+        return (
+            f"{self.source}: the batch at {batch.first} has leader epoch {epoch}, the lineage "
+            f"{expected}"
+        )
 
     def _stop(self, why: str) -> None:
         self.done, self.wrong = True, self.wrong or why

@@ -420,3 +420,16 @@ def test_a_segment_that_is_written_to_is_not_taken_for_damaged(log: KafkaLog) ->
     rewrite(log, 10, lambda data: bytes(data[:-71]))
     with pytest.raises(Conflict, match="changed while"):
         survey(SurveyJob(job, size))
+
+
+@pytest.mark.parametrize("at", [65, 15])
+def test_a_replica_that_has_something_wrong_is_named_once(
+    tmp_path: Path, log: KafkaLog, at: int
+) -> None:
+    brokers = cluster(log, b2=ALL)
+    batch = brokers.batches[12]
+    brokers.damage = lambda _, data: data.replace(batch, turned(batch, at, batch[at] ^ 7))
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert seen.why_not is WhyNot.BLOCKED
+    assert seen.text.count("broker 2") == 1

@@ -36,7 +36,7 @@ def test_a_batch_that_the_log_start_lies_in_is_taken_whole() -> None:
 def test_it_is_refused_over_what_this_replica_has_or_where_what_is_below_is_wanted() -> None:
     for free_from in (None, 11):
         walk, taken = walked(batch(10, 14) + batch(15, 19), free_from=free_from)
-        assert walk.wrong == "a batch 10 to 14 does not fit the hole"
+        assert walk.wrong == "broker 2: a batch 10 to 14 does not fit the hole"
         assert (taken.stretches, walk.lacking) == ([(15, 19, len(taken.data))], [])
     walk, _ = walked(batch(10, 14, epoch=2) + batch(15, 19), free_from=0)
     assert "has leader epoch 2, the lineage 1" in walk.wrong
@@ -84,7 +84,10 @@ def test_where_a_file_ends_the_next_one_is_asked_for() -> None:
     assert walk.question == 13
     taken = walk.take(batch(16, 16) + batch(17, 20) + batch(21, 21))
     assert [each[:2] for each in taken.stretches] == [(16, 16)]
-    assert (walk.lacking, walk.wrong) == ([(13, 15)], "a batch 17 to 20 does not fit the hole")
+    assert (walk.lacking, walk.wrong) == (
+        [(13, 15)],
+        "broker 2: a batch 17 to 20 does not fit the hole",
+    )
 
 
 def test_a_gap_with_something_damaged_in_it_is_not_lacking() -> None:

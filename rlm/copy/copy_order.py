@@ -1,0 +1,35 @@
+"""Makes the order to copy what a partition's plan names."""
+
+from __future__ import annotations
+
+from rlm.copy.copier import CopyOrder
+from rlm.copy.copy_plan import CopySegment
+from rlm.copy.mending import Mender
+from rlm.copy.partition_work import PartitionWork
+from rlmm.partition_state import PartitionState
+
+
+async def order_of(
+    work: PartitionWork, state: PartitionState | None, step: CopySegment, mender: Mender
+) -> CopyOrder | None:
+    """The order for the whole segment; None if it is not here any more. Files that are gone get a
+    stand-in of the mender.
+    """
+    local = work.local
+    if state is None or local is None or work.claim is None:
+        return None
+    hole = (step.base_offset, step.end_offset)
+    segment = (
+        await mender.stand_in(work.partition, local.directory, state.lineage, hole)
+        if step.gone
+        else work.segment(step.base_offset)
+    )
+    if segment is None:
+        return None
+    return CopyOrder(
+        work.partition, segment, state.lineage, state.log_start_offset,
+        local.local_log_start_offset, work.claim.token,
+        from_links=step.gone or any(unit.segment == segment for unit in work.kept),
+        gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
+        once_there=work.once_there(step.base_offset, step.end_offset, state.lost_ranges),
+    )  # fmt: skip
