@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Identity
+from rlm.copy.asked_by_name import log_start_of
 from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook, claim_outlook
 from rlm.copy.scanner import Breathe, BrokerPort
 from rlm.copy.work_table import WorkTable
@@ -106,18 +107,17 @@ class Answers:
             )
 
     async def _ask_local_log_start(self, query: FollowerFetchQuery) -> int:
-        partition = query.partition
         field = "leader_local_log_start_offset"
-        if self.broker is None:
-            work = self.table.work(partition)
-            if work is not None and work.local is not None:
-                return work.local.local_log_start_offset
+        work = self.table.work(query.partition)
+        if work is None or work.local is None:
             raise InvalidRequest(
-                "is needed: this node has no broker to ask and no replica of the partition",
+                "is needed: this node has no replica of the partition; ask the node beside its "
+                "leader, or name the offset",
                 field=field,
             )
-        key = (partition.topic, partition.partition)
-        answer = (await self.broker.local_log_start([key])).get(key)
+        if self.broker is None:
+            return work.local.local_log_start_offset
+        answer = await log_start_of(self.broker, work.local)
         if isinstance(answer, LocalLogStart):
             return answer.offset
         if isinstance(answer, NoAnswer):

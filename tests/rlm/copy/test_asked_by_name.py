@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import PARTITION_METADATA_FILE
 from kafka_formats.properties import encode_partition_metadata
 from rlm.control.why_not import WhyNot
 from rlm.copy.scanner import TopicPartition
+from rlm.fetch.follower_start import FollowerFetchQuery
 from rlm.leadership.leadership import BrokerWord, Leads, LocalLogStart, NoAnswer, NotLeading
 from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
 from tests.rlm.fake_broker import FakeBroker
@@ -160,5 +162,25 @@ def test_the_new_topics_log_start_makes_no_offset_of_the_old_one_lost(
             report = await node.remote_log.run_once()
             assert recorded(node, orders, LogStart, LostRange) == []
             assert report.partitions[0].why_not is WhyNot.BROKER_UNAVAILABLE
+
+    run_virtually(main)
+
+
+def test_a_follower_of_the_old_topic_is_not_answered_by_the_new_ones_log_start(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    broker = BrokerOfALaterTime(
+        {ORDERS: Leads(0, 25)}, local_start=LocalLogStart(20, 0), asked="local_log_start"
+    )
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            await node.remote_log.run_once()
+            query = FollowerFetchQuery(orders.partition, 0, 0, None)
+            answer = await node.parts.answers.follower_fetch(query)
+            assert answer.leader_local_log_start_offset == 20
+            broker.right_before = lambda: make_again(orders)
+            with pytest.raises(RetryLater, match=str(orders.directory)):
+                await node.parts.answers.follower_fetch(query)
 
     run_virtually(main)
