@@ -11,10 +11,11 @@ from functools import partial
 
 from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
 from rlm.control.audit import AuditAction, AuditLine, KeepAudit
-from rlm.control.surroundings import Identity
+from rlm.control.surroundings import CopyLimits, Identity
 from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.node_files.audit_log import AuditLog
 from rlm.reconcile.reconciliation import Comparison, compare
+from rlm.stores.clock_check import clock_trouble
 from rlm.stores.cluster_marker import check_settled, confirm_prefix
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -61,7 +62,7 @@ async def reconcile(
                 field="--apply",
             )
         if record:
-            await _check_settled(settings, stores)
+            await _check_settled(settings, stores, directory.node_id)
         found = await compare(metadata, stores, breathe=lambda: ambient.sleep(0))
         if record and restart is not None:
             _check_all_listed(found)
@@ -77,8 +78,15 @@ async def reconcile(
         return ReconcileReport(restart, found, record)
 
 
-async def _check_settled(settings: Settings, stores: TierStores) -> None:
+async def _check_settled(settings: Settings, stores: TierStores, node_id: int) -> None:
+    """The age of the takeover is told by this node's clock and the store's together."""
+    limit_ms = round(CopyLimits().clock_difference_max_s * 1000)
     for tier in stores.by_name.values():
+        trouble = await clock_trouble(
+            tier, node_id, ambient.now_ms, limit_ms, deadline_s=STORE_DEADLINE_S
+        )
+        if trouble is not None:
+            raise RetryLater(f"nothing is recorded: {trouble}")
         await check_settled(
             tier,
             settle_s=settings.copier.takeover_settle_s,

@@ -17,10 +17,12 @@ import pytest
 
 from kafka_formats.properties import parse_meta_properties
 from strandline.cli.exit_codes import ExitCode
+from strandline.node import ambient
 from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 from tests.e2e.tier_client import TierClient
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, invoke, strandline
 from tests.strandline.conftest import copied_segments, sections
 
@@ -159,6 +161,40 @@ def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> 
         assert stored(tier) == objects
         node.stop()
     assert reconcile(node.config)["unknown"] == 0
+
+
+@pytest.mark.integration
+def test_a_leader_change_since_the_snapshot_is_known_from_the_copies(tmp_path: Path) -> None:
+    """Local retention has cut the new epoch's start off the broker's checkpoint."""
+    home, tier = tmp_path / "node", tmp_path / "tier"
+    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    orders.write(0, 10, 20, end=25)
+    given = settings(tier, "orders") | {"kafka": {"log_dirs": [str(orders.log_dir)]}}
+    with NodeProcess(home, given) as node:
+        node.wait_until(lambda: bool(snapshots(tier)), "a snapshot", deadline_s=DEADLINE_S)
+        node.wait_until(lambda: len(finished(node.url)) == 2, "copies", deadline_s=DEADLINE_S)
+        node.stop()
+        (snapshot,) = snapshots(tier)
+        orders.write(20, 30, 40, end=45, epoch=1)
+        orders.set_epochs((0, 0), (1, 20))
+        node.start()
+        node.wait_until(lambda: len(finished(node.url)) == 4, "copies", deadline_s=DEADLINE_S)
+        before = segments(node.url)
+        node.kill()
+        (home / "data").rename(home / "lost")
+        for base in (0, 10, 20, 30):
+            orders.delete_segment(base)
+        orders.set_epochs((1, 40))
+
+        done = invoke("format", "--config", node.config, "--from-snapshot", snapshot)
+        assert done.exit_code == 0, done.stderr
+        assert reconcile(node.config, "--apply")["reconciled"] is True
+        node.start()
+        node.wait_until(lambda: "segments of orders" in node.log, "adoption", deadline_s=DEADLINE_S)
+        assert segments(node.url) == before
+        page = PLAIN.get(f"{node.url}/v1/topics/orders/partitions/0").json()
+        assert page["lost_ranges"] == [], page
+        assert copied_segments(node.url) == 0
 
 
 def lose(quorum: NodeQuorum) -> None:
@@ -366,6 +402,21 @@ def test_nothing_is_recorded_while_a_store_of_the_snapshot_is_not_named(
     assert refused.returncode == ExitCode.CONFLICT, refused.stderr
     assert f"{unlisted['main']} segments are in the store 'main'" in refused.stderr
     config.write_text(named)
+    assert reconcile(config)["reconciled"] is False
+
+
+@pytest.mark.integration
+def test_nothing_is_recorded_by_a_clock_that_differs_from_the_stores(
+    lost: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour ahead the takeover would seem settled."""
+    config, _ = lost
+    assert format_from(config, "latest")[0] == ExitCode.OK
+    now_ms = ambient.now_ms
+    monkeypatch.setattr(ambient, "now_ms", lambda: now_ms() + 3_600_000)
+    refused = invoke("reconcile", "--config", config, "--apply")
+    assert refused.exit_code == ExitCode.RETRY_LATER, refused.stderr
+    assert "set the node's clock" in refused.stderr
     assert reconcile(config)["reconciled"] is False
 
 
