@@ -120,6 +120,10 @@ class RemoteLogManager:
         """The damage that stops the partition at a segment of this node's replica."""
         return self.table.damage_of(partition)
 
+    def is_mending(self, partition: TopicIdPartition) -> bool:
+        """True while missing offsets of its damaged segment are asked for."""
+        return self.table.is_mending(partition)
+
     def try_again(self, partition: TopicIdPartition) -> None:
         """End the partition's back-off now, since an admin decided something."""
         self.table.try_again(partition)

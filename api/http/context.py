@@ -54,6 +54,10 @@ class RemoteLog(Protocol):
         """Missing offsets of the damaged segment that stops the partition here, if one does."""
         ...
 
+    def is_mending(self, partition: TopicIdPartition, /) -> bool:
+        """True while missing offsets of its damaged segment are asked for."""
+        ...
+
     def try_again(self, partition: TopicIdPartition, /) -> None:
         """Copy the partition again at once, without the rest of its back-off."""
         ...

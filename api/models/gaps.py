@@ -13,13 +13,30 @@ Reason = Annotated[
     StrictStr,
     Field(min_length=1, max_length=300, description="Reason; it is recorded with your name."),
 ]
+RANGES_MAX = 1_000
 OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 
 
+class OffsetRangeIn(Wire):
+    """A range of offsets, both inclusive."""
+
+    first_offset: OffsetIn
+    last_offset: OffsetIn
+
+
 class SkipRequest(Wire):
-    """Offsets to give up. Without offsets: all that the damaged segment in the way lacks."""
+    """Offsets to give up: `ranges` as a dry run showed them, or those of `first_offset` and
+    `last_offset`. A dry run without offsets shows all that the damaged segment in the way lacks.
+    """
 
     reason: Reason
+    ranges: Annotated[
+        list[OffsetRangeIn] | None,
+        Field(
+            max_length=RANGES_MAX,
+            description="`ranges` of a dry run: 409 where others are missing by now.",
+        ),
+    ] = None
     first_offset: OffsetIn | None = None
     last_offset: Annotated[
         OffsetIn | None, Field(description="Inclusive; with `first_offset`, or not at all.")

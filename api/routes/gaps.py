@@ -48,7 +48,9 @@ async def skip_offsets(
 ) -> SkipView:
     """Needs the role admin; ask the node beside the leader. The offsets are recorded as lost, with
     name and reason, and the rest of the segment is copied. A copy that turns up later makes them
-    found again. 409 with the reason: NOT_LEADER, NOT_NEEDED.
+    found again. It gives up what is named, and nothing else: `ranges` as a dry run showed them, or
+    one range. 409 with the reason: NOT_LEADER, NOT_NEEDED, OTHER_OFFSETS (others are missing now),
+    MENDING (other replicas are being asked for them).
     """
     if not body.dry_run:
         await context.manager.catch_up()  # the view says what is not copied or lost yet
@@ -93,6 +95,8 @@ def _asked(
         raise InvalidRequest(
             "give both first_offset and last_offset, or neither", field="last_offset"
         )
+    if body.ranges is not None and body.first_offset is not None:
+        raise InvalidRequest("give ranges, or first and last offset", field="ranges")
     if body.first_offset is not None and body.last_offset is not None:
         end = context.rlm.status(tip).active_base_offset
         if end <= state.next_offset:
@@ -108,6 +112,17 @@ def _asked(
                 field="first_offset",
             )
         return ((body.first_offset, body.last_offset),)
+    if body.ranges is None and not body.dry_run:
+        raise InvalidRequest(
+            "name what to give up: the ranges that a dry run shows, or first and last offset",
+            field="ranges",
+        )
+    if context.rlm.is_mending(tip):
+        raise Conflict(
+            f"the missing offsets of {tip} are being asked for: do a dry run again once that ends, "
+            "within minutes",
+            reason="MENDING",
+        )
     damage = context.rlm.damage_of(tip)
     missing = () if damage is None else without(damage.missing, ((0, state.next_offset - 1),))
     lost = ((each.start, each.end) for each in state.lost_ranges)
@@ -117,6 +132,13 @@ def _asked(
             f"no damaged segment stops {tip}; to give up other offsets, name first and last offset",
             reason="NOT_NEEDED",
         )
+    if body.ranges is not None:
+        named = tuple((each.first_offset, each.last_offset) for each in body.ranges)
+        if named != missing:
+            raise Conflict(
+                f"{tip} lacks other offsets by now than those to give up: do a dry run again",
+                reason="OTHER_OFFSETS",
+            )
     return missing
 
 

@@ -87,6 +87,7 @@ class Mender:
     directory: Path | None = None
     limits: MendLimits = field(default_factory=MendLimits)
     _damages: dict[TopicIdPartition, Damage] = field(default_factory=dict)
+    _mending: TopicIdPartition | None = None
     _begun: bool = False
     _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -118,6 +119,10 @@ class Mender:
     def of(self, partition: TopicIdPartition) -> Damage | None:
         """The damage that stops the partition, as last seen."""
         return self._damages.get(partition)
+
+    def is_mending(self, partition: TopicIdPartition) -> bool:
+        """True while its damage is surveyed and asked for: what `of` tells may yet be found."""
+        return self._mending == partition
 
     def forget(self, partition: TopicIdPartition) -> None:
         """Forget the damage and remove its files: the segment is copied, or is another one now."""
@@ -169,28 +174,42 @@ class Mender:
         `at`. Raises what the survey raises.
         """
         async with self._one_at_a_time:
-            await self._begin()
-            before = self._damages.get(partition)
-            is_stepping = (
-                before is not None
-                and before.base_offset == segment.base_offset
-                and (before.goes_on or before.asked_from > 0)
-            )
-            self._drop(partition)
-            assert segment.next_base_offset is not None, "only sealed segments are copied"
-            found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
-            damage = Damage(
-                segment.base_offset, segment.next_base_offset, segment.size_bytes, found,
-                head=self.directory is not None
-                and job.directory == self._head(partition, self.directory),
-                asked_from=at if is_stepping else 0,
-            )  # fmt: skip
+            self._mending = partition
+            try:
+                return await self._mend(partition, segment, job, linked, at)
+            finally:
+                self._mending = None
+
+    async def _mend(
+        self,
+        partition: TopicIdPartition,
+        segment: LocalSegment,
+        job: CopyJob,
+        linked: Sequence[LocalSegment],
+        at: int,
+    ) -> Damage:
+        await self._begin()
+        before = self._damages.get(partition)
+        is_stepping = (
+            before is not None
+            and before.base_offset == segment.base_offset
+            and (before.goes_on or before.asked_from > 0)
+        )
+        self._drop(partition)
+        assert segment.next_base_offset is not None, "only sealed segments are copied"
+        found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
+        damage = Damage(
+            segment.base_offset, segment.next_base_offset, segment.size_bytes, found,
+            head=self.directory is not None
+            and job.directory == self._head(partition, self.directory),
+            asked_from=at if is_stepping else 0,
+        )  # fmt: skip
+        self._damages[partition] = damage
+        if damage.missing:
+            damage = await self._step(partition, damage, job, linked, at)
             self._damages[partition] = damage
-            if damage.missing:
-                damage = await self._step(partition, damage, job, linked, at)
-                self._damages[partition] = damage
-                logger.warning("%s: %s", partition, damage.text)
-            return damage
+            logger.warning("%s: %s", partition, damage.text)
+        return damage
 
     async def _step(
         self,

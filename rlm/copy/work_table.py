@@ -183,6 +183,10 @@ class WorkTable:
         """The damage that stops the partition at a segment of this node's replica."""
         return self._driver.mender.of(partition)
 
+    def is_mending(self, partition: TopicIdPartition) -> bool:
+        """True while missing offsets of its damaged segment are asked for."""
+        return self._driver.mender.is_mending(partition)
+
     def try_again(self, partition: TopicIdPartition) -> None:
         work = self._works.rows.get(partition)
         if work is not None:

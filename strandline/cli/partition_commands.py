@@ -54,6 +54,9 @@ def partitions_skip_command(
         int | None, typer.Option(min=0, help="First offset; default: all that the damage took.")
     ] = None,
     last: Annotated[int | None, typer.Option(min=0, help="Last offset, inclusive.")] = None,
+    offsets: Annotated[
+        str | None, typer.Option(help="The ranges that it says without `--yes`: 100-120,130-131.")
+    ] = None,
     topic_id: NewestIncarnationOption = None,
 ) -> Answer:
     """Give up offsets of a damaged segment that no replica has, so that copying goes on.
@@ -62,20 +65,34 @@ def partitions_skip_command(
     node beside the leader.
 
     Example: `strandline partitions skip orders 0 --reason "disk of broker 1 died"`, then the same
-    with `--yes`
+    with what that prints, such as `--offsets 100-120 --yes`: other offsets are not given up
     """
     path = f"{partition_path(topic, partition)}/skip"
     body: dict[str, object] = {"reason": reason, "first_offset": first, "last_offset": last}
-    answer = client.change("POST", path, body | {"dry_run": True}, topic_id=topic_id)
-    if yes:
-        if not answer["ranges"]:
-            raise InvalidRequest(
-                "nothing is damaged in this partition, so there is nothing to skip"
-            )
-        answer = client.change("POST", path, body | {"dry_run": False}, topic_id=topic_id)
-    ranges = ", ".join(f"{r['first_offset']} to {r['last_offset']}" for r in answer["ranges"])
-    fields = {"offsets": ranges, "how many": answer["offsets"], "changed": answer["changed"]}
+    if offsets is not None:
+        body["ranges"] = _ranges_of(offsets)
+    elif yes and first is None and last is None:
+        raise InvalidRequest(
+            "say what to give up: without --yes it prints the --offsets to add, or give --first "
+            "and --last"
+        )
+    answer = client.change("POST", path, body | {"dry_run": not yes}, topic_id=topic_id)
+    shown = ",".join(f"{r['first_offset']}-{r['last_offset']}" for r in answer["ranges"])
+    fields = {"offsets": shown, "how many": answer["offsets"], "changed": answer["changed"]}
+    if not yes and first is None:
+        fields["to do it"] = f"add --offsets {shown} --yes"
     return Answer(answer, lambda: _print(answer, fields, done=yes))
+
+
+def _ranges_of(text: str) -> list[dict[str, int]]:
+    """Ranges of offsets such as "100-120,130-131", both ends inclusive."""
+    ranges = []
+    for each in text.split(","):
+        first, dash, last = each.strip().partition("-")
+        if not (dash and first.isdecimal() and last.isdecimal()):
+            raise InvalidRequest(f"{each[:40]!r} is no range of offsets, such as 100-120")
+        ranges.append({"first_offset": int(first), "last_offset": int(last)})
+    return ranges
 
 
 @partitions_app.command("allow-gaps")

@@ -8,6 +8,9 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 class NothingDamaged:
     """The part of `api.http.context.RemoteLog` that tells of damaged segments."""
 
+    def is_mending(self, _: TopicIdPartition, /) -> bool:
+        return False
+
     def damage_of(self, _: TopicIdPartition, /) -> None:
         """Nothing is damaged."""
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from api.http.tokens import Role
-from rlm.leadership.leadership import Leads, NotLeading
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
 from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import BASE, app_over, make_node, write_tokens
 from tests.api.test_over_real_parts import as_remote_log
@@ -87,7 +88,13 @@ def test_a_dry_run_says_what_would_be_given_up_and_changes_nothing(tmp_path: Pat
 def test_what_is_skipped_is_lost_with_a_name_and_copying_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with damaged(tmp_path) as (world, log):
-            assert (await world.done("skip", dry_run=False))["changed"] is True
+            ranges = (await world.done("skip"))["ranges"]
+            assert (await world.post("skip", dry_run=False)).json()["field"] == "ranges"
+            for other in ([], [{"first_offset": 14, "last_offset": 18}], [*ranges, *ranges]):
+                answer = await world.post("skip", dry_run=False, ranges=other)
+                assert (answer.status_code, answer.json()["reason"]) == (409, "OTHER_OFFSETS")
+            assert world.node.finished(log.partition) == [(0, 9)]
+            assert (await world.done("skip", dry_run=False, ranges=ranges))["changed"] is True
             assert world.node.finished(log.partition) == [(0, 9), (10, 13), (20, 29)]
             state = world.node.metadata.partition_state(log.partition)
             assert state is not None
@@ -95,8 +102,37 @@ def test_what_is_skipped_is_lost_with_a_name_and_copying_goes_on(tmp_path: Path)
             assert (lost.start, lost.end) == (14, 19)
             assert lost.why.startswith("skipped by ")
             assert lost.why.endswith(": it died")
-            answer = await world.post("skip", dry_run=False)
+            answer = await world.post("skip", dry_run=False, ranges=ranges)
             assert (answer.status_code, answer.json()["reason"]) == (409, "NOT_NEEDED")
+
+    run_virtually(main)
+
+
+def test_what_is_being_asked_for_is_neither_shown_nor_given_up(tmp_path: Path) -> None:
+    class Asked:
+        """A replica that is asked; what it has is not known yet."""
+
+        def __init__(self, world: World) -> None:
+            self.world = world
+            self.answers: list[httpx.Response] = []
+
+        async def replicas(self, partition: TopicIdPartition) -> NoAnswer:
+            ranges = [{"first_offset": 14, "last_offset": 19}]
+            for body in ({}, {"dry_run": False, "ranges": ranges}):
+                self.answers.append(await self.world.post("skip", **body))
+            return NoAnswer("it starts")
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    async def main() -> None:
+        async with damaged(tmp_path) as (world, _):
+            mender = world.node.remote_log.table._driver.mender
+            mender.directory = tmp_path / "mending"
+            mender.replicas = asked = cast(Any, Asked(world))
+            await asyncio.sleep(700)
+            assert [each.json()["reason"] for each in asked.answers[:2]] == ["MENDING"] * 2
+            assert (await world.done("skip"))["offsets"] == 6
 
     run_virtually(main)
 

@@ -58,10 +58,12 @@ def test_a_damaged_segment_is_told_skipped_and_passed(tmp_path: Path, log: Kafka
 
         reason = ("orders", 0, "--reason", "the disk died")
         dry = asked(node, "skip", *reason).stdout
-        assert "10 to 19" in dry
-        assert "nothing was changed: --yes does it" in dry
+        assert "add --offsets 10-19 --yes" in dry
         assert status(node, 0)["lost_ranges"] == []
-        asked(node, "skip", *reason, "--yes")
+        asked(node, "skip", *reason, "--yes", expect=ExitCode.USAGE)
+        named = (*reason, "--offsets", "10-19", "--yes")
+        asked(node, "skip", *reason, "--offsets", "10-18", "--yes", expect=ExitCode.CONFLICT)
+        asked(node, "skip", *named)
         node.wait_until(
             lambda: status(node, 0)["highest_copied_offset"] == 9, "copies", deadline_s=DEADLINE_S
         )
@@ -70,7 +72,7 @@ def test_a_damaged_segment_is_told_skipped_and_passed(tmp_path: Path, log: Kafka
         )
         (lost,) = status(node, 0)["lost_ranges"]
         assert lost["why"].endswith(": the disk died")
-        asked(node, "skip", *reason, "--yes", expect=ExitCode.CONFLICT)
+        asked(node, "skip", *named, expect=ExitCode.CONFLICT)
 
         mirror = ("orders", 1, "--reason", "a mirror", "--yes")
         assert "a mirror" in asked(node, "allow-gaps", *mirror).stdout
