@@ -60,7 +60,9 @@ async def add_voter(context: Context, body: VoterRequest) -> QuorumView:
 async def remove_voter(
     context: Context, node_id: NodeIdInPath, directory_id: DirectoryIdParameter = None
 ) -> QuorumView:
-    """Role admin. A leader that is removed resigns. 404: it is not a voter."""
+    """Role admin. A leader that is removed resigns. 404: it is not a voter. 409
+    TOO_FEW_WOULD_REMAIN: those left that keep up are no majority of those left.
+    """
     directory = None if directory_id is None else str(parse_directory_id(directory_id))
     await context.quorum.remove_voter(
         node_id, directory, deadline_s=context.limits.quorum_deadline_s

@@ -29,6 +29,7 @@ from rlmm.raft.messages import (
     DescribeQuorumResponse,
     Error,
     RemoveVoterRequest,
+    ReplicaDescription,
     ReplicaKey,
     VoterChangeResponse,
 )
@@ -64,9 +65,12 @@ class QuorumAdmin:
     async def remove_voter(
         self, node_id: int, directory_id: str | None, *, deadline_s: float
     ) -> None:
-        """`directory_id` None: that of the voter with the node id. NotFound: not a voter."""
+        """`directory_id` None: that of the voter with the node id. NotFound: not a voter. Conflict
+        TOO_FEW_WOULD_REMAIN: those left that keep up are no majority of those left.
+        """
         self._check_leads()
         key = self._voter_key(node_id, directory_id)
+        check_may_remove(self._driver.core.describe(), node_id, self._driver.now_monotonic_ms())
         request = RemoveVoterRequest(key, int(deadline_s * 1000))
         await self._change(request, deadline_s)
 
@@ -179,8 +183,9 @@ class QuorumAdmin:
             async with asyncio.timeout(deadline_s):
                 error, message = await waiting
         except TimeoutError as failure:
-            raise RetryLater(
-                f"not done within {deadline_s:g} s: look at the quorum before trying again"
+            raise OutcomeUnknown(
+                f"not done within {deadline_s:g} s, and it may still be: look at the quorum before "
+                "trying again"
             ) from failure
         if error is Error.REQUEST_TIMED_OUT:
             raise RetryLater(message)
@@ -214,15 +219,7 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
             "recorded until it runs again",
         )
     needed = len(voters) // 2 + 1
-    alive = [
-        replica
-        for replica in others
-        if replica.key.node_id == known.leader_id
-        or (
-            replica.last_caught_up_ms >= 0
-            and now_ms - replica.last_caught_up_ms <= CAUGHT_UP_WITHIN_MS
-        )
-    ]
+    alive = _keep_up(known, others, now_ms)
     if len(alive) >= needed:
         return CanStop(True, f"{len(alive)} other voters keep up, {needed} are needed")
     if len(others) < needed:
@@ -237,6 +234,36 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
         f"without node {node_id} only {len(alive)} of {needed} needed voters keep up; "
         f"behind or silent: {behind}",
     )
+
+
+def check_may_remove(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> None:
+    """Pure. Conflict if the voters without `node_id` could commit nothing, nor this change."""
+    others = [replica for replica in known.voters if replica.key.node_id != node_id]
+    alive = _keep_up(known, others, now_ms)
+    needed = len(others) // 2 + 1
+    if others and len(alive) < needed:
+        behind = sorted(replica.key.node_id for replica in others if replica not in alive)
+        raise Conflict(
+            f"without node {node_id} the quorum has {len(others)} voters, {needed} of which are "
+            f"needed, and {len(alive)} keep up: it would stop. Behind or silent: {behind}; start "
+            "them, or remove one of them first",
+            reason="TOO_FEW_WOULD_REMAIN",
+        )
+
+
+def _keep_up(
+    known: DescribeQuorumResponse, voters: list[ReplicaDescription], now_ms: int
+) -> list[ReplicaDescription]:
+    """Those that were at the leader's log end lately."""
+    return [
+        replica
+        for replica in voters
+        if replica.key.node_id == known.leader_id
+        or (
+            replica.last_caught_up_ms >= 0
+            and now_ms - replica.last_caught_up_ms <= CAUGHT_UP_WITHIN_MS
+        )
+    ]
 
 
 def _error(error: Error, message: str) -> StrandlineError:

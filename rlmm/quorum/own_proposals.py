@@ -65,6 +65,7 @@ class Proposals:
             return await waiting.done
         finally:
             timer.cancel()
+            self._queue.leave(waiting)
 
     def role_changed(self) -> None:
         """Give up on an answer of a leader that leads no more."""

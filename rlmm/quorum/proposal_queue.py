@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater, StrandlineError
@@ -111,6 +112,8 @@ class ProposalQueue:
             group.failed(RetryLater(self._closed))
             return
         for member in reversed(group.members):
+            if member.done.done():
+                continue  # its caller gave up meanwhile
             member.taken = False
             self._queue.appendleft(member)
             self._bytes += member.size_bytes
@@ -133,6 +136,14 @@ class ProposalQueue:
                     "nothing was appended"
                 ),
             )
+
+    def leave(self, waiting: Waiting) -> None:
+        """Its caller waits no more: its bytes are free for others, leader or not."""
+        if waiting.taken:
+            return
+        with suppress(ValueError):  # the queue was closed
+            self._queue.remove(waiting)
+            self._bytes -= waiting.size_bytes
 
     def close(self, message: str) -> None:
         """Refuse queued and new proposals: none was appended."""

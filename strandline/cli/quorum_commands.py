@@ -141,6 +141,9 @@ def remove_voter_command(
 ) -> Answer:
     """Remove a voter, also a dead one. Ask the leader's node.
 
+    Refused where the voters left that keep up could not go on: start those, or remove a dead one
+    first.
+
     Example: `strandline quorum remove-voter 3`
     """
     quorum = client.change("DELETE", f"/v1/quorum/voters/{node_id}", directory_id=directory_id)

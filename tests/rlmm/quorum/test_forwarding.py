@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from kafka_formats.errors import OutcomeUnknown
+from kafka_formats.errors import OutcomeUnknown, RetryLater
 from rlmm.log.log_limits import LogLimits
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.driver import QuorumDriver
@@ -26,6 +26,7 @@ from rlmm.raft.messages import Error, PeerRequest, PeerResponse
 from rlmm.rows.feature_level import FeatureLevels
 
 DEADLINE_S = 10.0
+LIMITS = LogLimits()
 
 
 @dataclass
@@ -80,12 +81,12 @@ class Leaders:
         raise NotImplementedError
 
 
-def follower(leaders: Leaders) -> tuple[Driver, Proposals]:
+def follower(leaders: Leaders, limits: LogLimits = LIMITS) -> tuple[Driver, Proposals]:
     driver = Driver()
     proposals = Proposals(
         cast(QuorumDriver, driver),
         leaders,
-        ProposalQueue(LogLimits()),
+        ProposalQueue(limits),
         now_ms=lambda: 7_000,
         monotonic=asyncio.get_running_loop().time,
         sleep=asyncio.sleep,
@@ -107,6 +108,38 @@ async def test_what_had_not_left_when_the_leader_changed_goes_to_the_new_one() -
     proposals.role_changed()
     assert await proposing == 7
     assert leaders.asked == [3]
+
+
+async def test_those_who_gave_up_take_no_room_while_there_is_no_leader() -> None:
+    driver, proposals = follower(Leaders(), LogLimits(queue_bytes_max=30))
+    driver.core.leader_id = -1
+    cancelled = asyncio.ensure_future(
+        proposals.propose((Proposal(None, b"0123456789"),), deadline_s=DEADLINE_S)
+    )
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    for _ in range(10):
+        with pytest.raises(RetryLater, match="no leader"):
+            await proposals.propose((Proposal(None, b"0123456789"),), deadline_s=0.001)
+    lives = asyncio.ensure_future(
+        proposals.propose((Proposal(None, b"0123456789" * 3),), deadline_s=DEADLINE_S)
+    )
+    await asyncio.sleep(0)
+    driver.core.leader_id = 2
+    proposals.role_changed()
+    assert await lives == 7
+
+
+async def test_who_gave_up_on_the_way_does_not_come_back_into_the_queue() -> None:
+    queue = ProposalQueue(LogLimits())
+    waiting = queue.add((Proposal(None, b"a"),), end_s=1)
+    group = queue.take()
+    queue.give_up(waiting, 1)
+    queue.leave(waiting)
+    queue.put_back(group)
+    assert not queue
+    with pytest.raises(OutcomeUnknown):
+        await waiting.done
 
 
 async def test_the_core_is_told_of_the_commit_of_what_was_handed_on() -> None:

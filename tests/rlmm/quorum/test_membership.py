@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
@@ -20,6 +21,7 @@ from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import CommittedRecord, Proposal
 from rlmm.quorum.admin import CAUGHT_UP_WITHIN_MS, QuorumAdmin, can_stop
+from rlmm.quorum.driver import QuorumDriver
 from rlmm.raft.actions import Role
 from rlmm.raft.messages import DescribeQuorumResponse, Error, ReplicaDescription, ReplicaKey
 from tests.rlm.virtual_time import run_virtually
@@ -227,6 +229,35 @@ def test_only_the_leader_is_asked_and_the_others_name_it() -> None:
                 asked.can_stop(1)
 
     run_virtually(main)
+
+
+def test_a_voter_without_which_the_rest_would_stop_is_not_removed() -> None:
+    async def main() -> None:
+        network = Network()
+        async with quorum(network) as replicas:
+            leader = await leader_of(replicas)
+            keeps_up, silent = (each for each in replicas if each is not leader)
+            await silent.stop()
+            await asyncio.sleep(CAUGHT_UP_WITHIN_MS / 1000 + 1)
+            asked = admin(leader)
+            for each in (keeps_up, leader):
+                with pytest.raises(Conflict, match=rf"silent: \[{silent.node_id}\]") as refused:
+                    await asked.remove_voter(each.node_id, None, deadline_s=DEADLINE_S)
+                assert refused.value.reason == "TOO_FEW_WOULD_REMAIN"
+            await written(leader, b"goes on")
+            await asked.remove_voter(silent.node_id, None, deadline_s=DEADLINE_S)
+            assert len(voter_ids(leader)) == 2
+
+    run_virtually(main)
+
+
+async def test_a_command_without_an_answer_may_still_take_effect() -> None:
+    class Silent:
+        def feed(self, event: object) -> None:
+            pass
+
+    with pytest.raises(OutcomeUnknown, match="it may still be"):
+        await QuorumAdmin(cast(QuorumDriver, Silent())).accept_cut(deadline_s=0.01)
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
