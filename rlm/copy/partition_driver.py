@@ -200,8 +200,7 @@ class PartitionDriver:
                 continue
             if found is not None and self.adoption.is_due(work.partition):
                 assert work.claim is not None, "the store's segments are recorded under a claim"
-                token, lowest = work.claim.token, work.lowest_offset
-                await self.adoption.run(work.partition, token, found, local_start_offset=lowest)
+                await self.adoption.run(work.partition, work.claim.token, found, work.on_machine)
             held_back = await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back

@@ -35,6 +35,7 @@ from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
+from rlm.reconcile.adoption_plan import OnMachine
 from rlmm.partition_state import LostOffsets, PartitionState
 
 NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories have not been read yet")
@@ -167,13 +168,17 @@ class PartitionWork:
         return max(on_disk, self.log_start_heard)
 
     @property
-    def lowest_offset(self) -> int:
-        """The broker's lowest possible offset: a first epoch above it proves nothing, since the
-        checkpoint may have been lost and begun again.
+    def on_machine(self) -> OnMachine:
+        """The offsets that can be copied from here, at most. A first epoch above the broker's
+        lowest offset proves nothing, since the checkpoint may have been lost and begun again.
         """
         assert self.local is not None, "asked of what is on this disk"
         lowest = max(self.local.segments[0].base_offset, self.log_start_said)
-        return min(lowest, self.local.local_log_start_offset)
+        held = (
+            (max(unit.base_offset, unit.first_known_offset), unit.next_base_offset - 1)
+            for unit in self.kept
+        )
+        return OnMachine(min(lowest, self.local.local_log_start_offset), tuple(held))
 
     @property
     def log_dir(self) -> Path | None:

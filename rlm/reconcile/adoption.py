@@ -29,6 +29,7 @@ from rlm.reconcile.adoption_plan import (
     Adopt,
     Done,
     Lose,
+    OnMachine,
     StartAt,
     StoredSegment,
     WholeSegment,
@@ -115,8 +116,7 @@ class Adoption:
         partition: TopicIdPartition,
         token: int,
         found: FoundInStores,
-        *,
-        local_start_offset: int,
+        machine: OnMachine,
     ) -> tuple[RemoteLogSegmentId, ...]:
         """Record what was found of a claimed partition, then that this was done.
 
@@ -124,20 +124,20 @@ class Adoption:
         claimed the partition.
         """
         async with self.slots:
-            return await self._record(partition, token, list(found.whole), local_start_offset)
+            return await self._record(partition, token, list(found.whole), machine)
 
     async def _record(
         self,
         partition: TopicIdPartition,
         token: int,
         whole: list[WholeSegment],
-        local_start_offset: int,
+        machine: OnMachine,
     ) -> tuple[RemoteLogSegmentId, ...]:
         adopted: list[RemoteLogSegmentId] = []
         while True:
             state = self.metadata.partition_state(partition)
             assert state is not None, "claimed right before"
-            step = next_step(state, whole, local_start_offset=local_start_offset)
+            step = next_step(state, whole, machine)
             deadline_s = self.around.limits.propose_deadline_s
             match step:
                 case Done():
@@ -146,15 +146,16 @@ class Adoption:
                     start = LogStart(partition, token, step.leader_epoch, step.offset)
                     await self.metadata.record_log_start(start, deadline_s=deadline_s)
                 case Lose():
-                    lost = LostRange(partition, token, step.start, step.end, WHY_LOST)
+                    lost = LostRange(partition, token, step.start, step.end, step.why)
                     await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
-                    logger.error(
-                        "LOST: offsets %d to %d of %s: %s",
-                        step.start,
-                        step.end,
-                        partition,
-                        WHY_LOST,
-                    )
+                    if step.why == WHY_LOST:
+                        logger.error(
+                            "LOST: offsets %d to %d of %s: %s",
+                            step.start,
+                            step.end,
+                            partition,
+                            step.why,
+                        )
                 case Adopt():
                     whole.remove(step.segment)
                     if await self._adopt(step.segment, token):

@@ -18,10 +18,21 @@ from rlm.format.manifest import Manifest, custom_metadata_for, parse_manifest
 from rlm.format.object_keys import ObjectSuffix, ParsedSegmentKey
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import PartitionState
-from rlmm.rows.coverage import epoch_ranges, ranges_in_lineage
+from rlmm.rows.coverage import Range, epoch_ranges, ranges_in_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 WHY_LOST = "in the store neither before nor after a restart from a snapshot, nor on the broker"
+WHY_HELD = "not in the store after a restart from a snapshot; held by this node, and copied next"
+
+
+@dataclass(frozen=True, slots=True)
+class OnMachine:
+    """The offsets on the claimant's disk: the broker's own from `start` on, or lower, and `held`
+    segments below, each with its first and last offset, ascending.
+    """
+
+    start: int
+    held: tuple[Range, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,10 +75,13 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Record a lost range first, offsets inclusive: no copy of it exists."""
+    """Record a lost range first, offsets inclusive: no copy of it exists, or the node's hold alone
+    has it (WHY_HELD), whose copy takes it off the lost ranges.
+    """
 
     start: int
     end: int
+    why: str = WHY_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +179,9 @@ def _content(row: RemoteLogSegmentMetadata) -> tuple[object, ...]:
 
 
 def next_step(
-    state: PartitionState, whole: Sequence[WholeSegment], *, local_start_offset: int
+    state: PartitionState, whole: Sequence[WholeSegment], machine: OnMachine
 ) -> AdoptionStep:
-    """`whole`: segments not yet tried. `local_start_offset`: the broker's lowest possible one."""
+    """`whole`: segments not yet tried."""
     for segment in in_order(whole):
         row = segment.row
         first = _first_served(state.lineage, row)
@@ -177,10 +191,20 @@ def next_step(
             return StartAt(row.leader_epochs[0][0], first)
         if first <= state.next_offset:
             return Adopt(segment)
-        if local_start_offset <= state.next_offset:
+        if machine.start <= state.next_offset:
             return Done()  # the broker has what is between, and all that follows is copied again
-        return Lose(state.next_offset, min(first, local_start_offset) - 1)
+        return _lose(state.next_offset, min(first, machine.start) - 1, machine.held)
     return Done()
+
+
+def _lose(start: int, end: int, held: Sequence[Range]) -> Lose:
+    """The lower end of a hole: as much of it as is held, or as much as is not."""
+    for first, last in held:
+        if first <= start <= last:
+            return Lose(start, min(last, end), WHY_HELD)
+        if start < first <= end:
+            return Lose(start, first - 1)
+    return Lose(start, end)
 
 
 def in_order(whole: Sequence[WholeSegment]) -> list[WholeSegment]:

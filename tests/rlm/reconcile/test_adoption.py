@@ -15,12 +15,15 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.why_not import WhyNot
+from rlm.reconcile.adoption_plan import WHY_HELD
 from rlm.reconcile.reconciliation import compare
 from rlm.repair.repair_run import Outcome
 from rlmm.metadata_log import SnapshotId
+from rlmm.records.control_records import LostRange
 from rsm_backends.store import ListPage
 from rsm_backends.streams import read_all
 from tests.rlm.after_disaster import ANEW, after_the_disaster, lower, nothing, record_reconciled
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, retention
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, Node, World, new_world
 from tests.rlm.repairing import GONE_AFTER_S, keys_of, only, row_at
@@ -181,6 +184,40 @@ def test_what_nobody_has_any_more_is_lost_and_what_is_behind_it_is_not(
             assert [(each.start, each.end) for each in state.lost_ranges] == [(20, 29)]
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (30, 39)]
             assert state.next_offset == 40
+
+    run_virtually(main)
+
+
+def test_what_the_hold_alone_has_is_not_told_lost_and_is_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        away = True
+
+        async def hook(step: str) -> None:
+            if away and step == "before list":
+                raise RetryLater("the store is away")
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, 10, 20, 30, start=40)
+            away = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            told = [
+                (each.start, each.end, each.why)
+                for _, each in node.accepted
+                if isinstance(each, LostRange)
+            ]
+            assert told == [(20, 29, WHY_HELD)]
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.lost_ranges) == (40, ())
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
 
     run_virtually(main)
 
