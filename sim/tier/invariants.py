@@ -421,8 +421,8 @@ class Auditor:
             if lost.why == SKIPPED:
                 continue
             start, end = max(lost.start, first), min(lost.end, leader.bases[-1] - 1)
-            whole = [b for b in leader.batches if b not in leader.lost and start <= b.last]
-            if start <= end and any(b.base <= end for b in whole):
+            within = (each for each in leader.batches if start <= each.last and each.base <= end)
+            if start <= end and any(each not in leader.lost for each in within):
                 yield f"{start} to {end} of {partition.tip} is lost, n{partition.leader} has it"
 
     def unquiet(self) -> Iterator[str]:

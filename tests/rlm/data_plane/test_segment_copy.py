@@ -363,7 +363,7 @@ async def test_what_was_sent_is_compared_with_what_was_verified(
     store: MemoryStore, replica: ReplicaWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lying(
-        store: ObjectStore, key: str, parts: AsyncIterator[bytes], **_: object
+        store: ObjectStore, key: str, parts: AsyncIterator[bytes], *_: object, **__: object
     ) -> UploadResult:
         size = sum([len(part) async for part in parts])
         return UploadResult(size, 0)
