@@ -189,12 +189,6 @@ class Mender:
         at: int,
     ) -> Damage:
         await self._begin()
-        before = self._damages.get(partition)
-        is_stepping = (
-            before is not None
-            and before.base_offset == segment.base_offset
-            and (before.goes_on or before.asked_from > 0)
-        )
         self._drop(partition)
         assert segment.next_base_offset is not None, "only sealed segments are copied"
         found = await self.pool.survey(SurveyJob(job, segment.size_bytes))
@@ -202,7 +196,7 @@ class Mender:
             segment.base_offset, segment.next_base_offset, segment.size_bytes, found,
             head=self.directory is not None
             and job.directory == self._head(partition, self.directory),
-            asked_from=at if is_stepping else 0,
+            asked_from=at,
         )  # fmt: skip
         self._damages[partition] = damage
         if damage.missing:
