@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from api.http.context import ApiContext
 from api.http.tokens import Principal
-from kafka_formats.errors import OutcomeUnknown
+from kafka_formats.errors import InternalError, OutcomeUnknown, StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction, AuditLine
 
@@ -15,7 +15,7 @@ from rlm.control.audit import AuditAction, AuditLine
 @contextmanager
 def noted(
     context: ApiContext,
-    partition: TopicIdPartition,
+    partition: TopicIdPartition | None,
     action: AuditAction,
     why: str,
     by: Principal,
@@ -23,8 +23,8 @@ def noted(
     offsets: tuple[int, int] = (-1, -1),
     size_bytes: int = -1,
 ) -> Iterator[None]:
-    """Around a change: writes an audit line, none if it was refused, and says so if the outcome is
-    unknown.
+    """Around a change: writes an audit line, none if it was surely refused, and says so if the
+    outcome is unknown: also of a request that is cut off, by the gate's deadline or its client.
     """
 
     def note(text: str) -> None:
@@ -36,7 +36,10 @@ def noted(
 
     try:
         yield
-    except OutcomeUnknown:
-        note(f"{why}; the outcome is unknown")
+    except BaseException as error:
+        if not isinstance(error, StrandlineError) or isinstance(
+            error, OutcomeUnknown | InternalError
+        ):
+            note(f"{why}; the outcome is unknown")
         raise
     note(why)

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Depends, Path, Query
 
 from api.http.admission import Context, require
 from api.http.context import ApiContext
-from api.http.tokens import Role
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
 from api.http.validation import EpochNumber
 from api.models.quorum import (
     CanStopView,
@@ -21,10 +22,11 @@ from api.models.quorum import (
     VoterRequest,
     parse_directory_id,
 )
+from rlm.control.audit import AuditAction
 
 router = APIRouter(prefix="/quorum", tags=["quorum"])
 
-ADMIN = [Depends(require(Role.ADMIN))]
+Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
 NodeIdInPath = Annotated[EpochNumber, Path(description="Node id, the broker's.", examples=[2])]
 DirectoryIdParameter = Annotated[
     str | None,
@@ -47,42 +49,52 @@ async def describe_quorum(context: Context) -> QuorumView:
     return _view(context)
 
 
-@router.post("/voters", summary="Let an observer vote", dependencies=ADMIN)
-async def add_voter(context: Context, body: VoterRequest) -> QuorumView:
+@router.post("/voters", summary="Let an observer vote")
+async def add_voter(context: Context, body: VoterRequest, admin: Admin) -> QuorumView:
     """Role admin. Waits until the observer has caught up and the change is committed; one at a
     time.
     """
-    await context.quorum.add_voter(body.voter(), deadline_s=context.limits.quorum_deadline_s)
+    voter, deadline_s = body.voter(), context.limits.quorum_deadline_s
+    why = f"voter {voter.node_id}, directory {voter.directory_id}, was added"
+    with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+        await context.quorum.add_voter(voter, deadline_s=deadline_s)
     return _view(context)
 
 
-@router.delete("/voters/{node_id}", summary="Remove a voter", dependencies=ADMIN)
+@router.delete("/voters/{node_id}", summary="Remove a voter")
 async def remove_voter(
-    context: Context, node_id: NodeIdInPath, directory_id: DirectoryIdParameter = None
+    context: Context,
+    node_id: NodeIdInPath,
+    admin: Admin,
+    directory_id: DirectoryIdParameter = None,
 ) -> QuorumView:
     """Role admin. A leader that is removed resigns. 404: it is not a voter. 409
     TOO_FEW_WOULD_REMAIN: those left that keep up are no majority of those left.
     """
     directory = None if directory_id is None else str(parse_directory_id(directory_id))
-    await context.quorum.remove_voter(
-        node_id, directory, deadline_s=context.limits.quorum_deadline_s
-    )
+    why = f"voter {node_id}, directory {directory or 'any'}, was removed"
+    with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+        await context.quorum.remove_voter(
+            node_id, directory, deadline_s=context.limits.quorum_deadline_s
+        )
     return _view(context)
 
 
-@router.post("/transfer", summary="Hand leadership to another voter", dependencies=ADMIN)
-async def transfer_leadership(context: Context, body: TransferRequest) -> QuorumView:
+@router.post("/transfer", summary="Hand leadership to another voter")
+async def transfer_leadership(context: Context, body: TransferRequest, admin: Admin) -> QuorumView:
     """Role admin. Answers once the other leads, after a short election. 409 NOT_TRANSFERRED: a
     third voter won it and leads now.
     """
-    await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
+    to = "another voter" if body.node_id is None else f"node {body.node_id}"
+    with noted(context, None, AuditAction.QUORUM_CHANGED, f"leadership was handed to {to}", admin):
+        await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
     return _view(context)
 
 
-@router.post(
-    "/feature-level", summary="Finalise a feature level of the metadata", dependencies=ADMIN
-)
-async def finalise_feature_level(context: Context, body: FeatureLevelRequest) -> QuorumView:
+@router.post("/feature-level", summary="Finalise a feature level of the metadata")
+async def finalise_feature_level(
+    context: Context, body: FeatureLevelRequest, admin: Admin
+) -> QuorumView:
     """Role admin. Ask the leader's node once every node runs a release that knows the level: it
     asks each voter. There is no way back, and a node that does not know the level stops.
     """
@@ -94,7 +106,9 @@ async def finalise_feature_level(context: Context, body: FeatureLevelRequest) ->
         deadline_s=context.limits.quorum_deadline_s / 2,
     )
     if body.feature_level != finalised:
-        await context.manager.finalise_feature_level(body.feature_level)
+        why = f"feature level {body.feature_level} was finalised after {finalised}"
+        with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+            await context.manager.finalise_feature_level(body.feature_level)
     return _view(context)
 
 
@@ -104,10 +118,12 @@ async def can_stop(context: Context, node_id: NodeIdInPath) -> CanStopView:
     return CanStopView.of(context.quorum.can_stop(node_id), node_id=node_id)
 
 
-@router.post("/accept-cut", summary="Accept the loss of what this node had", dependencies=ADMIN)
-async def accept_cut(context: Context) -> QuorumView:
+@router.post("/accept-cut", summary="Accept the loss of what this node had")
+async def accept_cut(context: Context, admin: Admin) -> QuorumView:
     """Role admin. For a node whose lost records exist nowhere any more (its tail was cut, or its
     disk replaced): it votes and stands for election again, and records that only it had are lost.
     """
-    await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
+    why = f"the loss of what node {context.identity.node_id} had was accepted"
+    with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+        await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
     return _view(context)

@@ -12,6 +12,7 @@ from api.http.context import ApiContext
 from api.http.cursors import decode_cursor, encode_cursor
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.listing import first_after, statuses_of
+from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 from api.models.topics import (
@@ -28,7 +29,7 @@ from api.routes.found import CheckedTopic, TopicIdParameter
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.audit import AuditAction, AuditLine
+from rlm.control.audit import AuditAction
 from rlm.copy.partition_status import PartitionStatus
 
 router = APIRouter(prefix="/topics", tags=["topics"])
@@ -122,17 +123,13 @@ async def set_topic_policy(
     changed = changed_fields(
         *(PolicyView.of_policy(topic, each.topic_id, each) for each in (standing, change.policy))
     )
-    request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
     said = f"{body.why}: " if body.why else ""
     differs = ", ".join(f"{name} from {dumps(value)}" for name, value in changed.items())
     why = (
         f"{said}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}; "
         f"changed {differs or 'nothing'}"
     )
-    context.audit.note(
-        AuditLine(
-            context.now_ms(), AuditAction.POLICY_SET, None, None, -1, -1, -1, why, principal.name
-        )
-    )
+    with noted(context, None, AuditAction.POLICY_SET, why, principal):
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
     now = _policy_of(context, topic, None if body.topic_id is None else change.policy.topic_id)
     return PolicySet(**now.model_dump(), changed=list(changed))

@@ -47,6 +47,7 @@ class AuditAction(StrEnum):
     OFFSETS_SKIPPED = "offsets_skipped"
     GAPS_ALLOWED = "gaps_allowed"
     RECORDS_DELETED = "records_deleted"
+    QUORUM_CHANGED = "quorum_changed"
 
 
 @dataclass(frozen=True, slots=True)

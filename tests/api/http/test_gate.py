@@ -14,6 +14,7 @@ from starlette.types import Message
 from api.http.api_limits import ApiLimits
 from rlm.reconcile.collector import CollectionRequest
 from rlm.repair.repair_run import RepairRequest
+from tests.api.fake_audit import FakeAudit
 from tests.api.fake_collector import JOB_ID, FakeCollector
 from tests.api.fake_repairs import FakeRepairs
 from tests.api.fakes import BASE, make_node, openapi, segment_uuid
@@ -119,6 +120,8 @@ async def test_a_write_that_is_not_answered_in_time_may_have_happened() -> None:
     async with node.client() as client:
         answer = await client.put(POLICY, json=body)
     assert (answer.status_code, answer.json()["kind"]) == (504, "outcome_unknown")
+    assert isinstance(node.context.audit, FakeAudit)
+    assert node.context.audit.lines[-1].why.endswith("; the outcome is unknown")
 
 
 async def test_too_many_requests_at_once_are_turned_away() -> None:

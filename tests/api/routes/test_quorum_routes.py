@@ -21,6 +21,7 @@ from kafka_formats.errors import (
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.quorum.admin import QuorumAdmin
+from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import app_over, make_node, write_tokens
 
 DIRECTORY = Uuid(b"directory-four..")
@@ -62,6 +63,18 @@ async def test_each_change_reaches_the_quorum_and_answers_with_what_stands_then(
         ("transfer", 2),
     ]
     assert node.manager.finalised == [1, 2]
+    assert isinstance(node.context.audit, FakeAudit)
+    lines = [each for each in node.context.audit.lines if each.action == "quorum_changed"]
+    assert [each.why for each in lines] == [
+        f"voter 4, directory {DIRECTORY}, was added",
+        "voter 4, directory any, was removed",
+        "leadership was handed to another voter",
+        "feature level 2 was finalised after 1",
+        "the loss of what node 1 had was accepted",
+        f"voter 4, directory {DIRECTORY}, was removed",
+        "leadership was handed to node 2",
+    ]
+    assert {each.by for each in lines} == {"anonymous"}
 
 
 async def test_a_level_that_stands_is_not_written_again_and_one_that_is_refused_not_at_all() -> (
