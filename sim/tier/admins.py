@@ -27,8 +27,10 @@ GRACE_MS = 15_000
 DEADLINE_S = 10.0
 EVERYTHING = 1_000_000
 SKIPPED = "skipped: in doubt"
-DOUBT = "bears that out"
-"""In the text of a damage of which a batch there may be the one that is missing."""
+DOUBTS = ("bears that out", "has nothing good behind")
+"""In the text of a damage that waits: a batch there may be the missing one, or a replica is damaged
+at that place, too.
+"""
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 
 
@@ -75,7 +77,7 @@ class Admins:
 
     def heal(self, process: Process) -> None:
         """Lift the kill switches and the retention; mark what is left of deleted topics; skip what
-        waits since nothing bears out where a batch belongs.
+        waits for replicas that are damaged themselves.
         """
         for topic in sorted({each.tip.topic for each in self._world.brokers.partitions}):
             self.set_policy(process, topic, TopicPolicy())
@@ -84,7 +86,7 @@ class Admins:
         for partition in self._world.brokers.partitions:
             leader = self._world.machine(partition.leader).up
             damage = leader and leader.remote_log and leader.remote_log.damage_of(partition.tip)
-            if leader and damage and DOUBT in damage.text:
+            if leader and damage and any(each in damage.text for each in DOUBTS):
                 self._spawn(leader, partial(self._skip, leader, partition.tip, damage.missing))
 
     async def _skip(
