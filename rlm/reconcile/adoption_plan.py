@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import Manifest, custom_metadata_for, parse_manifest
 from rlm.format.object_keys import ObjectSuffix, ParsedSegmentKey
@@ -188,13 +188,22 @@ def next_step(
         if first is None or row.end_offset < state.log_start_offset:
             continue
         if state.next_offset < 0:
-            return StartAt(row.leader_epochs[0][0], first)
+            return _start(state.lineage, first, machine)
         if first <= state.next_offset:
             return Adopt(segment)
         if machine.start <= state.next_offset:
             return Done()  # the broker has what is between, and all that follows is copied again
         return _lose(state.next_offset, min(first, machine.start) - 1, machine.held)
     return Done()
+
+
+def _start(lineage: Epochs, first: int, machine: OnMachine) -> StartAt | Done:
+    """Begin at the lowest offset that anybody has: below a log start nothing is copied any more."""
+    if machine.start < first:
+        return Done()  # the broker has all that the store has, and is copied from its start
+    lowest = min((first, *(held for held, _ in machine.held)))
+    epoch = epoch_for_offset(lineage, lowest)
+    return StartAt(lineage[0].epoch if epoch is None else epoch, lowest)
 
 
 def _lose(start: int, end: int, held: Sequence[Range]) -> Lose:

@@ -335,6 +335,33 @@ def test_a_partition_that_the_snapshot_never_heard_of_is_adopted_from_its_first_
     run_virtually(main)
 
 
+def test_a_partition_that_the_snapshot_never_heard_of_begins_where_its_broker_does(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Its first copy is not whole any more: the broker still has those offsets."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            assert (await node.remote_log.run_once()).complete
+            snapshot = await node.metadata.take_snapshot()
+        news = KafkaLog.create(orders.log_dir, "news", entries=((0, 0),))
+        news.write(0, 10, 20, end=25)
+        async with world.boot(data_plane=True) as node:
+            assert len((await node.remote_log.run_once()).copied) == 2
+        anew = await after_the_disaster(world, snapshot)
+        (manifest,) = [each for each in await of_base(world, 0, ".rsm-manifest") if "news-" in each]
+        await world.store.delete_many([manifest])
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(news.partition)
+            assert state is not None
+            assert (state.log_start_offset, state.next_offset, state.lost_ranges) == (0, 20, ())
+            assert node.finished(news.partition) == [(0, 9), (10, 19)]
+
+    run_virtually(main)
+
+
 def test_segments_that_the_predecessor_deleted_serve_nothing_after_the_reconciliation(
     tmp_path: Path, orders: KafkaLog
 ) -> None:

@@ -1,0 +1,52 @@
+"""The next step of an adoption, by what the state, the store and the machine have."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlm.format.custom_metadata import CustomMetadata
+from rlm.reconcile.adoption_plan import (
+    WHY_HELD,
+    Adopt,
+    AdoptionStep,
+    Done,
+    Lose,
+    OnMachine,
+    StartAt,
+    WholeSegment,
+    next_step,
+)
+from tests.rlm.planner_facts import epochs, segment_row, state
+
+LINEAGE = epochs((0, 0), (1, 30))
+STORED = WholeSegment(
+    segment_row(1, 30, 39, leader_epochs=((1, 30),)),
+    CustomMetadata("main", 1, 1, 1, 1, 1, 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("log_start", "next_offset", "machine", "expected"),
+    [
+        # nothing is known: it begins at the lowest offset that anybody has
+        (-1, -1, OnMachine(40), StartAt(1, 30)),
+        (-1, -1, OnMachine(40, ((10, 19),)), StartAt(0, 10)),
+        (-1, -1, OnMachine(20), Done()),
+        # a hole below the stored segment
+        (0, 30, OnMachine(40), Adopt(STORED)),
+        (0, 20, OnMachine(20), Done()),
+        (0, 20, OnMachine(40), Lose(20, 29)),
+        (0, 20, OnMachine(25), Lose(20, 24)),
+        # ... of which the hold has a part
+        (0, 10, OnMachine(40, ((10, 19),)), Lose(10, 19, WHY_HELD)),
+        (0, 10, OnMachine(40, ((12, 19),)), Lose(10, 11)),
+        (0, 10, OnMachine(40, ((12, 19), (20, 49))), Lose(10, 11)),
+        (0, 20, OnMachine(40, ((12, 19), (20, 49))), Lose(20, 29, WHY_HELD)),
+        (0, 20, OnMachine(40, ((0, 9),)), Lose(20, 29)),
+    ],
+)
+def test_the_next_step(
+    log_start: int, next_offset: int, machine: OnMachine, expected: AdoptionStep
+) -> None:
+    now = state(lineage=LINEAGE, log_start=log_start, next_offset=next_offset)
+    assert next_step(now, [STORED], machine) == expected
