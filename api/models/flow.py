@@ -36,6 +36,15 @@ class LimitsRequest(RatesView):
     """All limits of the node, and those of single topics within them."""
 
     topics: Annotated[dict[str, RatesView], Field(max_length=LIMITED_TOPICS_MAX)]
+    replaces_revision: Annotated[
+        StrictInt | None,
+        Field(
+            ge=0,
+            le=INT64_MAX,
+            description="`revision` of the limits it replaces: 409 when others stand by then. Left "
+            "out: whichever stand.",
+        ),
+    ] = None
 
     def limits(self) -> FlowLimits:
         """Map."""
@@ -44,12 +53,16 @@ class LimitsRequest(RatesView):
         )
 
 
-class LimitsView(LimitsRequest):
+class LimitsView(RatesView):
     """The limits in force on the node asked."""
 
+    topics: dict[str, RatesView]
+    revision: Annotated[
+        int, Field(description="Changes since the node started; a change may name it.")
+    ]
     node_id: Annotated[int, Field(examples=[1])]
 
     @classmethod
-    def of_node(cls, limits: FlowLimits, node_id: int) -> LimitsView:
+    def of_node(cls, limits: FlowLimits, revision: int, node_id: int) -> LimitsView:
         """The limits of the node and of its topics."""
-        return cls.of(limits.node, node_id=node_id, topics=limits.topics)
+        return cls.of(limits.node, node_id=node_id, revision=revision, topics=limits.topics)

@@ -140,6 +140,9 @@ class DeleteRecordsView(PartitionName):
             "read below, but its bytes stay until the log start passes this. Null: no such segment."
         ),
     ]
+    held_back: Annotated[
+        str | None, Field(description="Why it would be refused now; null: it would be done.")
+    ]
     changed: bool
     dry_run: bool
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends
 
 from api.http.admission import Context, require
+from api.http.context import ApiContext
 from api.http.tokens import Role
 from api.models.flow import LimitsRequest, LimitsView
+from kafka_formats.errors import Conflict
 
 router = APIRouter(prefix="/node", tags=["node"])
 
@@ -14,7 +16,7 @@ router = APIRouter(prefix="/node", tags=["node"])
 @router.get("/limits", summary="Rate limits of this node towards the stores")
 async def describe_limits(context: Context) -> LimitsView:
     """The tighter of a topic's own limit and the node's applies."""
-    return LimitsView.of_node(context.flow.limits, context.identity.node_id)
+    return _view(context)
 
 
 @router.put(
@@ -24,7 +26,17 @@ async def describe_limits(context: Context) -> LimitsView:
 )
 async def change_limits(context: Context, body: LimitsRequest) -> LimitsView:
     """Needs the role operate. Replaces all limits at once, also for transfers under way; a restart
-    brings back those of the settings.
+    brings back those of the settings. 409: not the limits that `replaces_revision` names stand.
     """
+    if body.replaces_revision not in (None, context.flow.revision):
+        raise Conflict(
+            f"the limits were changed since: their revision is {context.flow.revision}, not "
+            f"{body.replaces_revision}. Read them again, then decide"
+        )
     context.flow.change(body.limits())
-    return LimitsView.of_node(context.flow.limits, context.identity.node_id)
+    return _view(context)
+
+
+def _view(context: ApiContext) -> LimitsView:
+    flow = context.flow
+    return LimitsView.of_node(flow.limits, flow.revision, context.identity.node_id)

@@ -92,6 +92,8 @@ async def delete_tiered_data(
     for state in states:
         if state.delete_state not in (None, MARKED):
             continue  # its deletion has started
+        if state.delete_state is MARKED and state.delete_grace_ms == grace_ms:
+            continue  # this very mark stands
         mark = RemotePartitionDeleteMetadata(
             state.partition,
             context.identity.node_id,

@@ -33,12 +33,14 @@ class FlowControl:
         self._listeners: list[OnPaces] = []
         self._waited_s = dict.fromkeys(Flow, 0.0)
         self._waiting = dict.fromkeys(Flow, 0)
+        self.revision = -1
         self.change(limits)
 
     def change(self, limits: FlowLimits) -> None:
         """Change the limits, also for callers already waiting. InvalidRequest: nothing changes."""
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
         self.limits = limits
+        self.revision += 1  # changes since the start; a change may name the one that it replaces
         for flow, valve in self._node.items():
             valve.change(limits.node.of(flow))
         wanted = {(flow, topic): rates.of(flow) for topic, rates in limits.topics.items()

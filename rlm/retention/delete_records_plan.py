@@ -21,6 +21,7 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 class RecordDeletion:
     """`move` is None if log start is there or above. Segments and bytes are those that go as a
     whole; `kept`: the last offset of the segment that the new log start lies in, -1 without one.
+    `held_back`: why nothing is deleted now.
     """
 
     log_start_offset: int
@@ -28,6 +29,7 @@ class RecordDeletion:
     segments: int
     size_bytes: int
     kept: int
+    held_back: str | None = None
 
 
 def plan_record_deletion(

@@ -220,6 +220,7 @@ class Expirer:
         rows = self.metadata.list_remote_log_segments(tip)
         planned = plan_record_deletion(state, rows, before)
         waits = self.held_back(tip.topic)
+        planned = replace(planned, held_back=waits)
         if apply and waits is not None:
             raise Conflict(f"nothing is deleted now: {waits}", reason="HELD_BACK")
         if apply and planned.move is not None:

@@ -62,6 +62,7 @@ def limits_set_command(
         raise InvalidRequest("nothing to change: give --copy or --read")
     limits = client.get(PATH)
     body = {name: limits[name] for name in (*FIELDS, "topics")}
+    body["replaces_revision"] = limits["revision"]
     if topic is None:
         body |= changes
     else:

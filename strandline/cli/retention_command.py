@@ -99,6 +99,8 @@ def _deletion_text(answer: dict[str, Any]) -> str:
             f"; the segment that contains {new} stays in the store until the log start passes "
             f"{answer['kept_to_offset']}"
         )
+    if answer["held_back"] is not None:
+        return f"{text}. Nothing was changed, and --yes is refused now: {answer['held_back']}"
     return text + (". Nothing was changed: say --yes to do it" if answer["dry_run"] else "")
 
 

@@ -24,16 +24,28 @@ async def test_an_operator_changes_them_and_everybody_sees_it(tmp_path: Path) ->
     flow = node.context.flow
     node.context.metrics.flow.watch(flow)
     async with node.client(token="operator-token") as operator, node.client() as reader:
-        assert (await reader.get(PATH)).json() == {"node_id": 1, **NONE, "topics": {}}
+        shown: dict[str, object] = {"node_id": 1, "revision": 0, **NONE, "topics": {}}
+        assert (await reader.get(PATH)).json() == shown
         assert (await reader.put(PATH, json=SOME)).status_code == 403
         answer = await operator.put(PATH, json=SOME)
-        assert answer.json() == {"node_id": 1, **SOME} == (await reader.get(PATH)).json()
+        shown = {"node_id": 1, "revision": 1, **SOME}
+        assert answer.json() == shown == (await reader.get(PATH)).json()
         assert flow.limits == FlowLimits(Rates(50 * MIB, None), {"logs": Rates(5 * MIB, 2 * MIB)})
         metrics = (await reader.get("/metrics")).text
         assert "strandline_remote_copy_limit_bytes_per_second 5.24288e+07" in metrics
         assert "strandline_remote_fetch_limit_bytes_per_second 0.0" in metrics
         await operator.put(PATH, json={**NONE, "topics": {}})
         assert flow.limits == FlowLimits()
+
+
+async def test_a_change_names_the_limits_that_it_replaces() -> None:
+    node = make_node()
+    async with node.client() as client:
+        statuses = [
+            (await client.put(PATH, json=SOME | {"replaces_revision": revision})).status_code
+            for revision in (1, 0, 0, 1, None)
+        ]
+    assert statuses == [409, 200, 409, 200, 200]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ def test_a_topic_is_marked_seen_and_taken_back(tmp_path: Path) -> None:
                 answer = await client.delete(PATH, params={"confirm": "orders"})
                 assert answer.status_code == 200, answer.text
                 assert answer.json()["changed"] == changed
+                audit = await get(client, "/v1/audit?action=partition_marked&topic=orders")
+                assert len(audit["lines"]) == 1, "a mark that stands is not proposed again"
             assert int(answer.headers["Strandline-Metadata-Offset"]) > 0
             (marked,) = (await get(client, PATH))["partitions"]
             assert marked["delete_state"] == "marked"

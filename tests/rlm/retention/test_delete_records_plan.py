@@ -74,5 +74,7 @@ def test_nothing_is_deleted_while_deleting_is_paused(tmp_path: Path, by: str) ->
             with pytest.raises(Conflict, match="paused"):
                 await node.parts.expirer.delete_records(log.partition, 15, apply=True)
             assert log_start(node, log) == 0
+            tried = await node.parts.expirer.delete_records(log.partition, 15, apply=False)
+            assert "paused" in (tried.held_back or ""), "the dry run says so, too"
 
     run_virtually(main)
