@@ -24,6 +24,10 @@ STARTS_WITH_ALL = (
     "--no-initial-voters, and add it again"
 )
 
+TAKEN_OVER = (
+    "this cluster has taken the prefix over; nothing is deleted until it is reconciled: run "
+    "`strandline reconcile`"
+)
 
 StandaloneOption = Annotated[
     bool,
@@ -38,6 +42,13 @@ FromSnapshotOption = Annotated[
     typer.Option(
         help="After a disaster: a snapshot file of the lost cluster, or `latest` for the "
         "newest in the store. A new cluster begins with it and takes the prefix over."
+    ),
+]
+YesOption = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help="With --from-snapshot: take over the prefix of a cluster of which no node is left.",
     ),
 ]
 
@@ -67,6 +78,7 @@ def format_command(
     ] = False,
     standalone: StandaloneOption = False,
     from_snapshot: FromSnapshotOption = None,
+    yes: YesOption = False,
 ) -> int:
     """Make the node's data directory, once, as mkfs makes a file system.
 
@@ -76,6 +88,8 @@ def format_command(
     if (initial_voters is not None) + no_initial_voters + standalone > 1:
         ways = "--initial-voters, --no-initial-voters, --standalone"
         raise InvalidRequest("these exclude each other: give one of them", field=ways)
+    if yes and from_snapshot is None:
+        raise InvalidRequest("it confirms --from-snapshot: leave it out", field="--yes")
     voters: tuple[Voter, ...] | None = () if no_initial_voters else None
     if initial_voters is not None:
         voters = parse_voters(initial_voters, field="--initial-voters")
@@ -89,15 +103,13 @@ def format_command(
             node_id=node_id,
         ),
         from_snapshot=from_snapshot,
+        confirmed=yes,
     )
     print_text(f"formatted {settings.node.data_dir}")
     if initial_voters is not None and from_snapshot is None:
         print_text(STARTS_WITH_ALL)
     if from_snapshot is not None:
-        print_text(
-            "this cluster has taken the prefix over; nothing is deleted until it is reconciled: "
-            "run `strandline reconcile`"
-        )
+        print_text(TAKEN_OVER)
     return ExitCode.OK
 
 

@@ -53,11 +53,12 @@ def format_for(
     *,
     only_if_absent: bool = False,
     from_snapshot: str | None = None,
+    confirmed: bool = False,
 ) -> bool:
     """Make the data directory of `settings`; True if it was made.
 
     `only_if_absent` keeps a formatted directory. `from_snapshot` (a file, or `latest`) takes over a
-    lost tier.
+    lost tier, if it is `confirmed` that its cluster is no more.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
@@ -91,6 +92,7 @@ def format_for(
             from_snapshot,
             cluster_id=str(new_id),
             kafka_cluster_id=kafka_id,
+            confirmed=confirmed,
             write_directory=lambda path, step: write(snapshot=path, before_last_step=step),
         )
     )

@@ -52,12 +52,14 @@ async def restart_from(
     *,
     cluster_id: str,
     kafka_cluster_id: str,
+    confirmed: bool,
     write_directory: WriteDirectory,
 ) -> TakenOver:
     """Take the stores over. `source` is a snapshot file, or `latest`: the newest in the default
-    store.
+    store. `confirmed`: the operator says that no node of the former cluster is left.
 
-    InvalidRequest, NotFound: no such snapshot, or the prefix has no owner. CorruptData: it is
+    InvalidRequest: that is not confirmed. InvalidRequest, NotFound: no such snapshot, or the prefix
+    has no owner. CorruptData: it is
     damaged. Conflict: another cluster takes the prefix over at the same time, or the directory is
     not empty.
     """
@@ -72,6 +74,9 @@ async def restart_from(
                 "--from-snapshot"
             )
         _check_kafka_cluster(markers, kafka_cluster_id)
+        if default.cluster_id != cluster_id and not confirmed:
+            tier = tiers[settings.default_store]
+            raise _not_confirmed(default, await _last_upload(tier, default))
         with TemporaryDirectory(prefix="strandline-snapshot-") as folder:
             if source == LATEST:
                 path = await _fetch_latest(tiers[settings.default_store], default, Path(folder))
@@ -91,6 +96,28 @@ async def restart_from(
 
             await asyncio.to_thread(write_directory, path, before_last_step)
             return TakenOver(path.name, default.cluster_id, tuple(markers))
+
+
+async def _last_upload(tier: TierStore, marker: ClusterMarker) -> str:
+    """A sentence on the newest snapshot of the cluster that has the prefix."""
+    async with asyncio.timeout(STORE_DEADLINE_S):
+        uploaded = await uploaded_snapshots(tier, marker.cluster_id)
+    newest_ms = max((each.uploaded_ms or 0 for each in uploaded), default=0)
+    if newest_ms == 0:
+        return "It has no snapshot in the store"
+    ago_s = max(ambient.now_ms() - newest_ms, 0) // 1000
+    return f"It last uploaded a snapshot {ago_s // 60} min {ago_s % 60} s ago"
+
+
+def _not_confirmed(marker: ClusterMarker, last_upload: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the stores belong to the cluster {marker.cluster_id}. {last_upload}. Taking them over "
+        "ends it for good: its nodes stop themselves, and what it recorded after the snapshot is "
+        "not in the new cluster. Is a node of it still there, or a data directory whole? Then "
+        "start that one instead. If not, or if all are stopped for good, say --yes. Nothing was "
+        "changed",
+        field="--yes",
+    )
 
 
 async def _open_stores(settings: Settings, opened: AsyncExitStack) -> dict[str, TierStore]:

@@ -127,7 +127,7 @@ def test_all_is_read_again_after_the_data_directory_was_lost(tmp_path: Path) -> 
         (home / "data").rename(home / "lost")
         assert snapshots(tier) == [snapshot]
 
-        done = invoke("format", "--config", node.config, "--from-snapshot", "latest")
+        done = invoke("format", "--config", node.config, "--from-snapshot", "latest", "--yes")
         assert done.exit_code == 0, done.stderr
         assert "strandline reconcile" in done.stdout
         marker = json.loads((tier / "_strandline" / "cluster.json").read_text())
@@ -254,7 +254,7 @@ def test_all_is_read_again_after_all_three_nodes_were_lost(tmp_path: Path) -> No
         lose(quorum)
         assert snapshots(tier) == [snapshot]
 
-        quorum.format("--from-snapshot", str(snapshot))
+        quorum.format("--from-snapshot", str(snapshot), "--yes")
         copy_all(copier)
         others = [each for each in quorum.nodes if each != COPIER_ID]
         quorum.start(*others)  # a majority of the new cluster, which the record needs
@@ -303,7 +303,7 @@ def lost(lost_node: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def format_from(config: Path, source: object, *options: object) -> tuple[int, str]:
-    done = invoke("format", "--config", config, "--from-snapshot", source, *options)
+    done = invoke("format", "--config", config, "--from-snapshot", source, "--yes", *options)
     return done.exit_code, done.stderr
 
 
@@ -318,6 +318,14 @@ def test_a_restart_that_can_not_be_changes_nothing(lost: tuple[Path, Path], tmp_
     marker = tier / "_strandline" / "cluster.json"
     before = marker.read_bytes()
     (snapshot,) = snapshots(tier)
+
+    unconfirmed = invoke("format", "--config", config, "--from-snapshot", "latest")
+    assert unconfirmed.exit_code == ExitCode.USAGE
+    for word in (snapshot.parent.name, "last uploaded a snapshot", "say --yes"):
+        assert word in unconfirmed.stderr
+    assert not (config.parent / "data").exists()
+    needless = invoke("format", "--config", config, "--yes")
+    assert (needless.exit_code, "--from-snapshot" in needless.stderr) == (ExitCode.USAGE, True)
 
     strange = tmp_path / "backup.bin"
     strange.write_bytes(snapshot.read_bytes())
