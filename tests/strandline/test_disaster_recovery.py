@@ -186,7 +186,7 @@ def test_a_leader_change_since_the_snapshot_is_known_from_the_copies(tmp_path: P
             orders.delete_segment(base)
         orders.set_epochs((1, 40))
 
-        done = invoke("format", "--config", node.config, "--from-snapshot", snapshot)
+        done = invoke("format", "--config", node.config, "--from-snapshot", snapshot, "--yes")
         assert done.exit_code == 0, done.stderr
         assert reconcile(node.config, "--apply")["reconciled"] is True
         node.start()
