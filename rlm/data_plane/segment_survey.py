@@ -142,13 +142,14 @@ class _Found:
         self._max_timestamp_ms = -1
         self._bad: list[tuple[int, int | None]] = []  # behind which good batch, with which base
         self._doubtful: list[Offsets] = []
+        self._strays: list[int] = []  # behind which good batch one with another's place stands
         self._before = Beside(job.start_offset - 1)  # the file's name says where it begins
         self._batch: _Batch | None = None
 
     @property
     def is_full(self) -> bool:
         """Of so much no more is remembered."""
-        return len(self.runs) + len(self._doubtful) >= RANGES_TOLD_MAX
+        return len(self.runs) + len(self._doubtful) + len(self._strays) >= RANGES_TOLD_MAX
 
     def take(self, batch: _Batch) -> None:
         """The next one in the file."""
@@ -178,12 +179,16 @@ class _Found:
             return
         self._batch, self._before = None, Beside(batch.last)
         place = place_of(before, batch.first, batch.last, behind)
-        if not batch.good or not self._fits(batch):
+        if not batch.good:
             self._bad.append((self._mark, batch.first))
+        elif not self._fits(batch):
+            self._bad.append((self._mark, batch.first))
+            self._strays.append(self._mark)
         elif place is Place.BORNE_OUT or (place is Place.ALONE and self._cleaned):
             self._add(batch)
         else:
             self._bad.append((self._mark, batch.first))
+            self._strays.append(self._mark)
             self._doubtful.append((batch.first, batch.last))
 
     def _fits(self, batch: _Batch) -> bool:
@@ -228,6 +233,9 @@ class _Found:
         holes = without(
             ((job.start_offset, job.end_offset),), ((run[0], run[1]) for run in self.runs)
         )
+        # Its own place may be anywhere up to the next good batch.
+        strays = tuple((mark, mark) for mark in self._strays)
+        doubtful = (*self._doubtful, *(hole for hole in holes if overlaps(*hole, strays)))
         thinned: tuple[ThinnedHole, ...] = ()
         if self._cleaned:  # gaps are legal, but for those that damage made
             marks = (*((mark, mark) for mark, _ in self._bad), *job.once_there)
@@ -238,5 +246,5 @@ class _Found:
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
         return Survey(
             runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned,
-            tuple(self._doubtful),
+            doubtful,
         )  # fmt: skip

@@ -47,7 +47,7 @@ class Survey:
     """A segment's own runs, ascending, and the missing offsets between them. `aborts`: offsets of
     ABORT markers. `max_timestamp_ms`: of all batches, -1 without any. `thinned`: holes that
     `missing` has too, except below the log start. `doubtful`: offsets that good batches claim whose
-    place nothing bears out, and what was not looked at.
+    place nothing bears out, the holes in which they stand, and what was not looked at.
     """
 
     runs: tuple[Run, ...]
@@ -149,8 +149,8 @@ class Damage:
         if not self.doubtful:
             return self.why
         return (
-            f"{self.why}; batches here claim {ranges_text(self.doubtful)}, but nothing beside them "
-            "bears that out"
+            f"{self.why}; batches here may be {ranges_text(self.doubtful)}, but nothing beside "
+            "them bears that out"
         )
 
     @property
