@@ -58,6 +58,10 @@ class _Batch:
         return self.header.last_offset
 
 
+NOTHING_BELOW = Beside(-1, near=False)
+"""Before a source's first batch."""
+
+
 @dataclass(slots=True)
 class HoleWalk:
     """A walk through one source for the hole `first` to `last` (inclusive).
@@ -91,6 +95,10 @@ class HoleWalk:
     _resumed: BatchHeader | None = None
     _damage: str = ""
     """The damage found behind the last batch believed."""
+    _below: int = 0
+    """How far below the hole the first question has gone."""
+    _stray: BatchHeader | None = None
+    """The batch out of place that ended an answer."""
 
     def __post_init__(self) -> None:
         """Begin with the batch before the hole."""
@@ -110,21 +118,32 @@ class HoleWalk:
         if self._resumed not in (None, whole[0].header):
             self._stop(f"{self.source} has two batches that claim offset {self.question}")
             return taken
+        if not is_cut and self._begins_unseen(batches):
+            self._below = 2 * self._below + 1
+            self.question = max(self.first - 1 - self._below, 0)
+            return taken
+        if self._before is None and self.question == 0:
+            self._before = NOTHING_BELOW
         before, resume, before_resume, is_open = self._before, None, None, False
+        is_stray = False
         for batch, behind in zip(whole, (*batches[1:], None), strict=False):
             beside = None if behind is None else Beside(behind.first)
-            place = self._place_of(batch, before, beside)
+            place = place_of(before, batch.first, batch.last, beside)
             joins = place is Place.BORNE_OUT and before is not None and before.near
             is_open = beside is None and is_cut and not joins and place is not Place.CONTRADICTED
-            if not is_open:
-                lone = beside is None and (before is None or not before.near)
-                self._settle(batch, place, lone, taken)
+            is_stray = not is_open and self._is_out_of_place(batch, place, before, beside)
+            if not is_open and not (is_stray and self.thinned and place is Place.ALONE):
+                self._settle(batch, is_stray, taken)
                 if self.done:
                     return taken
-            if is_open or (place is not Place.CONTRADICTED and not batch.wrong):
+            if is_open or not (is_stray or batch.wrong or place is Place.CONTRADICTED):
                 resume, before_resume = batch, before
             before = Beside(batch.last)
-        if resume is None or (resume.header == self._resumed and (is_open or len(whole) > 1)):
+        if is_stray and not is_cut and whole[-1].header != self._stray:
+            # Its file ends with it: the next one is found by an offset that is wanted.
+            self._before = None if resume is None else Beside(resume.last, near=False)
+            self._stray, self._resumed, self.question = whole[-1].header, None, self._at
+        elif resume is None or (resume.header == self._resumed and (is_open or len(whole) > 1)):
             # The next batch is damaged, or does not fit into an answer.
             self._stop(f"{self.source} has nothing good behind the offset {self._at - 1}")
         elif resume.header == self._resumed:  # its file ends there
@@ -135,19 +154,13 @@ class HoleWalk:
             self.question = resume.last
         return taken
 
-    def _place_of(self, batch: _Batch, before: Beside | None, behind: Beside | None) -> Place:
-        """The evidence for a batch's place: its neighbours in the file, else those of the hole in
-        this replica.
+    def _begins_unseen(self, batches: list[_Batch]) -> bool:
+        """True if the first answer is one batch, above its question. The source may have the offset
+        asked for under another base offset: what stands before shows.
         """
-        place = place_of(before, batch.first, batch.last, behind)
-        if place is not Place.ALONE:
-            return place
-        if before is None or not before.near:
-            before = Beside(self.first - 1, near=False)
-        place = place_of(
-            before, batch.first, batch.last, behind or Beside(self.last + 1, near=False)
-        )
-        return Place.BORNE_OUT if place is Place.BORNE_OUT else Place.ALONE
+        if self._before is not None or self._resumed or self._stray or self.question == 0:
+            return False
+        return len(batches) == 1 and batches[0].first > self.question
 
     @property
     def settled_below(self) -> int:
@@ -160,7 +173,12 @@ class HoleWalk:
 
     def out_of_range(self, start: int, end: int) -> None:
         """Note that the source's log has only [`start`, `end`), without `question`."""
-        if self.question >= end:
+        if self.question >= end and self._resumed is not None:
+            self._stop(
+                f"{self.source} has a batch that claims offset {self.question}, but nothing bears "
+                f"that out: its log ends at {end}"
+            )
+        elif self.question >= end:
             self._lack(self.last)
         elif self.question < start:
             self._lack(min(start - 1, self.last))
@@ -178,9 +196,16 @@ class HoleWalk:
         self._at = max(self._at, last + 1)
         self.done = self._at > self.last
 
-    def _settle(self, batch: _Batch, place: Place, lone: bool, taken: Taken) -> None:
-        """Take or refuse a batch. `lone`: it has no neighbour in its file."""
-        wrong = batch.wrong or self._out_of_place(batch, place, lone)
+    def _settle(self, batch: _Batch, is_stray: bool, taken: Taken) -> None:
+        """Take or refuse a batch."""
+        wrong = batch.wrong
+        if not wrong and is_stray:
+            wrong = (
+                f"{self.source}: nothing beside the batch that claims offsets {batch.first} to "
+                f"{batch.last} bears that out"
+            )
+            if batch.last >= self._at:
+                self.doubtful.append((batch.first, batch.last))
         if not wrong and batch.last >= self._at:
             wrong = self._misfit(batch)
         if wrong:
@@ -194,26 +219,21 @@ class HoleWalk:
             self._at = self._lowest = batch.last + 1
             self.done = self._at > self.last
 
-    def _out_of_place(self, batch: _Batch, place: Place, lone: bool) -> str:
-        if place is Place.BORNE_OUT:
-            return ""
-        if place is Place.ALONE and (
-            self.thinned
-            or self._is_at_border(batch)
-            or (lone and batch.first > self.last)  # a file of one batch
-        ):
-            return ""
-        if batch.last >= self._at:
-            self.doubtful.append((batch.first, batch.last))
-        return (
-            f"{self.source}: nothing beside the batch that claims offsets {batch.first} to "
-            f"{batch.last} bears that out"
-        )
-
-    def _is_at_border(self, batch: _Batch) -> bool:
-        """True if the batches beside the hole in this replica prove the batch's offsets."""
+    def _is_out_of_place(
+        self, batch: _Batch, place: Place, before: Beside | None, behind: Beside | None
+    ) -> bool:
+        """True if nothing bears out its offsets. That they are just those of the hole does, unless
+        the batch ends a file: a turned bit may have made them so, while the next file has the real
+        ones. In a thinned log the end of a file is believed once it is also the answer to an offset
+        of the hole: no other file has that.
+        """
+        if place is not Place.ALONE or batch.last < self._at:
+            return place is Place.CONTRADICTED
+        ends_a_file = behind is None and before != NOTHING_BELOW
+        if self.thinned:
+            return ends_a_file and batch.header != self._stray
         fills_it = self._at == self.first >= batch.first >= self._lowest and batch.last == self.last
-        return fills_it or batch.last < self._at or batch.first == self.last + 1
+        return ends_a_file or not fills_it
 
     def _misfit(self, batch: _Batch) -> str:
         if batch.first > self.last:
