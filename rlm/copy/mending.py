@@ -69,7 +69,7 @@ class ReplicasPort(Protocol):
 @dataclass(frozen=True, slots=True)
 class MendLimits:
     """Limits of one step: `deadline_s` for all its questions, and `bytes_max` of batches from each
-    replica, passed by one answer at most.
+    replica, passed by one answer at most. At either the step ends with what it has.
     """
 
     deadline_s: float = 300.0
@@ -238,7 +238,7 @@ class Mender:
                 if asking.damage.missing:
                     await asking.ask_all()
         except TimeoutError:
-            asking.unanswered.append(f"no end within {self.limits.deadline_s:g} s")
+            asking.out_of_time()
         finally:
             if self.replicas is not None:
                 await self.replicas.close()
@@ -324,6 +324,16 @@ class _Asking:
                 await self._ask_for_all(node_id)
             if not self.unanswered:
                 return
+
+    def out_of_time(self) -> None:
+        """End the step before the first batch that is missing, if anything was fetched below it."""
+        damage = self.damage
+        end = damage.missing[0][0] if damage.missing else damage.asked_below
+        if end > damage.asked_from and any(run.last < end for run in damage.fetched):
+            self.damage = replace(damage, asked_below=end)
+            self.unanswered = []
+        else:
+            self.unanswered.append(f"no end within {self.limits.deadline_s:g} s")
 
     async def _ask_for_all(self, node_id: int) -> None:
         """Ask one replica about every present hole."""

@@ -224,3 +224,39 @@ def test_what_is_too_large_for_one_segment_of_the_tier_is_copied_as_several(
     assert next_fill(known, 40, lost, 0) == Stretch(0, 9, (own,))
     assert next_fill(known, 40, (LostOffsets(31, 35, "why"),), 0) == Stretch(30, 39, fetched[2:])
     assert next_fill(known, 20, (LostOffsets(31, 35, "why"),), 0) is None
+
+
+@dataclass(slots=True)
+class SlowCluster(Cluster):
+    """Broker 2 needs more than a minute for two batches."""
+
+    async def fetch(
+        self, node_id: int, partition: TopicIdPartition, offset: int
+    ) -> Batches | OutOfRange | NoAnswer:
+        if node_id == 2:
+            await asyncio.sleep(70)
+        return await Cluster.fetch(self, node_id, partition, offset)
+
+
+def test_a_hole_that_takes_longer_than_the_deadline_is_copied_as_far_as_each_step_got(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    has = [*range(10), *range(20, 40)]
+    quick = cluster(log, b1=has, b2=ALL)
+    slow = SlowCluster(quick.brokers, quick.batches, answer_bytes=260)
+    remove(log, 10)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        world.replicas = slow
+        async with world.boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(3600)
+            finished = sorted(node.finished(log.partition))
+            assert (finished[0][0], finished[-1][1]) == (0, 39)
+            assert all(end + 1 == start for (_, end), (start, _) in pairwise(finished))
+            state = node.metadata.partition_state(log.partition)
+            assert state is not None
+            assert state.lost_ranges == ()
+
+    run_virtually(main)
