@@ -96,7 +96,7 @@ class HoleWalk:
     _damage: str = ""
     """The damage found behind the last batch believed."""
     _below: int = 0
-    """How far below the hole the first question has gone."""
+    """Offsets below the hole at which the first question is."""
     _stray: BatchHeader | None = None
     """The batch out of place that ended an answer."""
 
