@@ -86,7 +86,12 @@ def claim_outlook(
         if isinstance(work.word, NoAnswer):
             return NoOutlook(work.word.reason)
         return NoOutlook("its broker does not lead the partition")
-    checkpoint = work.claimed_checkpoint
+    if state is not None and state.adopting and work.found is None:
+        return NoOutlook(
+            "it has not read yet what the stores have of the partition since the restart from a "
+            "snapshot, and its claim carries the leader epochs that they tell"
+        )
+    checkpoint = work.checkpoint_to_claim
     if not checkpoint or checkpoint[-1].epoch != work.word.leader_epoch:
         return NoOutlook(
             f"its broker leads at epoch {work.word.leader_epoch}, and the leader-epoch-checkpoint "

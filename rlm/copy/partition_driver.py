@@ -68,8 +68,7 @@ from rlm.leadership.leadership import (
 )
 from rlm.local_log.damage import Damage, LoseRange, next_fill, next_stretch
 from rlm.local_log.lost_epochs import EpochFinder
-from rlm.reconcile.adoption import Adoption, FoundInStores
-from rlm.reconcile.lost_claims import with_lost_claims
+from rlm.reconcile.adoption import Adoption
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
@@ -177,7 +176,7 @@ class PartitionDriver:
 
     async def _next_step(self, work: PartitionWork) -> Step:
         """Decide on leadership, claim if needed, clean up left-overs, then plan."""
-        found: FoundInStores | None = None
+        looked = False
         while True:
             if work.unusable is not None:
                 return work.unusable
@@ -188,19 +187,22 @@ class PartitionDriver:
                 if decision.cancel:
                     self.lose_claim(work, decision.text)
                 return Wait(decision.why, decision.text)
-            if found is None and self.adoption.is_due(work.partition):
+            if not self.adoption.is_due(work.partition):
+                work.found = None
+            elif not looked:
                 # Before the claim, which carries the lineage that the stores tell.
                 look = await self.adoption.look(work.partition)
                 if isinstance(look, Wait):
                     return look
-                found = look
+                work.found, looked = look, True
                 continue
             if isinstance(decision, ProposeClaim):
-                await self._claim(work, decision.leader_epoch, found)
+                await self._claim(work, decision.leader_epoch)
                 continue
-            if found is not None and self.adoption.is_due(work.partition):
+            if work.found is not None:
                 assert work.claim is not None, "the store's segments are recorded under a claim"
-                await self.adoption.run(work.partition, work.claim.token, found, work.on_machine)
+                token = work.claim.token
+                await self.adoption.run(work.partition, token, work.found, work.on_machine)
             held_back = await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
@@ -253,9 +255,7 @@ class PartitionDriver:
             files_wanted_from=files_wanted_from(work, self.broker),
         )
 
-    async def _claim(
-        self, work: PartitionWork, leader_epoch: int, found: FoundInStores | None
-    ) -> None:
+    async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
         local = work.local
         assert local is not None, "only partitions on this disk are claimed"
         await self.register()
@@ -266,7 +266,7 @@ class PartitionDriver:
             leader_epoch=leader_epoch,
             incarnation=self.around.identity.incarnation,
             claim_number=self.claim_number,
-            leader_epochs=with_lost_claims(work.claimed_checkpoint, found.lineage if found else ()),
+            leader_epochs=work.checkpoint_to_claim,
             local_log_start_offset=local.local_log_start_offset,
         )
         try:

@@ -35,7 +35,8 @@ from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
-from rlm.reconcile.adoption_plan import OnMachine
+from rlm.reconcile.adoption_plan import FoundInStores, OnMachine
+from rlm.reconcile.lost_claims import with_lost_claims
 from rlmm.partition_state import LostOffsets, PartitionState
 
 NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories have not been read yet")
@@ -55,7 +56,8 @@ class PartitionWork:
     `trouble` that of all other unforeseen failures. `leadership`: whether the broker led when it
     last answered, and the epoch. `units`: all held ones; `hold_wait`: why they are unknown.
     `lineage`: the recorded one at the last decision; `found_epochs`: those that batches told after
-    the broker's checkpoint was lost. `log_start_heard`: the highest log start that the broker
+    the broker's checkpoint was lost. `found`: what the stores had at the last look, while the
+    partition is to be adopted. `log_start_heard`: the highest log start that the broker
     answered. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
     `fills_failed`: ranges that were to fill a lost range.
     """
@@ -75,6 +77,7 @@ class PartitionWork:
     lineage: Epochs = ()
     log_start_heard: int = 0
     found_epochs: FoundEpochs | None = None
+    found: FoundInStores | None = None
     fills_done: frozenset[Offsets] = frozenset()
     fills_failed: dict[Offsets, BackOff] = field(default_factory=dict)
     wait: Wait = NOT_SCANNED
@@ -160,6 +163,12 @@ class PartitionWork:
         first = self.local.segments[0].base_offset
         below = (unit for unit in self.units if unit.base_offset < first)
         return with_heads(unbroken(below, start, epoch), self.local.leader_epochs)
+
+    @property
+    def checkpoint_to_claim(self) -> Epochs:
+        """The epochs that the next claim carries: with the lost claims that the stores told of."""
+        told = () if self.found is None else self.found.lineage
+        return with_lost_claims(self.claimed_checkpoint, told)
 
     @property
     def log_start_said(self) -> int:

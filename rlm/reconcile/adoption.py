@@ -28,6 +28,7 @@ from rlm.reconcile.adoption_plan import (
     WHY_LOST,
     Adopt,
     Done,
+    FoundInStores,
     Lose,
     OnMachine,
     StartAt,
@@ -63,16 +64,6 @@ PAGES_MAX = 100_000
 
 INDEX_CACHE_BYTES_MAX = 1024 * 1024
 """For the one index that is read of a partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundInStores:
-    """The whole segments of a partition that have no finished row, and the lineage that the log and
-    they tell together.
-    """
-
-    whole: tuple[WholeSegment, ...]
-    lineage: Epochs
 
 
 @dataclass(frozen=True, slots=True)

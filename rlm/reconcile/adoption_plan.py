@@ -59,6 +59,16 @@ class WholeSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundInStores:
+    """The whole segments of a partition that have no finished row, and the lineage that the log and
+    they tell together.
+    """
+
+    whole: tuple[WholeSegment, ...]
+    lineage: Epochs
+
+
+@dataclass(frozen=True, slots=True)
 class Adopt:
     """Add this segment (unless it is known as COPY_SEGMENT_STARTED) and finish it."""
 

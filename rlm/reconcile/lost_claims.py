@@ -52,7 +52,7 @@ def with_lost_claims(checkpoint: Epochs, lineage: Epochs) -> Epochs:
 
     The checkpoint as it is, where the two contradict each other: it is right where it speaks.
     """
-    if not lineage:
+    if not lineage or not checkpoint:
         return checkpoint
     last = checkpoint[-1].epoch
     try:

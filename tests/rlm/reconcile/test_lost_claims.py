@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
+from rlm.control.why_not import WhyNot
+from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook, reset_refusal
 from rlm.reconcile.lost_claims import merge_told, with_lost_claims
 from rlm.reconcile.reconciliation import compare
+from rlmm.apply import claims as apply_claims
 from tests.rlm.after_disaster import ANEW, after_the_disaster, lower, nothing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world
@@ -57,6 +60,7 @@ def test_copies_tell_the_lineage_since_the_snapshot(
         # where the checkpoint speaks, it is right
         (((0, 0), (2, 25)), ((0, 0), (1, 20)), ((0, 0), (2, 25))),
         (((1, 30), (2, 40)), ((2, 20),), ((1, 30), (2, 40))),
+        ((), ((0, 0),), ()),
     ],
 )
 def test_a_claim_carries_them_below_the_brokers_checkpoint(
@@ -177,5 +181,41 @@ def test_copies_of_a_leader_that_was_cut_off_since_are_not_served(
         async with anew.boot(data_plane=True, directory_id=ANEW) as node:
             found = await compare(node.metadata, lower(node), breathe=nothing)
             assert [each.start_offset for each in found.unknown] == [20]
+
+    run_virtually(main)
+
+
+def test_a_refused_claim_that_carries_what_copies_tell_is_forecast_as_refused(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unclean election at 5 since the snapshot: the store tells of it, and the log no more."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            assert (await node.remote_log.run_once()).complete
+            snapshot = await node.metadata.take_snapshot()
+        for base in (0, 10, 20):
+            orders.delete_segment(base)
+        orders.write(0, 5, end=5)
+        orders.write(5, 25, 40, end=45, epoch=1)
+        orders.set_epochs((0, 0), (1, 5))
+        assert await copied(world, orders) == [(0, 4, 0), (5, 24, 1), (25, 39, 1)]
+        anew = await after_the_disaster(world, snapshot)
+        for base in (0, 5, 25):
+            orders.delete_segment(base)
+        orders.set_epochs((1, 40))
+        monkeypatch.setattr(apply_claims, "LINEAGE_CUT_OFFSETS_MAX", 5)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            assert isinstance(node.parts.answers.claim_outlook(orders.partition), NoOutlook)
+            await node.remote_log.run_once()
+            assert node.remote_log.status(orders.partition).why_not_copying is WhyNot.CLAIM_REFUSED
+            outlook = node.parts.answers.claim_outlook(orders.partition)
+            assert isinstance(outlook, ClaimOutlook)
+            assert not outlook.as_it_is.is_accepted
+            assert outlook.after_reset.cut_at == 5
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert reset_refusal(state, outlook, deleting_paused=True) is None
 
     run_virtually(main)
