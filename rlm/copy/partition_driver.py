@@ -77,7 +77,6 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
 
-
 Mending = Callable[[], Awaitable[object]]
 """The rest of the work on a damaged segment, done once its copy slot is free again."""
 
@@ -130,9 +129,8 @@ class PartitionDriver:
                     if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
                         return
                     back_offs += 1
-                    await self.around.ambient.sleep(
-                        work.back_off.left_s(self.around.ambient.now_ms())
-                    )
+                    left_s = work.back_off.left_s(self.around.ambient.now_ms())
+                    await self.around.ambient.sleep(left_s)
                 elif isinstance(step, CopySegment):
                     await self._copy_in_turn(work, step)
                 elif step == last_record:
@@ -189,7 +187,7 @@ class PartitionDriver:
                 return Wait(decision.why, decision.text)
             if not self.adoption.is_due(work.partition):
                 work.found = None
-            elif not looked:
+            elif not looked and (isinstance(decision, ProposeClaim) or self._adopts(work)):
                 # Before the claim, which carries the lineage that the stores tell.
                 look = await self.adoption.look(work.partition)
                 if isinstance(look, Wait):
@@ -199,15 +197,18 @@ class PartitionDriver:
             if isinstance(decision, ProposeClaim):
                 await self._claim(work, decision.leader_epoch)
                 continue
-            if work.found is not None:
+            if self._adopts(work):
                 assert work.claim is not None, "the store's segments are recorded under a claim"
-                token = work.claim.token
-                await self.adoption.run(work.partition, token, work.found, work.on_machine)
+                assert work.found is not None, "looked for above"
+                work.found = await self.adoption.run(
+                    work.partition, work.claim.token, work.found, work.on_machine
+                )
+                continue
             held_back = await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
-            if self.decision(work) != decision:
-                continue  # a look was made meanwhile: what it found is of another leadership
+            if self.decision(work) != decision or self._adopts(work):
+                continue  # a look was made meanwhile: of another leadership, or after retention
             state = self.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
             facts = self._plan_facts(work, state, decision.last_stable_offset)
@@ -221,6 +222,13 @@ class PartitionDriver:
                 moved = await learns_epochs(work, state, self.epoch_finder)
             if moved is not True:
                 return step
+
+    def _adopts(self, work: PartitionWork) -> bool:
+        """True if what the stores have is to be recorded before anything more is copied."""
+        if work.local is None or not self.adoption.is_due(work.partition):
+            return False
+        found = work.found
+        return found is None or not self.adoption.waits(work.partition, found, work.on_machine)
 
     def decision(self, work: PartitionWork) -> Decision:
         """The planner's decision on this node's leadership now."""
@@ -299,7 +307,8 @@ class PartitionDriver:
         """
         assert work.claim is not None, "left-overs are cleaned up under a claim"
         restart = self.metadata.restart()
-        if restart is not None and not restart.is_reconciled:
+        unreconciled = restart is not None and not restart.is_reconciled
+        if unreconciled or self.adoption.is_due(work.partition):
             return None
         trouble = self.clock_trouble()
         for row in self.metadata.left_overs(work.partition):
@@ -327,8 +336,7 @@ class PartitionDriver:
         if not await self._leads_still(work):
             return False
         assert work.claim is not None, "planned under a claim"
-        deadline_s = self.around.limits.propose_deadline_s
-        token = work.claim.token
+        deadline_s, token = self.around.limits.propose_deadline_s, work.claim.token
         if isinstance(step, RecordLogStart):
             start = LogStart(work.partition, token, step.leader_epoch, step.offset)
             await self.metadata.record_log_start(start, deadline_s=deadline_s)

@@ -27,6 +27,7 @@ from rlm.format.object_keys import ObjectSuffix, parse_segment_key, partition_pr
 from rlm.reconcile.adoption_plan import (
     WHY_LOST,
     Adopt,
+    CopyFirst,
     Done,
     FoundInStores,
     Lose,
@@ -35,6 +36,7 @@ from rlm.reconcile.adoption_plan import (
     StoredSegment,
     WholeSegment,
     add_listed,
+    in_order,
     next_step,
     whole_segment,
 )
@@ -102,20 +104,28 @@ class Adoption:
         lineage = await asyncio.to_thread(merge_told, recorded, told) if told else ()
         return FoundInStores(tuple(whole), lineage)
 
+    def waits(self, partition: TopicIdPartition, found: FoundInStores, machine: OnMachine) -> bool:
+        """True while the rest of what was found lies above offsets that are copied first."""
+        state = self.metadata.partition_state(partition)
+        return state is not None and isinstance(next_step(state, found.whole, machine), CopyFirst)
+
     async def run(
         self,
         partition: TopicIdPartition,
         token: int,
         found: FoundInStores,
         machine: OnMachine,
-    ) -> tuple[RemoteLogSegmentId, ...]:
-        """Record what was found of a claimed partition, then that this was done.
+    ) -> FoundInStores:
+        """Record what was found of a claimed partition, up to offsets that are copied first; then
+        that this was done.
 
-        Returns the adopted segments. Raises the errors of proposals; Fenced if somebody newer
-        claimed the partition.
+        Returns what is left. Raises the errors of proposals; Fenced if somebody newer claimed the
+        partition.
         """
         async with self.slots:
-            return await self._record(partition, token, list(found.whole), machine)
+            whole = in_order(found.whole)
+            await self._record(partition, token, whole, machine)
+            return replace(found, whole=tuple(whole))
 
     async def _record(
         self,
@@ -123,8 +133,9 @@ class Adoption:
         token: int,
         whole: list[WholeSegment],
         machine: OnMachine,
-    ) -> tuple[RemoteLogSegmentId, ...]:
-        adopted: list[RemoteLogSegmentId] = []
+    ) -> None:
+        """Takes from `whole` what was tried."""
+        adopted = 0
         while True:
             state = self.metadata.partition_state(partition)
             assert state is not None, "claimed right before"
@@ -133,6 +144,13 @@ class Adoption:
             match step:
                 case Done():
                     break
+                case CopyFirst():
+                    logger.info(
+                        "adopted %d segments of %s from the store; those from offset %d on wait "
+                        "until what this machine has below is copied",
+                        adopted, partition, step.until,
+                    )  # fmt: skip
+                    return
                 case StartAt():
                     start = LogStart(partition, token, step.leader_epoch, step.offset)
                     await self.metadata.record_log_start(start, deadline_s=deadline_s)
@@ -149,15 +167,13 @@ class Adoption:
                         )
                 case Adopt():
                     whole.remove(step.segment)
-                    if await self._adopt(step.segment, token):
-                        adopted.append(step.segment.row.segment_id)
+                    adopted += await self._adopt(step.segment, token)
         for left in whole:
-            logger.warning("%s stays unknown: not in the lineage, or above a gap", left.row)
+            logger.warning("%s stays unknown: not in the lineage, or below log start", left.row)
         await self.metadata.record_partition_adopted(
             PartitionAdopted(partition, token), deadline_s=self.around.limits.propose_deadline_s
         )
-        logger.info("adopted %d segments of %s from the store", len(adopted), partition)
-        return tuple(adopted)
+        logger.info("adopted %d segments of %s from the store", adopted, partition)
 
     async def _adopt(self, segment: WholeSegment, token: int) -> bool:
         """False: apply objects (a tombstone, another lineage); the objects stay."""

@@ -2,8 +2,8 @@
 Pure.
 
 The snapshot is older than the store, so it lacks segments copied since, or knows them half. Those
-that are whole and in the lineage are adopted in offset order, before anything is copied. The others
-stay in the store, and `strandline reconcile` lists them.
+that are whole and in the lineage are adopted in offset order, and only what is between them is
+copied. The others stay in the store, and `strandline reconcile` lists them.
 """
 
 from __future__ import annotations
@@ -95,11 +95,18 @@ class Lose:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyFirst:
+    """Nothing more can be adopted before this machine's offsets below `until` are copied."""
+
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Nothing more can be adopted."""
 
 
-AdoptionStep = Adopt | StartAt | Lose | Done
+AdoptionStep = Adopt | StartAt | Lose | CopyFirst | Done
 
 
 def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmentKey, size: int,
@@ -202,15 +209,15 @@ def next_step(
         if first <= state.next_offset:
             return Adopt(segment)
         if machine.start <= state.next_offset:
-            return Done()  # the broker has what is between, and all that follows is copied again
+            return CopyFirst(first)
         return _lose(state.next_offset, min(first, machine.start) - 1, machine.held)
     return Done()
 
 
-def _start(lineage: Epochs, first: int, machine: OnMachine) -> StartAt | Done:
+def _start(lineage: Epochs, first: int, machine: OnMachine) -> StartAt | CopyFirst:
     """Begin at the lowest offset that anybody has: below a log start nothing is copied any more."""
     if machine.start < first:
-        return Done()  # the broker has all that the store has, and is copied from its start
+        return CopyFirst(first)  # copying begins with the log start of the machine
     lowest = min((first, *(held for held, _ in machine.held)))
     epoch = epoch_for_offset(lineage, lowest)
     return StartAt(lineage[0].epoch if epoch is None else epoch, lowest)

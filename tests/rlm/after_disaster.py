@@ -15,6 +15,7 @@ from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import snapshot_file_name
 from rlmm.metadata_log import SnapshotId
 from rlmm.records.control_records import Reconciled, SegmentMissing
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, PREFIX, Node, World
 from tests.rlm.planner_facts import DIRECTORY
 
@@ -62,3 +63,35 @@ async def record_reconciled(node: Node, *, missing: int = 0) -> None:
 
 async def nothing() -> None:
     """Between two slices."""
+
+
+def later(orders: KafkaLog) -> None:
+    """Segments 20-29 and 30-39 are sealed as well."""
+    orders.write(20, 30, 40, end=45)
+
+
+def ids(node: Node, log: KafkaLog) -> set[Uuid]:
+    rows = node.metadata.list_remote_log_segments(log.partition)
+    return {row.segment_id.id for row in rows if row.state.name == "COPY_SEGMENT_FINISHED"}
+
+
+async def copied_then_ahead(world: World, orders: KafkaLog) -> tuple[SnapshotId, set[Uuid]]:
+    """Two segments in the snapshot, two more in the store; the ids of all four."""
+    async with world.boot(data_plane=True) as node:
+        assert (await node.remote_log.run_once()).complete
+        snapshot = await node.metadata.take_snapshot()
+        later(orders)
+    async with world.boot(data_plane=True) as node:
+        assert (await node.remote_log.run_once()).complete
+        return snapshot, ids(node, orders)
+
+
+async def all_keys(world: World) -> set[str]:
+    page = await world.store.list_page("")
+    return {each.key for each in page.objects}
+
+
+async def of_base(world: World, base: int, *suffixes: str) -> list[str]:
+    """Keys of the segments with this base offset."""
+    keys = sorted(await all_keys(world))
+    return [key for key in keys if f"/{base:020}-" in key and key.endswith(suffixes)]

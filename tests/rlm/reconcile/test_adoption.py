@@ -14,16 +14,22 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from rlm.control.why_not import WhyNot
-from rlm.reconcile.adoption_plan import WHY_HELD
 from rlm.reconcile.reconciliation import compare
 from rlm.repair.repair_run import Outcome
 from rlmm.metadata_log import SnapshotId
-from rlmm.records.control_records import LostRange
 from rsm_backends.store import ListPage
 from rsm_backends.streams import read_all
-from tests.rlm.after_disaster import ANEW, after_the_disaster, lower, nothing, record_reconciled
-from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, retention
+from tests.rlm.after_disaster import (
+    ANEW,
+    after_the_disaster,
+    all_keys,
+    copied_then_ahead,
+    ids,
+    lower,
+    nothing,
+    of_base,
+    record_reconciled,
+)
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, Node, World, new_world
 from tests.rlm.repairing import GONE_AFTER_S, keys_of, only, row_at
@@ -36,27 +42,6 @@ def orders(tmp_path: Path) -> KafkaLog:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 10, 20, end=25)
     return log
-
-
-def later(orders: KafkaLog) -> None:
-    """Segments 20-29 and 30-39 are sealed as well."""
-    orders.write(20, 30, 40, end=45)
-
-
-def ids(node: Node, log: KafkaLog) -> set[Uuid]:
-    rows = node.metadata.list_remote_log_segments(log.partition)
-    return {row.segment_id.id for row in rows if row.state.name == "COPY_SEGMENT_FINISHED"}
-
-
-async def copied_then_ahead(world: World, orders: KafkaLog) -> tuple[SnapshotId, set[Uuid]]:
-    """Two segments in the snapshot, two more in the store; the ids of all four."""
-    async with world.boot(data_plane=True) as node:
-        assert (await node.remote_log.run_once()).complete
-        snapshot = await node.metadata.take_snapshot()
-        later(orders)
-    async with world.boot(data_plane=True) as node:
-        assert (await node.remote_log.run_once()).complete
-        return snapshot, ids(node, orders)
 
 
 def test_what_was_copied_after_the_snapshot_is_adopted_not_copied_again(
@@ -88,17 +73,6 @@ def test_what_was_copied_after_the_snapshot_is_adopted_not_copied_again(
             assert (found.whole, found.missing, found.unknown_count) == (4, [], 0)
 
     run_virtually(main)
-
-
-async def all_keys(world: World) -> set[str]:
-    page = await world.store.list_page("")
-    return {each.key for each in page.objects}
-
-
-async def of_base(world: World, base: int, *suffixes: str) -> list[str]:
-    """Keys of the segments with this base offset."""
-    keys = sorted(await all_keys(world))
-    return [key for key in keys if f"/{base:020}-" in key and key.endswith(suffixes)]
 
 
 async def copied_during_the_snapshot(
@@ -152,9 +126,9 @@ def test_what_is_not_whole_is_copied_again_and_goes_after_the_reconciliation(
         half = {each for each in await of_base(world, 0, "") if each in await all_keys(world)}
         async with anew.boot(data_plane=True, directory_id=ANEW) as node:
             report = await node.remote_log.run_once()
-            # What lies behind the gap is copied again as well, as the broker has both.
-            assert [each.start_offset for each in report.copied] == [0, 10]
-            assert not ids(node, orders) & all_ids
+            # What lies behind the gap is adopted once the gap is copied.
+            assert [each.start_offset for each in report.copied] == [0]
+            assert len(ids(node, orders) & all_ids) == 1
             assert half <= await all_keys(world), "nothing goes before the reconciliation"
             assert [row.start_offset for row in node.metadata.left_overs(orders.partition)] == [0]
             await record_reconciled(node)
@@ -184,40 +158,6 @@ def test_what_nobody_has_any_more_is_lost_and_what_is_behind_it_is_not(
             assert [(each.start, each.end) for each in state.lost_ranges] == [(20, 29)]
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (30, 39)]
             assert state.next_offset == 40
-
-    run_virtually(main)
-
-
-def test_what_the_hold_alone_has_is_not_told_lost_and_is_copied(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        snapshot, _ = await copied_then_ahead(world, orders)
-        anew = await after_the_disaster(world, snapshot)
-        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
-        away = True
-
-        async def hook(step: str) -> None:
-            if away and step == "before list":
-                raise RetryLater("the store is away")
-
-        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
-            retention(orders, 0, 10, 20, 30, start=40)
-            away = False
-            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
-            told = [
-                (each.start, each.end, each.why)
-                for _, each in node.accepted
-                if isinstance(each, LostRange)
-            ]
-            assert told == [(20, 29, WHY_HELD)]
-            state = node.metadata.partition_state(orders.partition)
-            assert state is not None
-            assert (state.next_offset, state.lost_ranges) == (40, ())
-            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
 
     run_virtually(main)
 
@@ -264,48 +204,6 @@ def test_one_wrong_answer_of_the_store_makes_nothing_lost(
                 assert turned == [manifest] * (lie == "byte")
                 assert state.lost_ranges == ()
                 assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
-
-    run_virtually(main)
-
-
-def test_a_gap_that_the_broker_can_fill_is_copied_not_lost(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        snapshot, _ = await copied_then_ahead(world, orders)
-        anew = await after_the_disaster(world, snapshot)
-        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
-        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
-            report = await node.remote_log.run_once()
-            state = node.metadata.partition_state(orders.partition)
-            assert state is not None
-            assert state.lost_ranges == ()
-            assert [each.start_offset for each in report.copied] == [20, 30]
-            found = await compare(node.metadata, lower(node), breathe=nothing)
-            assert [each.start_offset for each in found.unknown] == [30]  # reported, never deleted
-
-    run_virtually(main)
-
-
-def test_a_gap_below_a_first_epoch_that_was_begun_anew_is_waited_for_not_lost(
-    tmp_path: Path, orders: KafkaLog
-) -> None:
-    """The leader-epoch-checkpoint was lost: all segments are on the disk."""
-
-    async def main() -> None:
-        world = new_world(tmp_path, (orders.log_dir,))
-        snapshot, _ = await copied_then_ahead(world, orders)
-        anew = await after_the_disaster(world, snapshot)
-        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
-        orders.set_epochs((0, 33))
-        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
-            await node.remote_log.run_once()
-            state = node.metadata.partition_state(orders.partition)
-            assert state is not None
-            assert (state.next_offset, state.lost_ranges) == (20, ())
-            page = node.remote_log.status(orders.partition)
-            assert page.why_not_copying is WhyNot.EPOCHS_MISSING
 
     run_virtually(main)
 

@@ -9,7 +9,7 @@ from rlm.reconcile.adoption_plan import (
     WHY_HELD,
     Adopt,
     AdoptionStep,
-    Done,
+    CopyFirst,
     Lose,
     OnMachine,
     StartAt,
@@ -31,10 +31,10 @@ STORED = WholeSegment(
         # nothing is known: it begins at the lowest offset that anybody has
         (-1, -1, OnMachine(40), StartAt(1, 30)),
         (-1, -1, OnMachine(40, ((10, 19),)), StartAt(0, 10)),
-        (-1, -1, OnMachine(20), Done()),
+        (-1, -1, OnMachine(20), CopyFirst(30)),
         # a hole below the stored segment
         (0, 30, OnMachine(40), Adopt(STORED)),
-        (0, 20, OnMachine(20), Done()),
+        (0, 20, OnMachine(20), CopyFirst(30)),
         (0, 20, OnMachine(40), Lose(20, 29)),
         (0, 20, OnMachine(25), Lose(20, 24)),
         # ... of which the hold has a part

@@ -1,0 +1,178 @@
+"""Gaps between what the store holds whole after a restart from a snapshot: what this machine has is
+copied, and what lies behind is adopted, whatever becomes of the machine's meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from rlm.control.why_not import WhyNot
+from rlm.reconcile.adoption_plan import WHY_HELD
+from rlm.reconcile.reconciliation import compare
+from rlmm.records.control_records import LostRange
+from tests.rlm.after_disaster import (
+    ANEW,
+    after_the_disaster,
+    copied_then_ahead,
+    lower,
+    nothing,
+    of_base,
+    record_reconciled,
+)
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, Outage, retention
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import new_world
+from tests.rlm.replicas import Cluster, all_batches
+from tests.rlm.virtual_time import run_virtually
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    """Sealed segments 0-9 and 10-19."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+def test_what_the_hold_alone_has_is_not_told_lost_and_is_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        away = True
+
+        async def hook(step: str) -> None:
+            if away and step == "before list":
+                raise RetryLater("the store is away")
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=hook, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, 10, 20, 30, start=40)
+            away = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            told = [
+                (each.start, each.end, each.why)
+                for _, each in node.accepted
+                if isinstance(each, LostRange)
+            ]
+            assert told == [(20, 29, WHY_HELD)]
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.lost_ranges) == (40, ())
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+
+    run_virtually(main)
+
+
+def test_a_gap_that_the_broker_can_fill_is_copied_not_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            report = await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.lost_ranges == ()
+            assert (state.next_offset, state.adopting) == (40, False)
+            assert [each.start_offset for each in report.copied] == [20]
+            found = await compare(node.metadata, lower(node), breathe=nothing)
+            assert (found.whole, found.missing, found.unknown_count) == (4, [], 0)
+
+    run_virtually(main)
+
+
+def test_what_lies_behind_a_gap_that_local_retention_takes_is_adopted(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Nothing can be copied after the restart until the broker has deleted all of it."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        outage = Outage()
+        async with anew.boot(data_plane=True, directory_id=ANEW, hook=outage) as node:
+            await record_reconciled(node)
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.adopting) == (20, True)
+            retention(orders, 0, 10, 20, 30, start=40)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert [(each.start, each.end) for each in state.lost_ranges] == [(20, 29)]
+            assert (state.next_offset, state.adopting) == (40, False)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (30, 39)]
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("bases", [(20, 30), (20,)])
+def test_damage_behind_a_gap_is_not_lost_that_the_store_has_whole(
+    tmp_path: Path, orders: KafkaLog, bases: tuple[int, ...]
+) -> None:
+    """The broker's file is damaged at 35, which no replica has; it may reach over the gap, too."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        if bases == (20,):
+            for base in (20, 30, 40):
+                orders.delete_segment(base)
+            orders.write(20, 40, end=45)
+        batches = all_batches(orders)
+        path = orders.directory / f"{bases[-1]:020}.log"
+        data = bytearray(path.read_bytes())
+        at = data.index(batches[35])
+        data[at + len(batches[35]) - 3] ^= 1
+        path.write_bytes(data)
+        anew.replicas = Cluster({1: range(30)}, batches, ends={1: 30}, answer_bytes=100_000)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.adopting, state.lost_ranges) == (40, False, ())
+            assert (30, 39) in node.finished(orders.partition)
+
+    run_virtually(main)
+
+
+def test_a_gap_below_a_first_epoch_that_was_begun_anew_is_waited_for_not_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The leader-epoch-checkpoint was lost: all segments are on the disk."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        orders.set_epochs((0, 33))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.lost_ranges) == (20, ())
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.EPOCHS_MISSING
+
+    run_virtually(main)
