@@ -20,7 +20,7 @@ from rlmm.records.fixed_layout import (
     encode_usual,
 )
 from rlmm.records.segment_records import (
-    TAG_GRACE,
+    TAG_MAX_TIMESTAMP,
     TAG_TOKEN,
     decode_segment_record,
     encode_segment_record,
@@ -49,7 +49,8 @@ int64s = st.integers(-(2**63), 2**63 - 1)
 uuids = st.binary(min_size=16, max_size=16).map(Uuid)
 tags = st.lists(
     st.tuples(
-        st.integers(1, 20_000).filter(lambda tag: not TAG_TOKEN <= tag <= TAG_GRACE), st.binary()
+        st.integers(1, 20_000).filter(lambda tag: not TAG_TOKEN <= tag <= TAG_MAX_TIMESTAMP),
+        st.binary(),
     ),
     max_size=2,
     unique_by=lambda tag: tag[0],
