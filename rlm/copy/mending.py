@@ -200,26 +200,10 @@ class Mender:
         )  # fmt: skip
         self._damages[partition] = damage
         if damage.missing:
-            damage = await self._step(partition, damage, job, linked, at)
+            damage = await self._fetched(partition, damage, job, linked)
             self._damages[partition] = damage
             logger.warning("%s: %s", partition, damage.text)
         return damage
-
-    async def _step(
-        self,
-        partition: TopicIdPartition,
-        damage: Damage,
-        job: CopyJob,
-        linked: Sequence[LocalSegment],
-        at: int,
-    ) -> Damage:
-        found = await self._fetched(partition, damage, job, linked)
-        if found.asked_below > at:
-            return found
-        # All of it was copied in a former life of this node.
-        assert self.directory is not None, "something was fetched"
-        self._file(partition, self.directory).unlink(missing_ok=True)
-        return await self._fetched(partition, replace(damage, asked_from=at), job, linked)
 
     async def _fetched(
         self,
