@@ -220,7 +220,6 @@ class Copier:
         if order.from_links and facts.size_bytes != segment.size_bytes:
             # The broker cut its own log through the shared inode. In its own directory the
             # neighbouring segments show that; here nothing else would notice the missing batches.
-            # show that; here nothing else would miss the batches.
             raise Conflict(
                 f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "
                 f"{facts.size_bytes} now",
