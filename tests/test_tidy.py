@@ -80,6 +80,7 @@ PLAIN_WORDS = (
     "rlm/control",
     "rlm/copy",
     "rlm/data_plane",
+    "rlm/delegated",
     "rlm/delete",
     "rlm/fetch",
     "rlm/format",
