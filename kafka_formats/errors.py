@@ -25,9 +25,12 @@ from typing import ClassVar
 
 
 class StrandlineError(Exception):
-    """Base of all errors; `kind` is stable and part of the HTTP interface."""
+    """Base of all errors; `kind` is stable and part of the HTTP interface. So is `reason`, an
+    upper-case word, where a kind alone doesn't say what to do.
+    """
 
     kind: ClassVar[str] = "internal"
+    reason: str = ""
 
 
 class RetryLater(StrandlineError):
@@ -59,7 +62,7 @@ class NotFound(StrandlineError):
 
 
 class Conflict(StrandlineError):
-    """The present state does not allow the change. `reason` is a stable upper-case word."""
+    """The present state does not allow the change; `reason` says which one."""
 
     kind = "conflict"
 

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_formats.errors import (
-    Conflict,
     CorruptData,
     InternalError,
     InvalidRequest,
@@ -117,13 +116,12 @@ def problem_of(error: StrandlineError) -> Problem:
             return Problem(
                 row,
                 str(error),
+                reason=error.reason or None,
                 extra={"retry_after_ms": error.retry_after_ms},
                 headers={"Retry-After": str(max(1, -(-error.retry_after_ms // 1_000)))},
             )
         case InvalidRequest():
             return Problem(row, str(error), field=error.field)
-        case Conflict():
-            return Problem(row, str(error), reason=error.reason)
         case CorruptData():
             return Problem(
                 row, str(error), extra={"source": error.source, "position": error.position}
@@ -131,7 +129,7 @@ def problem_of(error: StrandlineError) -> Problem:
         case _ if row.kind == InternalError.kind:
             return internal_problem()
         case _:
-            return Problem(row, str(error))
+            return Problem(row, str(error), reason=error.reason or None)
 
 
 def internal_problem() -> Problem:

@@ -1,0 +1,190 @@
+"""Decides about announcements of brokers' plug-ins: which session counts, and its partitions. Pure.
+
+A plug-in draws a session id when its broker starts, and counts `seq` with each change of its sets.
+The node keeps one session: that of its own broker. A later session of the same broker id takes its
+place; while that lives, the one before is refused, since two living brokers must not share a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import check_topic_name
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.delegated.wire import WHOLE_SET, Announcement
+
+PARTITIONS_MAX = 100_000
+REPLACED_MAX = 16
+"""Sessions remembered as replaced; older ones count as unknown."""
+SESSION_LIVES_S = 60.0
+"""Without a call for so long a session is over: a broker's tasks ask every 30 s."""
+
+Tips = frozenset[TopicIdPartition]
+
+
+class AnnounceAgain(RetryLater):
+    """The node doesn't know the session, or has not heard its newest announcement."""
+
+    reason = "ANNOUNCE"
+
+
+class SessionRefused(Refused):
+    """A plug-in that this node must not serve. `reason` is a stable upper-case word."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The broker that this node serves. `kafka_cluster_id` None: any cluster's."""
+
+    kafka_cluster_id: str | None
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A broker's plug-in and its partitions, as of announcement `seq`."""
+
+    id: Uuid
+    seq: int
+    plugin_version: str
+    kafka_version: str
+    bootstrap: str
+    leaders: Tips
+    followers: Tips
+    heard_s: float
+
+    def has(self, tip: TopicIdPartition) -> bool:
+        """True if the broker has a replica of this tiered partition."""
+        return tip in self.leaders or tip in self.followers
+
+    def lives(self, now_s: float) -> bool:
+        """True while the broker may be there."""
+        return now_s < self.heard_s + SESSION_LIVES_S
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The session that counts, and those that were replaced, newest last."""
+
+    current: Session | None = None
+    replaced: tuple[Uuid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An accepted announcement. `changed`: partitions with another leadership than before, or with
+    one that may have changed unheard. `gone`: a session that this one took the place of.
+    """
+
+    sessions: Sessions
+    changed: Tips = field(default_factory=frozenset)
+    gone: Uuid | None = None
+
+
+def hear(sessions: Sessions, said: Announcement, expected: Expected, now_s: float) -> Heard:
+    """Take an announcement. SessionRefused: not this node's broker. AnnounceAgain: the whole set is
+    needed. InvalidRequest: no broker has such partitions.
+    """
+    _check_broker(said, expected)
+    _check_partitions(said)
+    current = sessions.current
+    known = current is not None and current.id == said.session
+    if current is not None and said.session in sessions.replaced and current.lives(now_s):
+        raise SessionRefused(
+            f"two living brokers say that they are broker {said.broker_id} and use node "
+            f"{expected.node_id}: stop one of them, or point it to a node of its own",
+            reason="TWO_BROKERS",
+        )
+    if said.base_seq != WHOLE_SET:
+        if current is None or not known:
+            raise AnnounceAgain("this session is not known: announce all partitions")
+        return _with_changes(sessions, current, said, now_s)
+    if current is not None and known and said.seq < current.seq:
+        raise AnnounceAgain(f"announcement {current.seq} was heard before {said.seq}")
+    replaced, gone = sessions.replaced, None
+    if current is not None and not known:
+        gone = current.id
+        replaced = (*(each for each in replaced if each not in (gone, said.session)), gone)
+    session = _session(said, frozenset(said.leaders), frozenset(said.followers), now_s)
+    return Heard(
+        Sessions(session, replaced[-REPLACED_MAX:]), session.leaders | session.followers, gone
+    )
+
+
+def _with_changes(sessions: Sessions, current: Session, said: Announcement, now_s: float) -> Heard:
+    if said.seq == current.seq:  # its answer was lost
+        return Heard(replace(sessions, current=replace(current, heard_s=now_s)))
+    if said.base_seq != current.seq or said.seq < current.seq:
+        raise AnnounceAgain(
+            f"announcement {said.seq} changes {said.base_seq}, and {current.seq} was heard last: "
+            "announce all partitions"
+        )
+    named = frozenset((*said.leaders, *said.followers, *said.stopped))
+    leaders = current.leaders - named | frozenset(said.leaders)
+    followers = current.followers - named | frozenset(said.followers)
+    _check_count(len(leaders) + len(followers))
+    session = _session(said, leaders, followers, now_s)
+    return Heard(replace(sessions, current=session), named - frozenset(said.stopped))
+
+
+def call(sessions: Sessions, session: Uuid, seq: int, now_s: float) -> Sessions:
+    """Take a call of a session; AnnounceAgain unless its newest announcement was heard."""
+    current = sessions.current
+    if current is None or current.id != session:
+        raise AnnounceAgain("this node has not heard of this session of its broker's plug-in")
+    if seq > current.seq:
+        raise AnnounceAgain(f"announcement {seq} was not heard, {current.seq} was")
+    return replace(sessions, current=replace(current, heard_s=now_s))
+
+
+def _session(said: Announcement, leaders: Tips, followers: Tips, now_s: float) -> Session:
+    return Session(
+        said.session, said.seq, said.plugin_version, said.kafka_version, said.bootstrap,
+        leaders, followers, now_s,
+    )  # fmt: skip
+
+
+def _check_broker(said: Announcement, expected: Expected) -> None:
+    if expected.kafka_cluster_id not in (None, said.kafka_cluster_id):
+        raise SessionRefused(
+            f"the broker is of Kafka cluster {said.kafka_cluster_id!r}, and this node serves "
+            f"{expected.kafka_cluster_id!r}: point the plug-in to the node beside the broker",
+            reason="CLUSTER",
+        )
+    if said.broker_id != expected.node_id:
+        raise SessionRefused(
+            f"the broker has id {said.broker_id}, and this node {expected.node_id}: each broker "
+            "uses the node that has its own id",
+            reason="BROKER_ID",
+        )
+
+
+def _check_partitions(said: Announcement) -> None:
+    if not WHOLE_SET <= said.base_seq < said.seq:
+        raise InvalidRequest(f"{said.seq} does not follow {said.base_seq}", field="seq")
+    _check_count(len(said.leaders) + len(said.followers))
+    tips = (*said.leaders, *said.followers, *said.stopped)
+    if len(set(tips)) != len(tips):
+        raise InvalidRequest("a partition is named twice", field="leaders")
+    _check_names(tips)
+
+
+def _check_names(tips: Iterable[TopicIdPartition]) -> None:
+    for topic in {tip.topic for tip in tips}:
+        check_topic_name(topic)
+    if any(tip.partition < 0 or not any(tip.topic_id) for tip in tips):
+        raise InvalidRequest("a partition has a topic id, and a number from 0", field="leaders")
+
+
+def _check_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"{count} partitions on one broker, {PARTITIONS_MAX} at most", field="leaders"
+        )
