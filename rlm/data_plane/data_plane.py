@@ -23,9 +23,16 @@ from rlm.data_plane.read_request import (
     SegmentResolver,
     WaitingRead,
 )
-from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
+from rlm.data_plane.repair_jobs import (
+    CheckJob,
+    CheckResult,
+    GatherJob,
+    GatherResult,
+    OnRead,
+    tell_nobody,
+)
 from rlm.data_plane.segment_copy import copy_segment
-from rlm.data_plane.segment_gathering import gather
+from rlm.data_plane.segment_gathering import from_threads, gather
 from rlm.data_plane.segment_reader import SegmentReader
 from rlm.data_plane.segment_survey import SurveyJob, survey
 from rlm.data_plane.tiered_read import RecordsRead, read_index, read_log
@@ -73,17 +80,17 @@ class DataPlane:
             job, store, now_ms=self._now_ms, buffers=self._buffers, on_progress=tell
         )
 
-    async def check(self, job: CheckJob) -> CheckResult:
+    async def check(self, job: CheckJob, on_read: OnRead = tell_nobody) -> CheckResult:
         """See `rlm/data_plane/object_check.py`."""
-        return await check_objects(job, self._store(job.store))
+        return await check_objects(job, self._store(job.store), on_read)
 
-    async def gather(self, job: GatherJob) -> GatherResult:
+    async def gather(self, job: GatherJob, on_read: OnRead = tell_nobody) -> GatherResult:
         """See `rlm/data_plane/segment_gathering.py`."""
-        return await gather(job, self._store(job.store))
+        return await gather(job, self._store(job.store), on_read)
 
-    async def survey(self, job: SurveyJob) -> Survey:
+    async def survey(self, job: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
         """See `rlm/data_plane/segment_survey.py`."""
-        return await asyncio.to_thread(survey, job)
+        return await asyncio.to_thread(survey, job, from_threads(on_read))
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         return _joined(read_log(self._reader, request))

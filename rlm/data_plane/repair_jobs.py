@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,17 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.object_keys import ObjectSuffix, segment_keys
 from rlmm.segment import RemoteLogSegmentId
+
+OnRead = Callable[[int], None]
+"""Gets the sizes of the pieces that a job reads, as proof that it does not hang."""
+
+
+READ_TOLD_BYTES = 256 * 1024
+"""Bytes after which a walk from batch to batch tells of them: batches may be small."""
+
+
+def tell_nobody(_: int) -> None:
+    """For callers that do not watch a job."""
 
 
 @dataclass(frozen=True, slots=True)

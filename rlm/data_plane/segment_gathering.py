@@ -31,11 +31,14 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import encode_partition_metadata
 from kafka_formats.record_batch import HEADER_BYTES, parse_header
 from rlm.data_plane.repair_jobs import (
+    READ_TOLD_BYTES,
     ExpectedObject,
     GatherJob,
     GatherResult,
     LocalLog,
     LocalSource,
+    OnRead,
+    tell_nobody,
 )
 from rlm.format.manifest import IndexType, parse_manifest
 from rlm.format.object_keys import ObjectSuffix
@@ -85,19 +88,30 @@ def writing_to(directory: Path) -> Iterator[None]:
         ) from error
 
 
-async def gather(job: GatherJob, store: ObjectStore) -> GatherResult:
+def from_threads(on_read: OnRead) -> OnRead:
+    """The same, to be called from threads; made on the event loop."""
+    loop = asyncio.get_running_loop()
+
+    def tell(size: int) -> None:
+        loop.call_soon_threadsafe(on_read, size)
+
+    return tell
+
+
+async def gather(job: GatherJob, store: ObjectStore, on_read: OnRead = tell_nobody) -> GatherResult:
     """Look through the sources; with a directory, write what was found. NoRoom: no room there."""
     if job.directory is not None:
         await asyncio.to_thread(_make, job, job.directory)
-    return await _Gathering(job, store).run()
+    return await _Gathering(job, store, on_read).run()
 
 
 class _Gathering:
     """One run. `tried`: sources that will not do, and why; `unanswered`: those not readable now."""
 
-    def __init__(self, job: GatherJob, store: ObjectStore) -> None:
+    def __init__(self, job: GatherJob, store: ObjectStore, on_read: OnRead) -> None:
         self._job = job
         self._store = store
+        self._on_read = on_read
         self._tried: list[str] = []
         self._unanswered: list[str] = []
 
@@ -119,12 +133,15 @@ class _Gathering:
     async def _logs(self, expected: ExpectedObject) -> AsyncIterator[tuple[str, _Open]]:
         if self._job.replica is not None:
             replica = self._job.replica
-            yield replica.name, lambda: _local(self._job, replica)
+            yield replica.name, lambda: _local(self._job, replica, self._on_read)
             return
         if ObjectSuffix.LOG not in self._job.damaged:
             yield THE_TIER, lambda: self._store.get(expected.key)
         for source in self._job.local:
-            yield source.name, lambda source=source: _local(self._job, source)  # type: ignore[misc]
+            yield (
+                source.name,
+                lambda source=source: _local(self._job, source, self._on_read),  # type: ignore[misc]
+            )
         async for version_id in self._versions(expected):
             yield (
                 f"version {version_id} of its .{expected.suffix}",
@@ -174,7 +191,7 @@ class _Gathering:
         path = _file(job, job.start_offset, LOG_SUFFIX)
         size = crc = 0
         async with closing_stream(open_it()) as stream:
-            async for piece in _in_large_pieces(stream):
+            async for piece in _in_large_pieces(stream, self._on_read):
                 size += len(piece)
                 if size > expected.size_bytes:
                     break
@@ -227,6 +244,7 @@ class _Gathering:
         try:
             async with closing_stream(open_it()) as stream:
                 async for piece in stream:
+                    self._on_read(len(piece))
                     data += piece
                     if len(data) > expected.size_bytes:
                         return None
@@ -333,12 +351,13 @@ def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
     ]
 
 
-async def _local(job: GatherJob, source: LocalSource) -> AsyncIterator[bytes]:
+async def _local(job: GatherJob, source: LocalSource, on_read: OnRead) -> AsyncIterator[bytes]:
     """The bytes of the batches of the job's offsets, in whatever segments they are."""
+    on_walk = from_threads(on_read)
     for log in _over(job, source):
         with await asyncio.to_thread(log.path.open, "rb") as file:
             descriptor = file.fileno()
-            start, end = await asyncio.to_thread(_span, job, log, descriptor)
+            start, end = await asyncio.to_thread(_span, job, log, descriptor, on_walk)
             for at in range(start, end, PIECE_BYTES):
                 size = min(PIECE_BYTES, end - at)
                 piece = await asyncio.to_thread(os.pread, descriptor, size, at)
@@ -347,14 +366,18 @@ async def _local(job: GatherJob, source: LocalSource) -> AsyncIterator[bytes]:
                     return  # cut meanwhile; the length shows it
 
 
-def _span(job: GatherJob, log: LocalLog, descriptor: int) -> tuple[int, int]:
+def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tuple[int, int]:
     """Positions [start, end) of the wanted batches; all of a log that lies within."""
     size = os.fstat(descriptor).st_size
     ends_within = log.next_base_offset is not None and log.next_base_offset <= job.end_offset + 1
     if log.base_offset >= job.start_offset and ends_within:
         return 0, size
     start: int | None = None
+    told = 0
     for position, base_offset in _batches(log.path, descriptor, size):
+        if position - told >= READ_TOLD_BYTES:
+            on_walk(position - told)
+            told = position
         if base_offset > job.end_offset:
             return (position if start is None else start), position
         if start is None and base_offset >= job.start_offset:
@@ -372,10 +395,11 @@ def _batches(path: Path, descriptor: int, size: int) -> Iterator[tuple[int, int]
         position += header.size_bytes
 
 
-async def _in_large_pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _in_large_pieces(stream: AsyncIterator[bytes], on_read: OnRead) -> AsyncIterator[bytes]:
     """Join small pieces, so that a file is not written in many small steps."""
     held = bytearray()
     async for piece in stream:
+        on_read(len(piece))
         held += piece
         if len(held) >= PIECE_BYTES:
             yield bytes(held)

@@ -27,6 +27,7 @@ from kafka_formats.record_batch import (
     parse_header,
 )
 from rlm.data_plane.copy_job import CopyJob
+from rlm.data_plane.repair_jobs import READ_TOLD_BYTES, OnRead, tell_nobody
 from rlm.data_plane.segment_source import CHANGED
 from rlm.local_log.batch_places import Beside, Place, place_of
 from rlm.local_log.damage import Run, Survey, ThinnedHole, without
@@ -43,8 +44,9 @@ class SurveyJob:
     size_bytes: int
 
 
-def survey(asked: SurveyJob) -> Survey:
-    """Read the whole `.log`, one batch in memory at a time. Blocks: callers use a thread.
+def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
+    """Read the whole `.log`, one batch in memory at a time. Blocks: callers use a thread, from
+    which `on_read` is called.
 
     RetryLater: it cannot be read. Conflict(SOURCE_CHANGED): it is being written to; what a broker
     truncates is not lost.
@@ -56,7 +58,7 @@ def survey(asked: SurveyJob) -> Survey:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             before = os.fstat(descriptor)
-            size, position = before.st_size, 0
+            size, position, told = before.st_size, 0, 0
             while position < size:
                 if found.is_full:
                     found.stops()
@@ -70,6 +72,9 @@ def survey(asked: SurveyJob) -> Survey:
                 aborts = good and is_abort(header, data, str(path))
                 found.take(_Batch(header, position, good, aborts))
                 position += header.size_bytes
+                if position - told >= READ_TOLD_BYTES:
+                    on_read(position - told)
+                    told = position
             else:
                 found.ends(known=True)
             after = os.fstat(descriptor)

@@ -19,11 +19,12 @@ from rlm.worker.messages import (
     End,
     Failed,
     Progress,
+    ReadOn,
     SentSoFar,
     ToWorker,
 )
 
-CallMessage = Progress | Began | SentSoFar | Data | Ask | End | Failed | Cancelled
+CallMessage = Progress | ReadOn | Began | SentSoFar | Data | Ask | End | Failed | Cancelled
 
 
 class Call:

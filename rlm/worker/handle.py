@@ -52,11 +52,11 @@ class WorkerLimits:
 
     `silence_deadline_s`: a worker silent for longer is killed. `cancel_deadline_s`: so is one that
     does not confirm a cancellation in time, since its uploads must be known to have ended.
-    `stream_stall_s`: a read without data for longer fails. At most `window_frames` of 256 KiB wait
-    for a slow reader. `jobs_max` counts per worker; more calls are RetryLater. `crashes_told` ends
-    within `crash_window_s` are a problem of the node; after that long a life a worker is restarted
-    at once. With `left_behind_max` killed workers that do not end none is started: each may keep
-    its memory.
+    `stream_stall_s`: any job but a copy fails if it gets no bytes for longer. At most
+    `window_frames` of 256 KiB wait for a slow reader. `jobs_max` counts per worker; more calls are
+    RetryLater. `crashes_told` ends within `crash_window_s` are a problem of the node; after that
+    long a life a worker is restarted at once. With `left_behind_max` killed workers that do not end
+    none is started: each may keep its memory.
     """
 
     count: int = 1

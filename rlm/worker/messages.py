@@ -163,6 +163,13 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadOn:
+    """A job that ends in one result has read more, now and then: it does not hang."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Began:
     """The first bytes of a waiting read are verified; none was sent."""
 
@@ -240,6 +247,7 @@ FromWorker = (
     | StoreCalls
     | TakeBytes
     | Progress
+    | ReadOn
     | Began
     | SentSoFar
     | Data
@@ -307,6 +315,6 @@ def call_error(message: object) -> StrandlineError:
     """The caller's error for a message that ends a call without a result."""
     if isinstance(message, Failed):
         return message.error
-    if isinstance(message, End | Ask | Began | Data | Progress | SentSoFar):
+    if isinstance(message, End | Ask | Began | Data | Progress | ReadOn | SentSoFar):
         return InternalError(f"{type(message).__name__} was not expected from the worker")
     return RetryLater("the worker stopped the work because the node is closing")

@@ -34,6 +34,7 @@ from rlm.worker.messages import (
     Data,
     End,
     Progress,
+    ReadOn,
     Request,
     Welcome,
     call_error,
@@ -225,7 +226,8 @@ class WorkerPool:
         """Once it ended, raised or was cancelled, the worker does no more of the job."""
         call = await self._call(job)
         try:
-            message = await call.next()
+            while isinstance(message := await call.next(), ReadOn):
+                pass  # each one ends a wait, which is what the watch measures
             if isinstance(message, End) and isinstance(message.result, kind):
                 return message.result
             raise call_error(message)

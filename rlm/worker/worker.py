@@ -22,7 +22,7 @@ from rlm.control.surroundings import Ambient
 from rlm.data_plane.copy_job import CopyJob, CopyProgress
 from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.read_request import LogRequest, RecordsEnd, SegmentPiece, SendRules
-from rlm.data_plane.repair_jobs import CheckJob, GatherJob
+from rlm.data_plane.repair_jobs import CheckJob, GatherJob, OnRead
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.data_plane.verified_chunks import Parts
 from rlm.quota.copy_turns import CopyTurns
@@ -32,6 +32,7 @@ from rlm.quota.worker_pace import GrantBook, WorkerPace
 from rlm.worker.client_send import ClientSend
 from rlm.worker.descriptor_channel import take_descriptor
 from rlm.worker.messages import (
+    DATA_BYTES_MAX,
     NO_JOB,
     STREAM_LIMIT_BYTES,
     Answer,
@@ -47,6 +48,7 @@ from rlm.worker.messages import (
     Heartbeat,
     PieceAt,
     Progress,
+    ReadOn,
     Ready,
     Request,
     Result,
@@ -335,11 +337,11 @@ class _Job:
         if isinstance(request, CopyJob):
             return await self._plane.copy(request, self._progress(request, monotonic))
         if isinstance(request, CheckJob):
-            return await self._plane.check(request)
+            return await self._plane.check(request, self._read_on())
         if isinstance(request, GatherJob):
-            return await self._plane.gather(request)
+            return await self._plane.gather(request, self._read_on())
         if isinstance(request, SurveyJob):
-            return await self._plane.survey(request)
+            return await self._plane.survey(request, self._read_on())
         ends: list[RecordsEnd] = []
         await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None
@@ -400,6 +402,19 @@ class _Job:
             if now - told_at >= interval_s or progress.bytes_done == progress.bytes_total:
                 told_at = now
                 self._worker.tell(Progress(self.job_id, progress))
+
+        return tell
+
+    def _read_on(self) -> OnRead:
+        """Tell of bytes read as often as a stream would send them."""
+        untold = 0
+
+        def tell(size: int) -> None:
+            nonlocal untold
+            untold += size
+            if untold >= DATA_BYTES_MAX:
+                untold = 0
+                self._worker.tell(ReadOn(self.job_id))
 
         return tell
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.read_request import LogRequest
+from rlm.data_plane.repair_jobs import CheckJob, CheckResult, expected_objects
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import MIB, Flow, FlowLimits, Rates
 from rlm.worker.handle import WorkerAmbient
@@ -76,5 +78,38 @@ async def test_what_moves_is_asked_for_while_it_is_limited_and_only_then(
         )
         await pool.copy(again)
         assert flow.asked == {}
+    finally:
+        await pool.close()
+
+
+class SlowFlow(CountingFlow):
+    """Every grant takes 10 s, by the supervisor's clock."""
+
+    now_s = 0.0
+
+    async def take(self, flow: Flow, topic: str | None, size: int) -> None:
+        self.now_s += 10.0
+        await asyncio.sleep(0.01)  # for the watch, which looks all the time
+        await super().take(flow, topic, size)
+
+
+async def test_a_check_that_takes_long_under_a_limit_is_not_taken_for_a_hanging_one(
+    tmp_path: Path, job: CopyJob
+) -> None:
+    (tmp_path / "tier").mkdir()
+    flow = SlowFlow(FlowLimits(Rates(read_bytes_per_s=MIB)))
+    pool = WorkerPool(
+        COMMAND,
+        {STORE: StoreConfig(name=STORE, kind="filesystem", path=tmp_path / "tier")},
+        WorkerAmbient(lambda: flow.now_s, lambda _: asyncio.sleep(0.001)),
+        limits=LIMITS,
+        flow=flow,
+    )
+    try:
+        await pool.start()
+        segment = tiered(job, await pool.copy(job))
+        objects = expected_objects(PREFIX, segment.segment_id, 0, segment.custom_metadata)
+        assert await pool.check(CheckJob(STORE, objects)) == CheckResult(())
+        assert flow.now_s > LIMITS.stream_stall_s
     finally:
         await pool.close()
