@@ -12,6 +12,7 @@ from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import LogDescription, ReplicaState
+from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 
 NodeId = Annotated[int, Field(examples=[2])]
@@ -147,7 +148,9 @@ class VoterRequest(Wire):
     port: Annotated[StrictInt, Field(ge=1, le=65_535, examples=[9481])]
 
     def voter(self) -> Voter:
-        """The voter for the quorum's records. InvalidRequest: the directory id is invalid."""
+        """The voter for the quorum's records. InvalidRequest: directory id or host is invalid."""
+        if not is_host(self.host):
+            raise InvalidRequest(f"{self.host[:80]!r} can't be the name of a host", field="host")
         endpoint = Endpoint(LISTENER_NAME, self.host, self.port)
         return Voter(self.node_id, parse_directory_id(self.directory_id), (endpoint,))
 

@@ -150,7 +150,7 @@ async def open_connection(
             "certificate authority and the names in its certificate",
             sent=False,
         ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
         raise PeerFailedError(f"{name}: cannot connect ({error})", sent=False) from error
     try:
         await _negotiate(connection)

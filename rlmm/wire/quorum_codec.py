@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from kafka_client.frame_check import FrameError
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.recovery import TOPIC
+from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
@@ -360,7 +361,10 @@ def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
             f"a voter has a node id and a directory id, and this is {key.node_id} with "
             f"{key.directory_id or 'none'}: take them from its meta.properties",
         )
-    reachable = all(leader_endpoints.is_reachable(each.host, each.port) for each in endpoints)
+    reachable = all(
+        leader_endpoints.is_reachable(each.host, each.port) and is_host(each.host)
+        for each in endpoints
+    )
     if not reachable or LISTENER_NAME not in {each.name for each in endpoints}:
         raise RequestRefusedError(
             ErrorCode.invalid_request,

@@ -102,10 +102,10 @@ async def _reach(node_id: int, host: str, port: int) -> Finding:
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
             _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError) as error:
-        why = f"no connection within {CONNECT_DEADLINE_S:.0f} s"
-        if isinstance(error, OSError) and error.strerror:
-            why = f"no connection ({error.strerror})"
+    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
+        said = getattr(error, "strerror", None) or str(error)
+        within = f" within {CONNECT_DEADLINE_S:.0f} s"
+        why = f"no connection{f' ({said})' if said else within}"
         detail = f"{why}: start that node, or correct its address or what is between"
         return Finding(check, False, detail)
     writer.transport.abort()

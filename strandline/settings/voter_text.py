@@ -7,6 +7,7 @@ import re
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
+from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+):(\d{1,5})")
@@ -18,7 +19,10 @@ def parse_address(text: str, *, field: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 <= int(match[2]) < 65_536:
         raise InvalidRequest(f"{text!r} is not host:port", field=field)
-    return match[1].strip("[]"), int(match[2])
+    host = match[1].strip("[]")
+    if not is_host(host):
+        raise InvalidRequest(f"{host[:80]!r} can't be the name of a host", field=field)
+    return host, int(match[2])
 
 
 def parse_peer(text: str, *, field: str) -> tuple[int, str, int]:

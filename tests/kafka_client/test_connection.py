@@ -79,6 +79,11 @@ async def test_nobody_at_the_port_is_retry_later() -> None:
         await connect(Endpoint("127.0.0.1", port))
 
 
+async def test_a_name_that_no_resolver_takes_is_retry_later() -> None:
+    with pytest.raises(RetryLater, match=r"cannot connect to a\.\.b:9092"):
+        await connect(Endpoint("a..b", 9092))
+
+
 async def test_a_server_that_never_answers_costs_one_deadline() -> None:
     async with fake_broker({ApiVersionsRequest: lambda _: Silence()}) as broker:
         with pytest.raises(RetryLater, match=r"did not accept a connection within 0\.05 s"):

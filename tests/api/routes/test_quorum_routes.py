@@ -168,6 +168,7 @@ async def test_a_change_that_takes_too_long_has_an_unknown_outcome() -> None:
         ({"host": "a b"}, "host"),
         ({"host": "a\n"}, "host"),
         ({"host": "a/b"}, "host"),
+        ({"host": "a..b"}, "host"),
         ({"host": "me@there"}, "host"),
         ({"host": "\u202e"}, "host"),
         ({"host": 7}, "host"),

@@ -265,6 +265,7 @@ async def test_no_bytes_of_a_peer_make_the_listener_fail() -> None:
         ({"listeners": [{"name": "QUORUM", "host": "", "port": 9}]}, "with host and port"),
         ({"listeners": [{"name": "QUORUM", "host": "h" * 256, "port": 9}]}, "with host and port"),
         ({"listeners": [{"name": "QUORUM", "host": "h", "port": 0}]}, "with host and port"),
+        ({"listeners": [{"name": "QUORUM", "host": "h..i", "port": 9}]}, "with host and port"),
         ({"cluster_id": "another"}, "it is of cluster 'another'"),
     ],
     ids=str,

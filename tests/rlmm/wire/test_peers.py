@@ -322,3 +322,14 @@ async def test_a_node_says_which_feature_levels_it_knows(peers: WirePeers) -> No
     await before_features.stop()
     error = await failure(peers.feature_levels(1, deadline_ms=500))
     assert "API_VERSIONS" in str(error) or "connect" in str(error) or "lost" in str(error)
+
+
+@pytest.mark.parametrize("host", ["node-2..example", f"{'n' * 64}.example"])
+async def test_a_name_that_no_resolver_takes_is_a_node_that_is_not_there(host: str) -> None:
+    """A voter set may have it: any other error would stop every node, at each start anew."""
+    peers = OPEN.peers()
+    peers.set_addresses({1: (host, 9_480)})
+    with pytest.raises(PeerFailedError, match="cannot connect") as failed:
+        await peers.ask(1, VOTE, deadline_ms=5_000)
+    assert not failed.value.sent
+    await peers.close()

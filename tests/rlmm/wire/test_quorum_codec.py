@@ -14,6 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from kafka_client.frame_check import FrameError
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm.log.quorum_records import Endpoint
+from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.messages import (
@@ -85,7 +86,10 @@ voter_keys = st.builds(
     ReplicaKey, epochs, st.binary(min_size=16, max_size=16).map(lambda raw: str(Uuid(raw)))
 ).filter(lambda key: key.directory_id != str(Uuid(bytes(ZERO_UUID))))
 endpoints = st.builds(
-    Endpoint, st.just(LISTENER_NAME), st.text("ab.", min_size=1), st.integers(1, 65_535)
+    Endpoint,
+    st.just(LISTENER_NAME),
+    st.text("ab.", min_size=1).filter(is_host),
+    st.integers(1, 65_535),
 ).map(lambda each: (each,))
 requests: st.SearchStrategy[PeerRequest] = (
     st.builds(VoteRequest, int32, keys, keys, int32, int64, st.booleans(), st.booleans(), int64)

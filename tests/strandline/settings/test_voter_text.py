@@ -29,6 +29,8 @@ def test_voters_are_read_in_kafkas_form() -> None:
         f"host:9480:{ONE}",
         f"1@host:70000:{ONE}",
         f"1@:9480:{ONE}",
+        f"1@host..example:9480:{ONE}",
+        f"1@{'h' * 64}.example:9480:{ONE}",
         "1@host:9480:not-an-id",
         f"1@host:9480:{ONE},1@other:9480:{TWO}",
     ],
