@@ -71,8 +71,13 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "`strandline resume copying`, with `--topic` if it is the policy",
     ),
     WhyNot.MODE: Reason(
-        "another mode", "the partition's mode is not `sidecar`",
-        "`strandline mode set`, if this node is to copy it",
+        "another mode", "the partition's mode is not `sidecar`, or its broker tiers it "
+        "(`remote.storage.enable=true`) and may not, or does not say so",
+        "see the text; `strandline mode set`, if this node is to copy it",
+    ),
+    WhyNot.DELEGATED: Reason(
+        "by the broker", "its broker's own remote log manager copies and expires it, through the "
+        "plug-in; this node carries out", "nothing",
     ),
     WhyNot.CLAIM_REFUSED: Reason(
         "claim refused", "the metadata log contradicts this node's broker; the text says how",
@@ -207,7 +212,7 @@ AREAS: dict[ProblemArea, AreaReason] = {
 AS_IT_SHOULD_BE = frozenset(
     {
         WhyNot.NO_SEALED_SEGMENT, WhyNot.NOT_LEADER, WhyNot.NO_LEADER_EPOCH, WhyNot.NO_LOCAL_LOG,
-        WhyNot.NOT_INCLUDED, WhyNot.COMPACTED,
+        WhyNot.NOT_INCLUDED, WhyNot.COMPACTED, WhyNot.DELEGATED,
     }
 )  # fmt: skip
 """Reasons of partitions that wait for nothing."""

@@ -12,6 +12,7 @@ class WhyNot(StrEnum):
     UNUSABLE_DIRECTORY = "unusable_directory"
     NO_LOCAL_LOG = "no_local_log"
     MODE = "mode"
+    DELEGATED = "delegated"
     PAUSED = "paused"
     PARTITION_DELETED = "partition_deleted"
     NO_LEADER_EPOCH = "no_leader_epoch"

@@ -55,6 +55,7 @@ from rlm.copy.run_report import FailedAttempt
 from rlm.copy.scanner import BrokerPort
 from rlm.copy.works import Works
 from rlm.delete.clean_up_tasks import CleanUpTasks, why_left_over
+from rlm.leadership.announced import Announced
 from rlm.leadership.leadership import (
     Decision,
     Lead,
@@ -72,7 +73,7 @@ from rlm.reconcile.adoption import Adoption
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
+from rlmm.records.control_records import LogStart, LostRange
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ logger = logging.getLogger(__name__)
 Mending = Callable[[], Awaitable[object]]
 """The rest of the work on a damaged segment, done once its copy slot is free again."""
 
+BY_THE_BROKER = Wait(WhyNot.DELEGATED, "its broker's own remote log manager copies and expires it")
 MENDING = "its damaged segment is looked at and mended, one on this node at a time"
 
 
@@ -109,6 +111,7 @@ class PartitionDriver:
     register: Callable[[], Awaitable[None]]
     mender: Mender
     epoch_finder: EpochFinder
+    announced: Announced
     claim_number: int = 0
 
     async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
@@ -209,6 +212,8 @@ class PartitionDriver:
                 return held_back
             if self.decision(work) != decision or self._adopts(work):
                 continue  # a look was made meanwhile: of another leadership, or after retention
+            if work.mode is Mode.DELEGATED:
+                return BY_THE_BROKER
             state = self.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
             facts = self._plan_facts(work, state, decision.last_stable_offset)
@@ -243,6 +248,8 @@ class PartitionDriver:
                 now_ms=self.around.ambient.now_ms(),
                 claim=work.claim,
                 refused=work.refused,
+                wanted=work.mode,
+                broker_log_start=work.broker_log_start,
             )
         )
 
@@ -264,19 +271,10 @@ class PartitionDriver:
         )
 
     async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
-        local = work.local
-        assert local is not None, "only partitions on this disk are claimed"
         await self.register()
         self.claim_number += 1
-        claim = PartitionClaim(
-            partition=work.partition,
-            mode=Mode.SIDECAR,
-            leader_epoch=leader_epoch,
-            incarnation=self.around.identity.incarnation,
-            claim_number=self.claim_number,
-            leader_epochs=work.checkpoint_to_claim,
-            local_log_start_offset=local.local_log_start_offset,
-        )
+        mine = self.around.identity.incarnation
+        claim = work.claim_record(mine, self.claim_number, leader_epoch)
         try:
             async with self.claim_slots:
                 answer = await self.metadata.claim_partition(
@@ -313,7 +311,8 @@ class PartitionDriver:
         trouble = self.clock_trouble()
         for row in self.metadata.left_overs(work.partition):
             id_ = row.segment_id.id
-            if self.copier.is_under_way(id_) or self.clean_ups.is_running(id_):
+            busy = self.copier.is_under_way(id_) or self.clean_ups.is_running(id_)
+            if busy or (work.mode is Mode.DELEGATED and self.announced.is_at_work(row)):
                 continue
             if trouble is None:
                 await self.clean_ups.begin(row, work.claim.token, why_left_over(row))

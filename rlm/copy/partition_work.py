@@ -37,7 +37,9 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
 from rlm.reconcile.adoption_plan import FoundInStores, OnMachine
 from rlm.reconcile.lost_claims import with_lost_claims
-from rlmm.partition_state import LostOffsets, PartitionState
+from rlmm.partition_state import LostOffsets, Mode, PartitionState
+from rlmm.records.control_records import PartitionClaim
+from rlmm.segment import Incarnation
 
 NOT_SCANNED = Wait(WhyNot.NOT_SCANNED, "the log directories have not been read yet")
 HOLD_NOT_LOOKED_AT = Wait(
@@ -51,7 +53,8 @@ HOLD_NOT_LOOKED_AT = Wait(
 class PartitionWork:
     """Mutable, touched on the event loop only. `task` drives it; there is at most one.
 
-    `left_out`: why the partition is never claimed (not included, compacted, ...). `unusable`: why
+    `left_out`: why the partition is never claimed (not included, compacted, ...). `mode`: the one
+    that it is to have: DELEGATED if the broker tiers it itself, through this node. `unusable`: why
     its directory cannot be read; `local` is then as last read. `back_off` is that of copies,
     `trouble` that of all other unforeseen failures. `leadership`: whether the broker led when it
     last answered, and the epoch. `units`: all held ones; `hold_wait`: why they are unknown.
@@ -65,6 +68,7 @@ class PartitionWork:
     partition: TopicIdPartition
     local: LocalPartition | None = None
     left_out: Wait | None = None
+    mode: Mode = Mode.SIDECAR
     unusable: Wait | None = None
     word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
     leadership: tuple[bool, int] | None = None
@@ -175,6 +179,25 @@ class PartitionWork:
         """The log start by the broker's word or its checkpoint: nothing below it is wanted."""
         on_disk = 0 if self.local is None else self.local.log_start_offset or 0
         return max(on_disk, self.log_start_heard)
+
+    def claim_record(self, by: Incarnation, number: int, leader_epoch: int) -> PartitionClaim:
+        """The claim of this partition by what is on this disk."""
+        assert self.local is not None, "only partitions on this disk are claimed"
+        return PartitionClaim(
+            partition=self.partition,
+            mode=self.mode,
+            leader_epoch=leader_epoch,
+            incarnation=by,
+            claim_number=number,
+            leader_epochs=self.checkpoint_to_claim,
+            local_log_start_offset=self.local.local_log_start_offset,
+        )
+
+    @property
+    def broker_log_start(self) -> int:
+        """The first offset that the broker may still have, its own tier aside."""
+        on_disk = 0 if self.local is None else self.local.local_log_start_offset
+        return max(on_disk, self.log_start_said)
 
     @property
     def on_machine(self) -> OnMachine:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import Wait, WhyNot
+from rlm.leadership.announced import Announced, NoPlugin
 from rlm.leadership.leadership import (
     BrokerWord,
     Leads,
@@ -26,6 +27,7 @@ from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
 from rlm.local_log.replica_directory import why_another
 from rlm.local_log.replica_memory import ReplicaMemory
+from rlmm.partition_state import Mode
 
 Read = TypeVar("Read")
 TopicPartition = tuple[str, int]
@@ -50,11 +52,14 @@ class BrokerPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A partition on this node's disks. `left_out` says why it is never claimed."""
+    """A partition on this node's disks. `left_out` says why it is never claimed; `mode` is the one
+    that it is to have.
+    """
 
     local: LocalPartition
     word: BrokerWord
     left_out: Wait | None
+    mode: Mode = Mode.SIDECAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class Scanner:
     topics: TopicFilter
     breathe: Breathe
     deadline_s: float
+    announced: Announced = field(default_factory=NoPlugin)
     _reading: asyncio.Future[Any] | None = None
     _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
     _leads: Mapping[TopicIdPartition, Leads] = field(default_factory=dict)
@@ -97,24 +103,51 @@ class Scanner:
         RetryLater if a disk does not answer in time.
         """
         scan = await self._in_time(self._find)
-        left_out = self._by_name(scan.partitions)
-        candidates = [each for each in scan.partitions if each.partition.topic not in left_out]
+        delegated = [each for each in scan.partitions if self.announced.has(each.partition)]
+        by_broker = frozenset(each.partition for each in delegated)
+        others = [each for each in scan.partitions if each.partition not in by_broker]
+        left_out = self._by_name(others)
+        candidates = [each for each in others if each.partition.topic not in left_out]
         by_config, unknown = await self._by_config(candidates)
         left_out |= by_config
         chosen = [each for each in candidates if each.partition.topic not in left_out]
-        words = await self._words([each for each in chosen if each.partition.topic not in unknown])
+        asked = [each for each in chosen if each.partition.topic not in unknown]
+        contradicted = await self._contradicted(delegated)
+        words = await self._words([*delegated, *asked])
         return Look(
             tuple(
                 Found(
                     each,
                     words.get(each.partition) or _no_word(each.partition.topic, unknown),
-                    left_out.get(each.partition.topic),
+                    (contradicted if each.partition in by_broker else left_out).get(
+                        each.partition.topic
+                    ),
+                    Mode.DELEGATED if each.partition in by_broker else Mode.SIDECAR,
                 )
                 for each in scan.partitions
             ),
             scan.problems,
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
         )
+
+    async def _contradicted(self, delegated: Sequence[LocalPartition]) -> dict[str, Wait]:
+        """Topics that the plug-in announces and the broker's configs do not tier: one of the two is
+        old, and two must never copy one partition.
+        """
+        if self.broker is None or not delegated:
+            return {}
+        configs = await self.broker.topic_configs(
+            sorted({each.partition.topic for each in delegated})
+        )
+        return {
+            topic: Wait(
+                WhyNot.MODE,
+                f"the broker's plug-in announces {topic}, whose configs have "
+                "remote.storage.enable=false: nothing is copied until they agree",
+            )
+            for topic, config in configs.items()
+            if isinstance(config, TopicConfig) and not config.remote_storage_enable
+        }
 
     async def _in_time(self, read: Callable[[], Read]) -> Read:
         """Wait for a hanging read, and never start a second one: each would hold a thread, and
@@ -225,8 +258,8 @@ def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
     if config.remote_storage_enable:
         return Wait(
             WhyNot.MODE,
-            f"{topic} has remote.storage.enable=true: its brokers tier it themselves, and two "
-            "must never copy one partition",
+            f"{topic} has remote.storage.enable=true, so its brokers tier it themselves, and this "
+            "broker's plug-in does not announce the partition to this node",
         )
     return None
 

@@ -23,6 +23,7 @@ from rlm.delete.clean_up_tasks import PendingCleanUp
 from rlm.leadership.leadership import Leads, NoAnswer, StandBy
 from rlm.local_log.damage import Damage
 from rlm.local_log.log_dir import LogDirProblem
+from rlmm.partition_state import Mode
 from rlmm.segment import RemoteLogSegmentMetadata
 
 NO_LOCAL_LOG = Wait(
@@ -114,7 +115,9 @@ class WorkTable:
         self._unread = self._never_read(look.problems)
         self._compaction_seen.after_look(self._works.all())
         if self._hold is not None:
-            await self._hold.after_look(self._works.all())
+            await self._hold.after_look(
+                each for each in self._works.all() if each.mode is Mode.SIDECAR
+            )
 
     def _never_read(
         self, problems: Iterable[LogDirProblem]
@@ -134,16 +137,23 @@ class WorkTable:
         work = self._works.rows.get(found.local.partition)
         if work is None:
             work = PartitionWork(found.local.partition)
-            work.hold_wait = None if self._hold is None else HOLD_NOT_LOOKED_AT
+            work.hold_wait = self._hold_wait(work)
             self._works.rows[work.partition] = work
         work.seen(found.local)
         work.word = found.word
         work.left_out = found.left_out
+        if work.mode is not found.mode:
+            # Held segments are for this node's own copies alone.
+            work.mode, work.units = found.mode, ()
+            work.hold_wait = self._hold_wait(work)
         work.unusable = None
         if isinstance(work.word, NoAnswer):
             return False
         before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
         return before != work.leadership
+
+    def _hold_wait(self, work: PartitionWork) -> Wait | None:
+        return None if self._hold is None or work.mode is not Mode.SIDECAR else HOLD_NOT_LOOKED_AT
 
     def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
         """It exists and cannot be read now: begin nothing. A copy under way may end: it verifies
@@ -155,7 +165,7 @@ class WorkTable:
     def _gone(self, work: PartitionWork) -> None:
         """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
         work.seen(None)
-        work.units, work.hold_wait = (), None if self._hold is None else HOLD_NOT_LOOKED_AT
+        work.units, work.hold_wait = (), self._hold_wait(work)
         work.unusable = None
         work.word = NoAnswer(NO_LOCAL_LOG.text)
         work.wait = NO_LOCAL_LOG

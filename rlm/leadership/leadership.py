@@ -140,7 +140,9 @@ Decision = ProposeClaim | Lead | StandBy
 
 @dataclass(frozen=True, slots=True)
 class LeadershipFacts:
-    """`state` is the partition in the view, None if the log never named it."""
+    """`state` is the partition in the view, None if the log never named it. `wanted`: DELEGATED if
+    the broker tiers the partition itself; `broker_log_start` is the first offset that it has then.
+    """
 
     word: BrokerWord
     checkpoint: Epochs
@@ -149,13 +151,15 @@ class LeadershipFacts:
     now_ms: int
     claim: OwnClaim | None = None
     refused: RefusedClaim | None = None
+    wanted: Mode = Mode.SIDECAR
+    broker_log_start: int = 0
 
 
 def decide(facts: LeadershipFacts) -> Decision:
     """Decide once a scan; the rules that keep a node away come before the claim."""
     if isinstance(facts.word, NotLeading):
         return StandBy(WhyNot.NOT_LEADER, "this node's broker does not lead it", cancel=True)
-    by_state = _kept_away_by_state(facts.state)
+    by_state = _kept_away_by_state(facts)
     if by_state is not None:
         return by_state
     if isinstance(facts.word, NoAnswer):
@@ -175,12 +179,15 @@ def _overtaken(facts: LeadershipFacts) -> StandBy | None:
     return _claimed_elsewhere(standing, facts.claim.leader_epoch)
 
 
-def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
+def _kept_away_by_state(facts: LeadershipFacts) -> StandBy | None:
+    state = facts.state
     if state is None:
         return None
     if state.delete_state is not None:
         word = state.delete_state.name
         return StandBy(WhyNot.PARTITION_DELETED, f"the partition is {word}", cancel=True)
+    if facts.wanted is Mode.DELEGATED:
+        return _kept_from_the_broker(facts, state)
     if state.mode is not Mode.SIDECAR:
         return StandBy(
             WhyNot.MODE,
@@ -189,6 +196,42 @@ def _kept_away_by_state(state: PartitionState | None) -> StandBy | None:
             cancel=True,
         )
     return None
+
+
+def _kept_from_the_broker(facts: LeadershipFacts, state: PartitionState) -> StandBy | None:
+    """Refuse the broker's remote log manager a partition that it must not manage. It deletes all
+    that lies below its log start, so older history of the tier would be lost to it.
+    """
+    begins_at = max(state.log_start_offset, 0)
+    if _is_first_delegated_claim(state) and begins_at < facts.broker_log_start:
+        return StandBy(
+            WhyNot.MODE,
+            f"the tier has it from offset {begins_at} on, the broker from {facts.broker_log_start} "
+            "on, and with remote.storage.enable=true the broker deletes what the tier has below: "
+            "set remote.storage.enable=false again and leave the mode as it is; consumers read "
+            "the old part through a read replica",
+            cancel=True,
+        )
+    if state.mode is not Mode.DELEGATED and not _mode_is_open(state):
+        return StandBy(
+            WhyNot.MODE,
+            f"its mode is {state.mode.name.lower()}, and the broker tiers it itself "
+            "(remote.storage.enable=true): an admin sets the mode to delegated first",
+            cancel=True,
+        )
+    return None
+
+
+def _is_first_delegated_claim(state: PartitionState) -> bool:
+    """True if what the tier has was copied in another mode."""
+    last = state.last_claim
+    in_this_mode = last is not None and last.token >= state.mode_offset
+    return state.segment_count > 0 and not (state.mode is Mode.DELEGATED and in_this_mode)
+
+
+def _mode_is_open(state: PartitionState) -> bool:
+    """True of a partition that is known for its gaps alone: its first claim sets the mode."""
+    return state.last_claim is None and state.mode_offset < 0
 
 
 def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:

@@ -27,6 +27,7 @@ from rlm.copy.scanner import Breathe, BrokerPort, Scanner
 from rlm.copy.stuck_partitions import StuckPartitions
 from rlm.copy.work_table import WorkTable
 from rlm.copy.works import Works
+from rlm.delegated.plugin import Plugin
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.delete.held_back import HeldBack
@@ -97,6 +98,7 @@ class RemoteLogParts:
     expirer: Expirer
     reads: ResolvedReads
     registrar: NodeRegistrar
+    plugin: Plugin
 
     @property
     def answers(self) -> Answers:
@@ -153,6 +155,7 @@ class RemoteLogParts:
         loops = (
             Loop("scan log directories", self.looks.run),
             Loop("follow the leadership", watch.run),
+            Loop("follow the plug-in", partial(self.plugin.run, self.looks.look)),
             Loop("compare clocks", self.checks.run),
             Loop("register the node", self.registrar.run),
             Loop("expire segments", self.expirer.run),
@@ -192,6 +195,7 @@ def build(given: Given) -> RemoteLogParts:
         slack_of=given.slack_of,
         producers_below=partial(producers_below, reads),
     )
+    plugin = Plugin(around, metadata.on_partition_leadership_changes)
     registrar = NodeRegistrar(metadata, around, given.on_shut_out)
     claim_slots = asyncio.Semaphore(limits.claims_parallel_max)
     driver = PartitionDriver(
@@ -199,9 +203,9 @@ def build(given: Given) -> RemoteLogParts:
         Adoption(metadata, given.stores, around, claims.confirm, clock.trouble, claim_slots),
         clean_ups, given.stores, _copy_slots(around), around, given.on_event, held_back.copying,
         clock.trouble, claim_slots, given.broker, registrar.ensure, given.mender,
-        EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s),
+        EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s), plugin,
     )  # fmt: skip
-    table = WorkTable(_scanner(given, around), driver, given.hold)
+    table = WorkTable(_scanner(given, around, plugin), driver, given.hold)
     looks = LookLoop(table, around)
     expirer = Expirer(
         metadata, clean_ups, table.works, around, held_back.deleting, driver.lose_claim,
@@ -209,7 +213,7 @@ def build(given: Given) -> RemoteLogParts:
     )  # fmt: skip
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, clean_ups,
-        driver, table, looks, expirer, reads, registrar,
+        driver, table, looks, expirer, reads, registrar, plugin,
     )  # fmt: skip
 
 
@@ -222,10 +226,10 @@ def _copy_slots(around: Surroundings) -> CopySlots:
     )
 
 
-def _scanner(given: Given, around: Surroundings) -> Scanner:
+def _scanner(given: Given, around: Surroundings, plugin: Plugin) -> Scanner:
     return Scanner(
         tuple(given.log_dirs), around.identity.kafka_cluster_id, given.broker, given.topics,
-        _breathe(around), around.limits.scan_deadline_s,
+        _breathe(around), around.limits.scan_deadline_s, plugin,
     )  # fmt: skip
 
 

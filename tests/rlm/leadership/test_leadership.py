@@ -166,3 +166,41 @@ def test_a_refused_claim_is_made_again_at_once_after_an_admins_reset() -> None:
     refused = RefusedClaim(2, 100, "SUSPECT: an admin must reset the claim", NOW_MS + 1)
     reset = state(voided=claim(100, 1, OTHER_NODE))
     assert decide(replace(FACTS, refused=refused, state=reset)) == ProposeClaim(2)
+
+
+DELEGATED = replace(FACTS, wanted=Mode.DELEGATED)
+
+
+def test_a_partition_that_the_broker_tiers_is_claimed_in_its_mode_or_before_it_has_one() -> None:
+    assert decide(DELEGATED) == ProposeClaim(2)
+    assert decide(replace(DELEGATED, state=state(mode=Mode.DELEGATED))) == ProposeClaim(2)
+    only_gaps = replace(state(), gaps_allowed="cleaned", mode_offset=-1)
+    assert decide(replace(DELEGATED, state=only_gaps)) == ProposeClaim(2)
+
+
+@pytest.mark.parametrize("mode", [Mode.SIDECAR, Mode.READ_ONLY, Mode.PAUSED])
+def test_the_broker_gets_no_partition_of_another_mode_until_an_admin_sets_it(mode: Mode) -> None:
+    decision = stand_by(replace(DELEGATED, state=replace(state(mode=mode), mode_offset=7)))
+    assert decision.why is WhyNot.MODE
+    assert "sets the mode to delegated first" in decision.text
+
+
+def test_the_broker_gets_no_partition_whose_older_part_only_the_tier_has() -> None:
+    """Its remote log manager would delete all of that as lying below its log start."""
+    tiered = replace(
+        state(mode=Mode.DELEGATED, voided=claim(100, 1)),
+        segment_count=3, log_start_offset=10, mode_offset=200,
+    )  # fmt: skip
+    decision = stand_by(replace(DELEGATED, state=tiered, broker_log_start=11))
+    assert decision.why is WhyNot.MODE
+    assert "read replica" in decision.text
+    assert decide(replace(DELEGATED, state=tiered, broker_log_start=10)) == ProposeClaim(2)
+    unknown = replace(tiered, log_start_offset=-1)
+    assert isinstance(decide(replace(DELEGATED, state=unknown, broker_log_start=1)), StandBy)
+
+
+def test_the_brokers_own_retention_moves_its_log_start_past_what_it_copied() -> None:
+    own = replace(
+        state(mode=Mode.DELEGATED, standing=claim(100, 1)), segment_count=3, mode_offset=100
+    )
+    assert decide(replace(DELEGATED, state=own, broker_log_start=400)) == ProposeClaim(2)

@@ -1,0 +1,108 @@
+"""The plug-in of this node's broker: its session, its partitions, and the copies it began."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.node_problem import ProblemLog
+from rlm.control.surroundings import Surroundings
+from rlm.delegated import left_overs, sessions
+from rlm.delegated.sessions import Expected, Session, Sessions
+from rlm.delegated.wire import Announcement
+from rlmm.segment import RemoteLogSegmentMetadata
+
+logger = logging.getLogger(__name__)
+
+ADDS_MAX = 10_000
+"""Unfinished copies whose session is remembered; the time alone ends those before."""
+LOOKING = "looking at partitions that the broker's plug-in announced"
+
+
+@dataclass(slots=True)
+class Plugin:
+    """One per node, also without a plug-in. `on_changed` is told which partitions have, or may
+    have, another leadership.
+    """
+
+    around: Surroundings
+    on_changed: Callable[[Iterable[TopicIdPartition]], None]
+    _sessions: Sessions = field(default_factory=Sessions)
+    _adds: dict[Uuid, Uuid] = field(default_factory=dict)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+
+    @property
+    def session(self) -> Session | None:
+        """The session that counts; None before the first announcement."""
+        return self._sessions.current
+
+    def announce(self, said: Announcement) -> None:
+        """Take an announcement. Raises as `sessions.hear` does."""
+        heard = sessions.hear(self._sessions, said, self._expected, self._now_s())
+        before = self.session
+        self._sessions = heard.sessions
+        if before is None or before.id != said.session:
+            logger.info(
+                "the plug-in %s of broker %d (Kafka %s) announces %d partitions that it leads and "
+                "%d that it follows",
+                said.plugin_version, said.broker_id, said.kafka_version, len(said.leaders),
+                len(said.followers),
+            )  # fmt: skip
+        self.on_changed(heard.changed)
+        self._news.set()
+
+    def call(self, session: Uuid, seq: int) -> Session:
+        """The session of a call. AnnounceAgain: it is not known, or its news are not."""
+        self._sessions = sessions.call(self._sessions, session, seq, self._now_s())
+        assert self._sessions.current is not None, "a call has a session"
+        return self._sessions.current
+
+    def has(self, tip: TopicIdPartition, /) -> bool:
+        """True if the broker tiers this partition itself, through this node."""
+        return self.session is not None and self.session.has(tip)
+
+    def added(self, segment: Uuid) -> None:
+        """Remember the session that begins this copy."""
+        if self.session is not None:
+            self._adds[segment] = self.session.id
+        if len(self._adds) > ADDS_MAX:
+            del self._adds[next(iter(self._adds))]
+
+    def finished(self, segment: Uuid) -> None:
+        """Forget a copy, which has an end."""
+        self._adds.pop(segment, None)
+
+    def is_at_work(self, row: RemoteLogSegmentMetadata, /) -> bool:
+        """True while the broker may still finish this unfinished copy."""
+        margin_ms = round(self.around.limits.upload_margin_s * 1000)
+        return left_overs.is_at_work(
+            row,
+            me=self.around.identity.incarnation,
+            added_by=self._adds.get(row.segment_id.id),
+            session=None if self.session is None else self.session.id,
+            overdue_ms=self.around.ambient.now_ms() - margin_ms,
+        )
+
+    async def run(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Look at newly announced partitions at once, so that they are claimed. Until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await look()
+                self._problem_log.works(LOOKING)
+            except Exception as error:  # noqa: BLE001 - told; the regular looks go on
+                self._problem_log.failed(LOOKING, error)
+
+    @property
+    def _expected(self) -> Expected:
+        identity = self.around.identity
+        return Expected(identity.kafka_cluster_id, identity.incarnation.node_id)
+
+    def _now_s(self) -> float:
+        return self.around.ambient.monotonic()

@@ -1,0 +1,30 @@
+"""The port to what the plug-in of this node's broker announces."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.segment import RemoteLogSegmentMetadata
+
+
+class Announced(Protocol):
+    """The broker's plug-in, met by `rlm.delegated.plugin.Plugin`."""
+
+    def has(self, tip: TopicIdPartition, /) -> bool:
+        """True if the broker tiers this partition itself, through this node."""
+
+    def is_at_work(self, row: RemoteLogSegmentMetadata, /) -> bool:
+        """True while the broker may still finish this unfinished copy."""
+
+
+class NoPlugin:
+    """A broker without the plug-in."""
+
+    def has(self, _tip: TopicIdPartition, /) -> bool:
+        """Never."""
+        return False
+
+    def is_at_work(self, _row: RemoteLogSegmentMetadata, /) -> bool:
+        """Never."""
+        return False
