@@ -60,6 +60,13 @@ class CleanUpTasks:
         """True while a clean-up of the segment is under way."""
         return segment_uuid in self._running
 
+    @property
+    def is_full(self) -> bool:
+        """True while no more can be removed: marking more would only make every look at their
+        partitions slower.
+        """
+        return len(self._running) >= PENDING_MAX
+
     async def begin(
         self,
         row: RemoteLogSegmentMetadata,
@@ -95,7 +102,7 @@ class CleanUpTasks:
 
     def _remove(self, row: RemoteLogSegmentMetadata, why: str) -> None:
         id_ = row.segment_id.id
-        if id_ in self._running or len(self._running) >= PENDING_MAX:
+        if id_ in self._running or self.is_full:
             return
         failed = self._failed.get(id_, NO_BACK_OFF)
         if failed.waits_at(self._clean_up.around.ambient.now_ms()):

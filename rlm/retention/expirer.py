@@ -340,6 +340,8 @@ class Expirer:
                 by = (order.plan.policy.offset, order.plan.text)
                 await self._move_log_start(order.work.partition, order.token, move, by)
             for each in order.plan.delete_now:
+                if self.clean_ups.is_full:
+                    break  # the next pass goes on: log start is where it was planned
                 if not await self._may_go_on(order):
                     return
                 if not await self.clean_ups.begin(

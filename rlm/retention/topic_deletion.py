@@ -185,13 +185,15 @@ class TopicDeletion:
         )
 
     async def _remove_segments(self, tip: TopicIdPartition) -> None:
+        if self.clean_ups.is_full:
+            return  # the next pass goes on
         rows = self.metadata.left_overs(tip)
         for row in rows:
             if row.state is SegmentState.DELETE_SEGMENT_STARTED:
                 await self.clean_ups.begin(row, -1, WHY)
         await self._mark([row for row in rows if row.state is SegmentState.COPY_SEGMENT_STARTED])
         room = SEGMENTS_GOING_MAX - len(rows)
-        while room > 0:
+        while room > 0 and not self.clean_ups.is_full:
             finished = (
                 row
                 for row in self.metadata.list_remote_log_segments(tip)
