@@ -48,7 +48,7 @@ class CleanUpTasks:
         self._on_trouble = on_trouble
         self._running: dict[Uuid, _Running] = {}
         self._failed: dict[Uuid, BackOff] = {}
-        self._trouble: dict[Uuid, str] = {}
+        self._trouble: dict[Uuid, tuple[RemoteLogSegmentId, str]] = {}
         self._seen_s: dict[Uuid, float] = {}
         self._hurried = False
 
@@ -146,7 +146,7 @@ class CleanUpTasks:
                 # The reason for held-back deletes is told once for all of them.
                 self._trouble.pop(row.segment_id.id, None)
             else:
-                self._trouble[row.segment_id.id] = f"{row.segment_id}: {error}"
+                self._trouble[row.segment_id.id] = row.segment_id, str(error)
                 logger.warning(
                     "clean-up of %s failed, to be repeated: %s", row.segment_id, error,
                     exc_info=None if expected else error,
@@ -168,11 +168,20 @@ class CleanUpTasks:
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """Failed clean-ups, to be repeated: their number and the last error."""
+        self._forget_what_went()
         if not self._trouble:
             return ()
-        count, last = len(self._trouble), next(reversed(self._trouble.values()))
-        text = f"{count} segments could not be removed yet, the last of them {last}"
+        count, (last, error) = len(self._trouble), next(reversed(self._trouble.values()))
+        text = f"{count} segments could not be removed yet, the last of them {last}: {error}"
         return (NodeProblem(ProblemArea.DELETION, "segments", text),)
+
+    def _forget_what_went(self) -> None:
+        """Forget segments that another node has removed: nobody tries them here again."""
+        now_ms, rows = self._clean_up.around.ambient.now_ms(), self._clean_up.proposals.rows
+        for id_, (segment_id, _) in tuple(self._trouble.items()):
+            due = id_ not in self._running and not self._failed[id_].waits_at(now_ms)
+            if due and rows.segment(segment_id.partition, id_) is None:
+                del self._trouble[id_], self._failed[id_]
 
     async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:
         """Wait for the clean-ups due by `until_ms`; return the others, which go on."""

@@ -159,11 +159,7 @@ class Expirer:
         state = self.metadata.partition_state(tip)
         if state is None:
             raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
-        rows: list[RemoteLogSegmentMetadata] = []
-        for row in self.metadata.list_remote_log_segments(tip):
-            rows.append(row)
-            if len(rows) % ROWS_PER_BREATH == 0:
-                await self.around.ambient.sleep(0)
+        rows = await self._rows(tip)
         await self.rules.learn(tip.topic)
         by = (
             self.rules.in_force(tip.topic, tip.topic_id)
@@ -213,11 +209,11 @@ class Expirer:
         """Move log start to `before`, if `apply`; the next pass takes the segments that end below.
         Conflict: not by this node, or not now. InvalidRequest: too far.
         """
+        rows = await self._rows(tip)
         token = self._token_of(tip)
         state = self.metadata.partition_state(tip)
         if state is None:
             raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
-        rows = self.metadata.list_remote_log_segments(tip)
         planned = plan_record_deletion(state, rows, before)
         waits = self.held_back(tip.topic)
         planned = replace(planned, held_back=waits)
@@ -229,6 +225,15 @@ class Expirer:
             told = f"records below {before} are deleted: {why}"
             await self._move_log_start(tip, token, planned.move, (offset, told))
         return planned
+
+    async def _rows(self, tip: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
+        """The partition's rows, without keeping others waiting while they are read."""
+        rows: list[RemoteLogSegmentMetadata] = []
+        for row in self.metadata.list_remote_log_segments(tip):
+            rows.append(row)
+            if len(rows) % ROWS_PER_BREATH == 0:
+                await self.around.ambient.sleep(0)
+        return rows
 
     def _token_of(self, tip: TopicIdPartition) -> int:
         for work in self.works():
@@ -303,7 +308,9 @@ class Expirer:
         return replace(by, held_back=by.held_back or unseen)
 
     def _braked(self, orders: list[_Order], node_bytes: int) -> list[_Order]:
-        """All orders; only the accepted ones if together they would take too much."""
+        """All orders; if together they would take too much, those not accepted take only what lies
+        below a log start already.
+        """
         taking = [order for order in orders if not order.accepted and order.plan.brake is None]
         segments = sum(len(order.plan.delete_now) for order in taking)
         taken = sum(order.plan.expiring_bytes for order in taking)
@@ -313,14 +320,17 @@ class Expirer:
         if few or taken * 100 <= percent * node_bytes:
             self._tell_brake(None, None)
             return orders
-        self._tell_brake(
-            None,
+        text = (
             f"this pass would take {segments} segments of {len(taking)} partitions, "
             f"{taken * 100 / max(1, node_bytes):.1f} % of what this node has in the tier, and "
             f"retention.max_percent is {percent:g}: look at the policies, then accept it partition "
-            "by partition or set them right",
+            "by partition or set them right"
         )
-        return [order for order in orders if order.accepted or order.plan.brake is not None]
+        self._tell_brake(None, text)
+        return [
+            order if order.accepted else replace(order, plan=replace(order.plan, brake=text))
+            for order in orders
+        ]
 
     def _tell_brake(self, tip: TopicIdPartition | None, text: str | None) -> None:
         if text is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Conflict
+from rlm.retention import expirer as expirer_module
 from rlm.retention.acceptance import AskedAcceptance
 from rlmm.partition_state import TopicPolicy
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -58,6 +59,31 @@ def test_an_acceptance_is_for_what_was_shown_and_ends_with_the_next_pass(tmp_pat
             await decide(node, EVERYTHING_IS_OLD)
             await expire(node)
             assert (finished(), log_start(node, log)) == (11, 0)
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_what_lies_below_log_start_goes_while_retention_of_the_node_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expirer_module, "NODE_BRAKE_SEGMENTS_MIN", 10)
+    log_dir, logs = new_log_dir(tmp_path / "kafka"), list[KafkaLog]()
+    for number in range(3):
+        logs.append(KafkaLog.create(log_dir, f"orders-{number}", entries=((0, 0),)))
+        logs[-1].write(*range(10), end=10)
+    erased = logs[0].partition
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+            await expirer.delete_records(erased, 9, apply=True)
+            for log in logs[1:]:
+                await decide(node, EVERYTHING_IS_OLD, topic=log.partition.topic)
+            await expire(node)
+            assert "of 3 partitions" in expirer.stopped[None]
+            assert [len(node.rows(log.partition)) for log in logs] == [0, 9, 9]
             await node.assert_quiesced()
 
     run_virtually(main)

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from kafka_formats.errors import RetryLater
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
@@ -48,10 +49,18 @@ class Deletes(MemoryStore):
 
 
 class Rows:
-    """Every proposal is accepted."""
+    """Every proposal is accepted. Rows are there until they are `gone`."""
 
     def __init__(self) -> None:
         self.at_s: list[float] = []
+        self.gone = False
+
+    @property
+    def rows(self) -> Rows:
+        return self
+
+    def segment(self, _partition: object, _id: object) -> RemoteLogSegmentMetadata | None:
+        return None if self.gone else DELETING
 
     async def finish_delete(self, _: RemoteLogSegmentMetadataUpdate) -> None:
         self.at_s.append(asyncio.get_running_loop().time())
@@ -123,5 +132,22 @@ def test_a_process_that_is_about_to_end_never_waits_longer_than_it_would_have_to
         await tasks.begin(attempt(YEAR_MS), 5, "left over")
         await asyncio.sleep(331)
         assert rows.at_s != []
+
+    run_virtually(main)
+
+
+def test_what_failed_here_is_no_trouble_any_more_once_another_node_removed_it() -> None:
+    class Away(MemoryStore):
+        async def delete_many(self, keys: Sequence[str]) -> None:
+            raise RetryLater(f"{len(keys)} objects: the store does not answer")
+
+    async def main() -> None:
+        rows = Rows()
+        tasks = tasks_of(Away(lambda: START_MS), rows, [])
+        await tasks.begin(replace(DELETING, finished_at=7), 5, "retention")
+        await asyncio.sleep(100)
+        assert "1 segments could not be removed" in tasks.problems()[0].text
+        rows.gone = True
+        assert tasks.problems() == ()
 
     run_virtually(main)
