@@ -28,6 +28,7 @@ from rlm.copy.scanner import BrokerPort
 from rlm.leadership.leadership import LocalLogStart, NotLeading
 from rlm.local_log.log_dir import LocalSegment
 from rlm.local_log.lost_epochs import EpochFinder
+from rlm.reconcile.adoption_plan import OnMachine
 from rlmm.partition_state import PartitionState
 
 
@@ -36,6 +37,23 @@ def files_wanted_from(work: PartitionWork, broker: BrokerPort | None) -> int:
     if broker is not None or work.local is None or not work.local.leader_epochs:
         return work.log_start_said
     return max(work.log_start_said, work.local.leader_epochs[0].start_offset)
+
+
+def on_machine(work: PartitionWork, broker: BrokerPort | None) -> OnMachine:
+    """The offsets that can be copied from here, at most. A first epoch above the broker's lowest
+    offset proves nothing, since the checkpoint may have been lost and begun again; one below its
+    first file is where a partition begins that was never copied (as `copy_plan` has it).
+    """
+    local = work.local
+    assert local is not None, "asked of what is on this disk"
+    lowest = max(local.segments[0].base_offset, work.log_start_said)
+    start, wanted_from = min(lowest, local.local_log_start_offset), files_wanted_from(work, broker)
+    begins = max(wanted_from, local.leader_epochs[0].start_offset) if local.leader_epochs else start
+    held = (
+        (max(unit.base_offset, unit.first_known_offset), unit.next_base_offset - 1)
+        for unit in work.kept
+    )
+    return OnMachine(min(start, begins), min(start, wanted_from), tuple(held))
 
 
 async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> bool | Wait:

@@ -46,7 +46,7 @@ from rlm.copy.copy_plan import (
     rests_on_log_start,
 )
 from rlm.copy.copy_slots import Backlog, CopySlots
-from rlm.copy.head_hole import files_wanted_from, learns_epochs, log_start_moved
+from rlm.copy.head_hole import files_wanted_from, learns_epochs, log_start_moved, on_machine
 from rlm.copy.lag import lag
 from rlm.copy.mending import Mender
 from rlm.copy.partition_status import CopyUnderWay
@@ -204,7 +204,7 @@ class PartitionDriver:
                 assert work.claim is not None, "the store's segments are recorded under a claim"
                 assert work.found is not None, "looked for above"
                 work.found = await self.adoption.run(
-                    work.partition, work.claim.token, work.found, work.on_machine
+                    work.partition, work.claim.token, work.found, on_machine(work, self.broker)
                 )
                 continue
             held_back = await self.clean_left_overs(work)
@@ -232,8 +232,8 @@ class PartitionDriver:
         """True if what the stores have is to be recorded before anything more is copied."""
         if work.local is None or not self.adoption.is_due(work.partition):
             return False
-        found = work.found
-        return found is None or not self.adoption.waits(work.partition, found, work.on_machine)
+        found, machine = work.found, on_machine(work, self.broker)
+        return found is None or not self.adoption.waits(work.partition, found, machine)
 
     def decision(self, work: PartitionWork) -> Decision:
         """The planner's decision on this node's leadership now."""

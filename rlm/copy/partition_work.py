@@ -35,7 +35,7 @@ from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
-from rlm.reconcile.adoption_plan import FoundInStores, OnMachine
+from rlm.reconcile.adoption_plan import FoundInStores
 from rlm.reconcile.lost_claims import with_lost_claims
 from rlmm.partition_state import LostOffsets, Mode, PartitionState
 from rlmm.records.control_records import PartitionClaim
@@ -176,8 +176,15 @@ class PartitionWork:
 
     @property
     def log_start_said(self) -> int:
-        """The log start by the broker's word or its checkpoint: nothing below it is wanted."""
-        on_disk = 0 if self.local is None else self.local.log_start_offset or 0
+        """The log start by the broker's word or its checkpoint: nothing below it is wanted.
+
+        That checkpoint may still name a deleted topic's: DeleteRecords moves the first epoch, too.
+        """
+        if self.local is None:
+            return self.log_start_heard
+        on_disk = self.local.log_start_offset or 0
+        if self.local.leader_epochs:
+            on_disk = min(on_disk, self.local.leader_epochs[0].start_offset)
         return max(on_disk, self.log_start_heard)
 
     def claim_record(self, by: Incarnation, number: int, leader_epoch: int) -> PartitionClaim:
@@ -198,19 +205,6 @@ class PartitionWork:
         """The first offset that the broker may still have, its own tier aside."""
         on_disk = 0 if self.local is None else self.local.local_log_start_offset
         return max(on_disk, self.log_start_said)
-
-    @property
-    def on_machine(self) -> OnMachine:
-        """The offsets that can be copied from here, at most. A first epoch above the broker's
-        lowest offset proves nothing, since the checkpoint may have been lost and begun again.
-        """
-        assert self.local is not None, "asked of what is on this disk"
-        lowest = max(self.local.segments[0].base_offset, self.log_start_said)
-        held = (
-            (max(unit.base_offset, unit.first_known_offset), unit.next_base_offset - 1)
-            for unit in self.kept
-        )
-        return OnMachine(min(lowest, self.local.local_log_start_offset), tuple(held))
 
     @property
     def log_dir(self) -> Path | None:

@@ -28,10 +28,12 @@ WHY_HELD = "not in the store after a restart from a snapshot; held by this node,
 @dataclass(frozen=True, slots=True)
 class OnMachine:
     """The offsets on the claimant's disk: the broker's own from `start` on, or lower, and `held`
-    segments below, each with its first and last offset, ascending.
+    segments below, each with its first and last offset, ascending. The broker's log should have
+    files from `wanted_from` on, and what of it is gone is fetched from its replicas.
     """
 
     start: int
+    wanted_from: int
     held: tuple[Range, ...] = ()
 
 
@@ -208,9 +210,9 @@ def next_step(
             return _start(state.lineage, first, machine)
         if first <= state.next_offset:
             return Adopt(segment)
-        if machine.start <= state.next_offset:
+        if machine.wanted_from <= state.next_offset:
             return CopyFirst(first)
-        return _lose(state.next_offset, min(first, machine.start) - 1, machine.held)
+        return _lose(state.next_offset, min(first, machine.wanted_from) - 1, machine.held)
     return Done()
 
 

@@ -183,6 +183,38 @@ def test_nothing_is_decided_while_the_broker_does_not_say_where_its_log_starts(
     it.run(main, after_the_first=lambda: remove_all(log, (0, 10)))
 
 
+@pytest.mark.parametrize("standalone", [False, True])
+def test_the_written_log_start_of_a_deleted_topic_of_the_same_name_loses_nothing(
+    tmp_path: Path, log: KafkaLog, *, standalone: bool
+) -> None:
+    """A broker that was down when the topic was made anew has not written its checkpoint since."""
+    it = Trial(tmp_path, log, cluster(log, b1=[], b2=ALL), standalone=standalone)
+
+    def damaged() -> None:
+        remove_all(log, (0, 10, 20))
+        log.set_log_start(25)
+
+    async def main(node: Node) -> None:
+        assert it.lost(node) == []
+        assert it.finished(node) == [(0, 9), (10, 29), (30, 39)]
+
+    it.run(main, after_the_first=damaged)
+
+
+def test_a_tier_does_not_begin_at_the_written_log_start_of_a_deleted_topic(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    it = Trial(tmp_path, log, cluster(log, b1=[], b2=ALL))
+    remove_all(log, (0,))
+    log.set_log_start(10)
+
+    async def main(node: Node) -> None:
+        assert it.log_start(node) == 0
+        assert await it.read(node) == list(ALL)
+
+    it.run(main)
+
+
 def test_only_what_no_replica_has_is_lost_of_it(tmp_path: Path, log: KafkaLog) -> None:
     it = Trial(tmp_path, log, cluster(log, b1=range(20, 40), b2=[12, 13, *range(18, 40)]))
 

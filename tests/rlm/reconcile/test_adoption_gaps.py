@@ -11,6 +11,7 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from rlm.control.why_not import WhyNot
+from rlm.leadership.leadership import Leads, LocalLogStart
 from rlm.reconcile.adoption_plan import WHY_HELD
 from rlm.reconcile.reconciliation import compare
 from rlmm.records.control_records import LostRange
@@ -23,10 +24,11 @@ from tests.rlm.after_disaster import (
     of_base,
     record_reconciled,
 )
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, Outage, retention
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import new_world
-from tests.rlm.replicas import Cluster, all_batches
+from tests.rlm.replicas import Cluster, all_batches, cluster, remove
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -152,6 +154,65 @@ def test_damage_behind_a_gap_is_not_lost_that_the_store_has_whole(
             assert state is not None
             assert (state.next_offset, state.adopting, state.lost_ranges) == (40, False, ())
             assert (30, 39) in node.finished(orders.partition)
+
+    run_virtually(main)
+
+
+def damaged_at_its_head(orders: KafkaLog, *bases: int) -> None:
+    """Files vanish, and neither the log start nor the first epoch moves."""
+    for base in bases:
+        remove(orders, base)
+
+
+@pytest.mark.parametrize("log_start", [0, 25])
+def test_a_gap_that_the_broker_lost_is_fetched_from_its_replicas(
+    tmp_path: Path, orders: KafkaLog, log_start: int
+) -> None:
+    """It is lost only below the broker's log start."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        anew.replicas = cluster(orders, b1=[], b2=range(40))
+        damaged_at_its_head(orders, 0, 10, 20, 30)
+        broker = FakeBroker({("orders", 0): Leads(0, 45)}, local_start=LocalLogStart(log_start, 0))
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            lost = [(20, log_start - 1)] if log_start else []
+            assert [(each.start, each.end) for each in state.lost_ranges] == lost
+            assert (state.next_offset, state.adopting) == (40, False)
+            assert (30, 39) in node.finished(orders.partition)
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("log_start", [0, 15])
+def test_a_partition_unheard_of_begins_below_what_the_broker_lost(
+    tmp_path: Path, orders: KafkaLog, log_start: int
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            snapshot = await node.metadata.take_snapshot()
+            assert (await node.remote_log.run_once()).complete
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 0, ".rsm-manifest", ".log", ".indexes"))
+        anew.replicas = cluster(orders, b1=[], b2=range(20))
+        damaged_at_its_head(orders, 0, 10)
+        broker = FakeBroker({("orders", 0): Leads(0, 25)}, local_start=LocalLogStart(log_start, 0))
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            begins = 10 if log_start else 0
+            assert (state.log_start_offset, state.lost_ranges) == (begins, ())
+            assert (state.next_offset, state.adopting) == (20, False)
 
     run_virtually(main)
 

@@ -29,20 +29,23 @@ STORED = WholeSegment(
     ("log_start", "next_offset", "machine", "expected"),
     [
         # nothing is known: it begins at the lowest offset that anybody has
-        (-1, -1, OnMachine(40), StartAt(1, 30)),
-        (-1, -1, OnMachine(40, ((10, 19),)), StartAt(0, 10)),
-        (-1, -1, OnMachine(20), CopyFirst(30)),
+        (-1, -1, OnMachine(40, 40), StartAt(1, 30)),
+        (-1, -1, OnMachine(40, 40, ((10, 19),)), StartAt(0, 10)),
+        (-1, -1, OnMachine(20, 20), CopyFirst(30)),
         # a hole below the stored segment
-        (0, 30, OnMachine(40), Adopt(STORED)),
-        (0, 20, OnMachine(20), CopyFirst(30)),
-        (0, 20, OnMachine(40), Lose(20, 29)),
-        (0, 20, OnMachine(25), Lose(20, 24)),
+        (0, 30, OnMachine(40, 40), Adopt(STORED)),
+        (0, 20, OnMachine(20, 20), CopyFirst(30)),
+        (0, 20, OnMachine(40, 40), Lose(20, 29)),
+        (0, 20, OnMachine(25, 25), Lose(20, 24)),
+        # ... that the broker's log should have, and its replicas may
+        (0, 20, OnMachine(40, 20), CopyFirst(30)),
+        (0, 20, OnMachine(40, 25), Lose(20, 24)),
         # ... of which the hold has a part
-        (0, 10, OnMachine(40, ((10, 19),)), Lose(10, 19, WHY_HELD)),
-        (0, 10, OnMachine(40, ((12, 19),)), Lose(10, 11)),
-        (0, 10, OnMachine(40, ((12, 19), (20, 49))), Lose(10, 11)),
-        (0, 20, OnMachine(40, ((12, 19), (20, 49))), Lose(20, 29, WHY_HELD)),
-        (0, 20, OnMachine(40, ((0, 9),)), Lose(20, 29)),
+        (0, 10, OnMachine(40, 40, ((10, 19),)), Lose(10, 19, WHY_HELD)),
+        (0, 10, OnMachine(40, 40, ((12, 19),)), Lose(10, 11)),
+        (0, 10, OnMachine(40, 40, ((12, 19), (20, 49))), Lose(10, 11)),
+        (0, 20, OnMachine(40, 40, ((12, 19), (20, 49))), Lose(20, 29, WHY_HELD)),
+        (0, 20, OnMachine(40, 40, ((0, 9),)), Lose(20, 29)),
     ],
 )
 def test_the_next_step(
