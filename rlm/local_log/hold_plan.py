@@ -124,8 +124,12 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
         return Release.PARTITION_DELETED
     if _copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
         # Copied segments go long before retention reaches them, so this one never was.
-        expired = unit.next_base_offset <= facts.log_start_offset
-        return Release.BELOW_LOG_START if expired else Release.COPIED
+        if unit.next_base_offset <= facts.log_start_offset:
+            return Release.BELOW_LOG_START
+        # What the tier has there is of other epochs: this one was cut off, or a claim with a cut
+        # head did not know of it.
+        fits = not facts.lineage or _is_within(unit, facts.lineage)
+        return Release.COPIED if fits else Release.DIVERGED
     if _contradicts(facts, unit):
         return Release.DIVERGED
     return None
@@ -134,7 +138,7 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
 def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
     """True if every offset is in the tier or expired there, none is recorded as lost, and none is
     an older leader's, which an unclean election cut off: the claim that records the cut may wait.
-    Records of an epoch that the recorded lineage went past without it are the ones cut off.
+    No claim of an epoch waits that the recorded lineage went past without it.
     """
     if next_base > facts.next_offset:
         return False

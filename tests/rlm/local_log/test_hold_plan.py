@@ -9,6 +9,7 @@ import pytest
 
 from rlm.copy.copy_plan import CopySegment, PlanFacts, plan
 from rlm.local_log.hold_plan import (
+    NOT_A_LOSS,
     HoldFacts,
     Release,
     Unit,
@@ -79,10 +80,36 @@ def test_what_an_older_leader_copied_there_is_no_copy_of_it() -> None:
     cut_off = replace(behind, lineage=epochs((0, 0)))
     assert held_bases(cut_off) == [10, 20]
     assert why_let_go(cut_off, unit(10, 20, (5, 10))) is None
-    for recorded in (epochs((0, 0), (5, 10)), epochs((0, 0), (6, 20)), epochs((5, 20)), ()):
+    for recorded in (epochs((0, 0), (5, 10)), epochs((5, 20)), ()):
         copied = replace(behind, lineage=recorded)
         assert held_bases(copied) == []
         assert why_let_go(copied, unit(10, 20, (5, 10))) is Release.COPIED
+
+
+@pytest.mark.parametrize(
+    ("next_offset", "lost", "log_start", "expected"),
+    [
+        (100, (), 0, None),
+        # The claim's broker begins at 120: what is below is recorded as lost.
+        (140, (LostOffsets(100, 119, "why"),), 0, None),
+        (140, (LostOffsets(110, 119, "why"),), 0, None),
+        # The tier has records of epoch 4 there.
+        (140, (), 0, Release.DIVERGED),
+        (140, (), 110, Release.DIVERGED),
+        (140, (), 120, Release.BELOW_LOG_START),
+    ],
+)
+def test_a_unit_that_a_claim_with_a_cut_head_passed_over_is_no_copy_of_what_is_recorded_there(
+    next_offset: int, lost: tuple[LostOffsets, ...], log_start: int, expected: Release | None
+) -> None:
+    planned = replace(
+        facts(live(120, 150), (6, 120), next_offset=next_offset, lost=lost),
+        log_start_offset=log_start,
+        lineage=epochs((4, 0), (6, 120)),
+    )
+    for inside in (((5, 100),), ((4, 100), (5, 110))):
+        assert why_let_go(planned, unit(100, 120, *inside, followed_by=6)) is expected
+    assert Release.DIVERGED not in NOT_A_LOSS
 
 
 def test_a_file_is_held_once_however_far_it_seems_to_reach_once_the_next_one_vanished() -> None:
