@@ -36,7 +36,6 @@ from rlmm.rows.nodes import find_node
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import (
     highest_copied,
-    is_adopting,
     read_lineage,
     read_partition_row,
     read_restart,
@@ -310,8 +309,6 @@ def _log_start(
     """
     own = claim.local_log_start_offset
     if row.mode is not Mode.SIDECAR or not 0 <= own < row.log_start_offset:
-        return row.log_start_offset
-    if is_adopting(draft.rows, claim.partition):
         return row.log_start_offset
     for lineage in (before, merged.epochs):
         if highest_copied(draft.rows, claim.partition, lineage) is not None:

@@ -230,6 +230,17 @@ def test_an_adoption_ends_once_by_the_claimant(world: World) -> None:
     assert not world.state.adopting
 
 
+def test_a_log_start_of_nothing_copied_is_said_anew_by_a_leader_whose_log_begins_lower() -> None:
+    """The adoption begins at the lowest offset that broker or store has, if none is recorded."""
+    before = World()
+    before.claim((4, 100))
+    before.log_start(300, 4)
+    world = restart(before)
+    world.accept(replace(world.a_claim([(4, 100), (5, 400)]), local_log_start_offset=200))
+    state = world.state
+    assert (state.adopting, state.log_start_offset, state.next_offset) == (True, -1, -1)
+
+
 def test_log_start_follows_what_the_predecessor_retained_away(world: World) -> None:
     world.claim(*EPOCHS, node=ANEW)
     world.accept(adopted(world), missing(world, 1))
