@@ -89,6 +89,12 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "epochs than the recorded lineage, or the broker does not say where its log starts)",
         "let another replica lead, or restore the file from one while this broker is down", 90.0,
     ),
+    WhyNot.NOT_ADOPTED: Reason(
+        "store not recorded", "after a restart from a snapshot: whole segments of the store wait "
+        "for offsets below them, which the broker's active segment has; retention and repair of "
+        "the partition wait, too",
+        "nothing, they go on when the broker rolls it; or lower `segment.ms`", LONG_S,
+    ),
     WhyNot.CLAIMED_ELSEWHERE: Reason(
         "claimed elsewhere", "this node's broker leads, and another node has the claim",
         "nothing if it passes; else see below, or let another replica lead", SOON_S,

@@ -32,6 +32,7 @@ class WhyNot(StrEnum):
     WAITING_FOR_SLOT = "waiting_for_slot"
     NOT_SCANNED = "not_scanned"
     EPOCHS_MISSING = "epochs_missing"
+    NOT_ADOPTED = "not_adopted"
 
 
 @dataclass(frozen=True, slots=True)

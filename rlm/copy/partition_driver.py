@@ -127,7 +127,7 @@ class PartitionDriver:
             while True:
                 step = await self._next_step(work)
                 if isinstance(step, Wait):
-                    work.wait = step
+                    work.waits(step)
                     work.trouble = NO_BACK_OFF
                     if step.why is not WhyNot.BACK_OFF or back_offs >= back_offs_max:
                         return

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
@@ -46,6 +46,11 @@ HOLD_NOT_LOOKED_AT = Wait(
     WhyNot.NOT_SCANNED,
     "the held segments of this partition have not been read yet, so missing offsets are not "
     "treated as lost",
+)
+
+ADOPTION_WAITS = (
+    "segments of the store are not recorded before what is missing below them is copied, and "
+    "until then retention and repair of the partition wait"
 )
 
 
@@ -249,6 +254,15 @@ class PartitionWork:
         """Segments for lost ranges that must not be tried now."""
         waiting = (each for each, failed in self.fills_failed.items() if failed.waits_at(now_ms))
         return self.fills_done | frozenset(waiting)
+
+    def waits(self, wait: Wait) -> None:
+        """Copying waits, and an adoption that is not over waits behind it."""
+        if self.found is not None and self.found.whole and self.claim is not None:
+            # Sealed or not: what is not copied here keeps what lies behind it in the store.
+            up_to_date = wait.why is WhyNot.NO_SEALED_SEGMENT
+            why = WhyNot.NOT_ADOPTED if up_to_date else wait.why
+            wait = replace(wait, why=why, text=f"{wait.text}; {ADOPTION_WAITS}")
+        self.wait = wait
 
     def failed(self, kind: str, text: str, now_ms: int) -> None:
         """Remember trouble for the status page."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import RetryLater
+from rlm.control.reasons import told_after_s
 from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import Leads, LocalLogStart
 from rlm.reconcile.adoption_plan import WHY_HELD
@@ -154,6 +155,38 @@ def test_damage_behind_a_gap_is_not_lost_that_the_store_has_whole(
             assert state is not None
             assert (state.next_offset, state.adopting, state.lost_ranges) == (40, False, ())
             assert (30, 39) in node.finished(orders.partition)
+
+    run_virtually(main)
+
+
+def test_an_adoption_that_waits_for_the_active_segment_is_told(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The new leader's borders are others: what the store lacks is not sealed here."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        await world.store.delete_many(await of_base(world, 20, ".rsm-manifest", ".log", ".indexes"))
+        for base in (20, 30, 40):
+            orders.delete_segment(base)
+        orders.write(20, end=45)
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.NOT_ADOPTED
+            assert "retention and repair of the partition wait" in page.why_not_text
+            assert not (await node.remote_log.run_once()).complete
+            assert told_after_s(WhyNot.NOT_ADOPTED) is not None
+            orders.write(20, 45, end=50)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.next_offset, state.adopting, state.lost_ranges) == (45, False, ())
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.NO_SEALED_SEGMENT
 
     run_virtually(main)
 
