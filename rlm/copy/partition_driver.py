@@ -179,10 +179,9 @@ class PartitionDriver:
         """Decide on leadership, claim if needed, clean up left-overs, then plan."""
         looked = False
         while True:
-            if work.unusable is not None:
-                return work.unusable
-            if work.hold_wait is not None:
-                return work.hold_wait
+            kept_away = work.unusable or work.hold_wait
+            if kept_away is not None:
+                return kept_away
             decision = self.decision(work)
             if isinstance(decision, StandBy):
                 if decision.cancel:
@@ -201,6 +200,8 @@ class PartitionDriver:
                 await self._claim(work, decision.leader_epoch)
                 continue
             if self._adopts(work):
+                if not await self._leads_still(work):
+                    continue
                 assert work.claim is not None, "the store's segments are recorded under a claim"
                 assert work.found is not None, "looked for above"
                 work.found = await self.adoption.run(

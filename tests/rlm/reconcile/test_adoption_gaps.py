@@ -12,14 +12,15 @@ import pytest
 from kafka_formats.errors import RetryLater
 from rlm.control.reasons import told_after_s
 from rlm.control.why_not import WhyNot
-from rlm.leadership.leadership import Leads, LocalLogStart
+from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
 from rlm.reconcile.adoption_plan import WHY_HELD
 from rlm.reconcile.reconciliation import compare
-from rlmm.records.control_records import LostRange
+from rlmm.records.control_records import LogStart, LostRange
 from tests.rlm.after_disaster import (
     ANEW,
     after_the_disaster,
     copied_then_ahead,
+    later,
     lower,
     nothing,
     of_base,
@@ -155,6 +156,41 @@ def test_damage_behind_a_gap_is_not_lost_that_the_store_has_whole(
             assert state is not None
             assert (state.next_offset, state.adopting, state.lost_ranges) == (40, False, ())
             assert (30, 39) in node.finished(orders.partition)
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("base", [0, 20])
+def test_a_broker_that_leads_no_more_says_nothing_of_what_the_store_lacks(
+    tmp_path: Path, orders: KafkaLog, base: int
+) -> None:
+    """Reading the stores takes long; the next leader may have more than this broker."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        if base:
+            snapshot, _ = await copied_then_ahead(world, orders)
+        else:  # the snapshot never heard of the partition
+            async with world.boot(data_plane=True) as node:
+                snapshot = await node.metadata.take_snapshot()
+                assert (await node.remote_log.run_once()).complete
+            later(orders)
+        anew = await after_the_disaster(world, snapshot)
+        keys = await of_base(world, base, ".rsm-manifest", ".log", ".indexes")
+        await world.store.delete_many(keys)
+        retention(orders, 0, 10, 20, 30, start=40)
+        broker = FakeBroker({("orders", 0): Leads(0, 45)}, local_start=LocalLogStart(40, 0))
+
+        async def hook(step: str) -> None:
+            if step == "before list":
+                broker.words[("orders", 0)] = NotLeading()
+
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker, hook=hook) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            said = [each for _, each in node.accepted if isinstance(each, LogStart | LostRange)]
+            assert said == []
+            assert node.remote_log.status(orders.partition).why_not_copying is WhyNot.NOT_LEADER
 
     run_virtually(main)
 
