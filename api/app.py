@@ -19,6 +19,7 @@ from api.openapi import build_openapi
 from api.quick_look_up import QuickLookUp
 from api.routes import (
     audit,
+    broker,
     claims,
     cluster,
     contents,
@@ -102,7 +103,7 @@ def _v1() -> APIRouter:
         stores,
         known_segments,
     )
-    for resource in (segments, contents, partitions, topics, coverage, *asked_rarely):
+    for resource in (segments, contents, broker, partitions, topics, coverage, *asked_rarely):
         router.include_router(resource.router)
     return router
 

@@ -23,6 +23,7 @@ from rlm.control.node_problem import NodeProblem
 from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.copy.partition_status import PartitionStatus
 from rlm.data_plane.read_request import RecordsEnd, RecordsRequest, WaitingRead
+from rlm.delegated.calls import BrokerCalls
 from rlm.fetch.follower_start import FollowerFetchAnswer, FollowerFetchQuery
 from rlm.fetch.leader_transition import LeaderTransitionAnswer, LeaderTransitionQuery
 from rlm.fetch.list_offsets import OffsetAnswer
@@ -281,7 +282,8 @@ class ApiContext:
     """The parts of the application.
 
     `anonymous_role` is the role of a request without a token from this machine; None: everybody
-    needs a token. `not_ready` names what is missing until the node may serve.
+    needs a token. `not_ready` names what is missing until the node may serve. `broker` None: it
+    serves no broker's plug-in.
     """
 
     manager: RemoteLogMetadataManager
@@ -311,3 +313,4 @@ class ApiContext:
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
     streams: StreamSlots = field(default_factory=StreamSlots)
     not_ready: Callable[[], Sequence[str]] = always_ready
+    broker: BrokerCalls | None = None

@@ -27,6 +27,7 @@ from kafka_formats.errors import (
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:strandline:problem:"
+DETAIL_CHARACTERS_MAX = 1_000
 REQUEST_URN_PREFIX = "urn:strandline:request:"
 
 
@@ -106,6 +107,15 @@ class Problem:
         if self.reason is not None:
             document["reason"] = self.reason
         return json.dumps(document | dict(self.extra)).encode("ascii")
+
+    def as_headers(self) -> dict[str, str]:
+        """Kind, reason and detail for a client that reads no JSON; the detail is one ASCII line."""
+        line = " ".join(self.detail.split())[:DETAIL_CHARACTERS_MAX]
+        headers = {
+            "Strandline-Kind": self.row.kind,
+            "Strandline-Detail": line.encode("ascii", "replace").decode("ascii"),
+        }
+        return headers if self.reason is None else {**headers, "Strandline-Reason": self.reason}
 
 
 def problem_of(error: StrandlineError) -> Problem:

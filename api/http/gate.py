@@ -36,6 +36,9 @@ CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
 """Key in `scope["extensions"]` of a call that breaks the connection off, unsent bytes included."""
 
+BROKER_PATHS = "/v1/broker/"
+"""Errors there have headers, too: the broker's plug-in reads no JSON."""
+
 _BODY_LATE = "the request's body did not arrive in time"
 _log = logging.getLogger("strandline.api")
 
@@ -221,6 +224,7 @@ class Exchange:
             "Content-Type": PROBLEM_MEDIA_TYPE,
             "Content-Length": str(len(body)),
             **problem.headers,
+            **(problem.as_headers() if self.scope["path"].startswith(BROKER_PATHS) else {}),
         }
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         start = {"type": "http.response.start", "status": problem.row.status, "headers": raw}

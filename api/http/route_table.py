@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 ROUTE_SCOPE_KEY = "strandline.route"
 _WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
-_CHANGED_BY_POST = ("/v1/quorum/", "/v1/jobs/")
+_CHANGED_BY_POST = ("/v1/quorum/", "/v1/jobs/", "/v1/broker/")
 _CHANGES = ("/undo", "/reset", "/skip", "/allow-gaps", "/delete-records")
 
 

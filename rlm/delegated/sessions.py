@@ -19,8 +19,8 @@ from rlm.delegated.wire import WHOLE_SET, Announcement
 PARTITIONS_MAX = 100_000
 REPLACED_MAX = 16
 """Sessions remembered as replaced; older ones count as unknown."""
-SESSION_LIVES_S = 60.0
-"""Without a call for so long a session is over: a broker's tasks ask every 30 s."""
+SESSION_LIVES_S = 15.0
+"""Without a word for so long a session is over: the plug-in announces at least every 5 s."""
 
 Tips = frozenset[TopicIdPartition]
 
@@ -119,7 +119,7 @@ def hear(sessions: Sessions, said: Announcement, expected: Expected, now_s: floa
 
 
 def _with_changes(sessions: Sessions, current: Session, said: Announcement, now_s: float) -> Heard:
-    if said.seq == current.seq:  # its answer was lost
+    if said.seq == current.seq:  # a sign of life, or its answer was lost
         return Heard(replace(sessions, current=replace(current, heard_s=now_s)))
     if said.base_seq != current.seq or said.seq < current.seq:
         raise AnnounceAgain(
@@ -167,13 +167,13 @@ def _check_broker(said: Announcement, expected: Expected) -> None:
 
 
 def _check_partitions(said: Announcement) -> None:
-    if not WHOLE_SET <= said.base_seq < said.seq:
+    named = (*said.leaders, *said.followers, *said.stopped)
+    if not WHOLE_SET <= said.base_seq <= said.seq or (said.base_seq == said.seq and named):
         raise InvalidRequest(f"{said.seq} does not follow {said.base_seq}", field="seq")
     _check_count(len(said.leaders) + len(said.followers))
-    tips = (*said.leaders, *said.followers, *said.stopped)
-    if len(set(tips)) != len(tips):
+    if len(set(named)) != len(named):
         raise InvalidRequest("a partition is named twice", field="leaders")
-    _check_names(tips)
+    _check_names(named)
 
 
 def _check_names(tips: Iterable[TopicIdPartition]) -> None:

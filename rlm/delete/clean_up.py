@@ -116,9 +116,7 @@ class CleanUp:
         """
         now_s, now_ms = self.around.ambient.monotonic(), self.around.ambient.now_ms()
         await self._sleep_until(now_s + (objects_due_ms(row, self.around.limits) - now_ms) / 1000)
-        self._check_allowed(row)
-        await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
-        await self.delete_objects(row)
+        await self.remove_objects(row, why)
         if await self._sleep_until(now_s + (due_ms - now_ms) / 1000):
             # Again, after a wait that may have been long.
             self._check_allowed(row)
@@ -126,6 +124,12 @@ class CleanUp:
         gone = self._update(row, SegmentState.DELETE_SEGMENT_FINISHED)
         await self.proposals.finish_delete(gone)
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
+
+    async def remove_objects(self, row: RemoteLogSegmentMetadata, why: str) -> None:
+        """Delete the objects of a row in DELETE_SEGMENT_STARTED once, now. `remove` ends it."""
+        self._check_allowed(row)
+        await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
+        await self.delete_objects(row)
 
     async def _sleep_until(self, at_s: float) -> bool:
         """Sleep until a monotonic time; True if it lay ahead."""

@@ -100,6 +100,10 @@ class CleanUpTasks:
         self._remove(row, why)
         return True
 
+    async def remove_objects(self, row: RemoteLogSegmentMetadata, why: str) -> None:
+        """`CleanUp.remove_objects`: the objects go now, the clean-up begun before ends it."""
+        await self._clean_up.remove_objects(row, why)
+
     def _remove(self, row: RemoteLogSegmentMetadata, why: str) -> None:
         id_ = row.segment_id.id
         if id_ in self._running or self.is_full:

@@ -93,6 +93,12 @@ class MetadataReads:
         """The partition's state; None if no record ever named it."""
         return self._states.state(tip)
 
+    def changed_at(self, tip: TopicIdPartition) -> int:
+        """A metadata offset that tells the partition's present rows from all other ones: the same
+        as before means that nothing about it changed.
+        """
+        return self._states.changed_at(tip)
+
     def is_deleted(self, tip: TopicIdPartition) -> bool:
         """True if the partition was known, and its deletion is finished."""
         return queries.is_partition_tombstone(self._view, tip)

@@ -27,6 +27,7 @@ from rlm.copy.scanner import Breathe, BrokerPort, Scanner
 from rlm.copy.stuck_partitions import StuckPartitions
 from rlm.copy.work_table import WorkTable
 from rlm.copy.works import Works
+from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.plugin import Plugin
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
@@ -107,6 +108,14 @@ class RemoteLogParts:
         return Answers(
             given.metadata, self.reads, self.table, given.broker, _breathe(self.around),
             self.around.identity,
+        )  # fmt: skip
+
+    @property
+    def broker_calls(self) -> BrokerCalls:
+        """Answers to the plug-in of the node's broker."""
+        return BrokerCalls(
+            self.plugin, self.given.metadata, self.table, self.driver, self.around,
+            self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(

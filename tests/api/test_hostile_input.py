@@ -24,6 +24,7 @@ PATH_VALUES = {
     "job_id": str(segment_uuid(0)),
     "switch": "copying",
     "area": "tier",
+    "call": "ready",
 }
 REQUIRED = {"offset": "0", "epoch": "2", "timestamp": "0", "fetch_offset": "1", "leader_epoch": "2"}
 HUGE = str(2**63)

@@ -27,7 +27,7 @@ def orders(tmp_path: Path) -> KafkaLog:
     return log
 
 
-def why(node: Node, orders: KafkaLog) -> WhyNot:
+def why(node: Node, orders: KafkaLog) -> WhyNot | None:
     return node.remote_log.status(orders.partition).why_not_copying
 
 

@@ -102,7 +102,8 @@ def test_of_two_living_brokers_the_later_one_is_served_and_the_first_is_told() -
     with pytest.raises(SessionRefused) as caught:
         hear(both, FIRST, HERE, 2.0)
     assert caught.value.reason == "TWO_BROKERS"
-    both = call(both, uuid(2), 1, 30.0)
+    alive = replace(FIRST, session=uuid(2), base_seq=1, leaders=(), followers=())
+    both = hear(both, alive, HERE, 30.0).sessions
     with pytest.raises(SessionRefused):
         hear(both, FIRST, HERE, 29.0 + SESSION_LIVES_S)
     assert hear(both, FIRST, HERE, 30.0 + SESSION_LIVES_S).gone == uuid(2)

@@ -1,0 +1,318 @@
+"""Answers the metadata calls of the broker's plug-in (docs/BROKER_PROTOCOL.md).
+
+The broker's remote log manager decides; this node adds the token of its own claim, and says
+"nothing there" only where that is true: a broker that believes a wrong empty answer moves its log
+start and deletes the tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from struct import Struct
+
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest, NotFound, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Surroundings
+from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.work_table import WorkTable
+from rlm.delegated import wire
+from rlm.delegated.plugin import Plugin
+from rlm.leadership.leadership import Lead, StandBy
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.rows.queries import ListPosition, list_position
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
+
+WRITE_DEADLINE_S = 14.0
+PAGE_ROWS = 500
+ROWS_PER_BREATH = 32
+DELETED_BY_BROKER = "its broker's remote log manager deletes it"
+
+_TAG = Struct(">q")
+_CURSOR = Struct(">iq16s")
+
+
+class GoneError(NotFound):
+    """The partition's tiered data is deleted for good."""
+
+    reason = "GONE"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCalls:
+    """One per node. `why_not_delete` says why nothing of a topic may be deleted now."""
+
+    plugin: Plugin
+    metadata: RemoteLogMetadataManager
+    table: WorkTable
+    driver: PartitionDriver
+    around: Surroundings
+    why_not_delete: Callable[[str], str | None]
+
+    def announce(self, body: bytes) -> bytes:
+        """Take an announcement."""
+        self.plugin.announce(wire.decode_announcement(body))
+        mine = self.around.identity.incarnation
+        return wire.encode_announced(self.metadata.applied_offset, mine.node_id, mine.boot_counter)
+
+    def ready(self, body: bytes) -> bytes:
+        """Answer if the broker's tasks of a partition may run."""
+        tip = wire.decode_ready(body)
+        why = self.why_not_writable(tip)
+        return wire.encode_ready(self.metadata.applied_offset, why is None, why or "")
+
+    def look_up(self, body: bytes) -> bytes:
+        """The segment that serves an offset."""
+        asked = wire.decode_look_up(body)
+        self._check_readable(asked.partition)
+        find = (
+            self.metadata.next_segment_with_txn_index
+            if asked.with_txn_index
+            else self.metadata.remote_log_segment_metadata
+        )
+        found = find(asked.partition, asked.leader_epoch, asked.offset)
+        row = None if found is None else found.metadata
+        return wire.encode_found(self.metadata.applied_offset, row)
+
+    def highest(self, body: bytes) -> bytes:
+        """The highest copied offset of an epoch."""
+        asked = wire.decode_highest(body)
+        self._check_writable(asked.partition)
+        offset = self.metadata.highest_offset_for_epoch(asked.partition, asked.leader_epoch)
+        return wire.encode_highest(self.metadata.applied_offset, offset)
+
+    async def list_segments(self, body: bytes) -> bytes:
+        """A page of segments. Its tag names the state of the partition when the page began: pages
+        of one tag are one list.
+        """
+        asked = wire.decode_list(body)
+        tip = asked.partition
+        self._check_writable(tip)
+        applied = self.metadata.applied_offset
+        tag = _TAG.pack(self.metadata.changed_at(tip))
+        if asked.cursor is None and asked.tag == tag:
+            return wire.encode_same(applied, tag)
+        after = None if asked.cursor is None else _position(asked.cursor)
+        epoch = None if asked.leader_epoch == wire.ALL_EPOCHS else asked.leader_epoch
+        rows: list[RemoteLogSegmentMetadata] = []
+        for row in self.metadata.list_remote_log_segments(tip, epoch, after=after):
+            if len(rows) == PAGE_ROWS:
+                break
+            rows.append(row)
+            if len(rows) % ROWS_PER_BREATH == 0:
+                await self.around.ambient.sleep(0)
+        else:
+            return wire.encode_page(applied, tag, rows, None)
+        cursor = _CURSOR.pack(*list_position(rows[-1], epoch))
+        return wire.encode_page(applied, tag, rows, cursor)
+
+    async def add(self, body: bytes) -> bytes:
+        """COPY_SEGMENT_STARTED, under this node's claim."""
+        row = wire.decode_row(body)
+        tip, id_ = row.segment_id.partition, row.segment_id.id
+        self._check_writable(tip)
+        token = self._token(tip)
+        paused = self.driver.pause_text(tip.topic)
+        if paused is not None:
+            raise RetryLater(f"nothing of {tip} is copied now: {paused}")
+        me = self.around.identity.incarnation
+        known = self.metadata.segment(tip, id_)
+        if known is not None and known.writer == me:  # said again: the first deadline holds
+            deadline_ms = known.upload_deadline_ms
+        else:
+            upload_s = self.around.limits.upload_deadline_s
+            deadline_ms = self.around.ambient.now_ms() + round(upload_s * 1000)
+        added = replace(row, token=token, writer=me, upload_deadline_ms=deadline_ms)
+        self.plugin.added(id_)
+        await self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)
+        return self._applied()
+
+    async def update(self, body: bytes) -> bytes:
+        """A later state of a segment."""
+        update = wire.decode_update(body)
+        tip, id_ = update.segment_id.partition, update.segment_id.id
+        self._check_known(tip)
+        match update.state:
+            case SegmentState.COPY_SEGMENT_FINISHED:
+                await self._finish_copy(update)
+            case SegmentState.DELETE_SEGMENT_STARTED:
+                await self._start_delete(update)
+            case SegmentState.DELETE_SEGMENT_FINISHED:
+                await self._finish_delete(update)
+            case _:
+                raise InvalidRequest("COPY_SEGMENT_STARTED is an add", field="state")
+        self.plugin.finished(id_)
+        return self._applied()
+
+    async def _finish_copy(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        await self._propose(
+            replace(
+                update,
+                token=self._token(update.segment_id.partition),
+                writer=self.around.identity.incarnation,
+            )
+        )
+
+    async def _start_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """From here on this node owns the deletion, whatever the broker does."""
+        tip = update.segment_id.partition
+        row = self.metadata.segment(tip, update.segment_id.id)
+        token = self._token(tip)
+        if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
+            self._check_deleting(tip)
+        await self._propose(
+            replace(
+                update,
+                token=token,
+                writer=self.around.identity.incarnation,
+                expected_state=None if row is None else row.state,
+            )
+        )
+        marked = self.metadata.segment(tip, update.segment_id.id)
+        if marked is not None:
+            await self.driver.clean_ups.begin(marked, token, DELETED_BY_BROKER)
+
+    async def _finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """Only the node's clean-up ends a deletion: a late request of the upload may still come."""
+        tip = update.segment_id.partition
+        row = self.metadata.segment(tip, update.segment_id.id)
+        if row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED:
+            await self.driver.clean_ups.begin(row, self._token(tip), DELETED_BY_BROKER)
+        else:
+            await self._propose(replace(update, writer=self.around.identity.incarnation))
+
+    async def delete_partition(self, body: bytes) -> bytes:
+        """A step in the deletion of the whole partition."""
+        put = wire.decode_delete_partition(body)
+        self._check_known(put.partition)
+        state = self.metadata.partition_state(put.partition)
+        replaces = -1 if state is None else state.delete_offset
+        await self.metadata.put_remote_partition_delete_metadata(
+            RemotePartitionDeleteMetadata(
+                put.partition, put.broker_id, put.event_timestamp_ms, put.state,
+                replaces_offset=replaces, grace_ms=0,
+            ),
+            deadline_s=WRITE_DEADLINE_S,
+        )  # fmt: skip
+        return self._applied()
+
+    async def delete_objects(self, body: bytes) -> bytes:
+        """Return once the segment's objects are gone. The node's clean-up ends the deletion."""
+        asked = wire.decode_row(body)
+        row = self.metadata.find_segment(asked.segment_id.id)
+        if row is None:
+            return self._applied()
+        if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            raise Conflict(
+                f"{row.segment_id} is {row.state.name}, and objects go after DELETE_SEGMENT_STARTED"
+            )
+        clean_ups = self.driver.clean_ups
+        await clean_ups.begin(row, row.token, DELETED_BY_BROKER)
+        await clean_ups.remove_objects(row, DELETED_BY_BROKER)
+        return self._applied()
+
+    def why_not_writable(self, tip: TopicIdPartition) -> str | None:
+        """The reason why the broker's tasks of a partition may not run now; None: they may."""
+        why = self._why_not_readable(tip)
+        if why is not None:
+            return why
+        state = self.metadata.partition_state(tip)
+        if state is not None and state.mode is not Mode.DELEGATED:
+            return f"its mode is {state.mode.name.lower()}: {self._stand_by(tip)}"
+        session = self.plugin.session
+        assert session is not None, "readable partitions are announced"
+        if tip not in session.leaders:
+            return None
+        work = self.table.work(tip)
+        if work is None or work.mode is not Mode.DELEGATED:
+            return "this node has not found its replica in the broker's log directories yet"
+        kept_away = work.left_out or work.unusable
+        if kept_away is not None:
+            return kept_away.text
+        if not isinstance(self.driver.decision(work), Lead):
+            return self._stand_by(tip)
+        return None
+
+    def _stand_by(self, tip: TopicIdPartition) -> str:
+        work = self.table.work(tip)
+        if work is None:
+            return "this node has not looked at it yet"
+        decision = self.driver.decision(work)
+        return decision.text if isinstance(decision, StandBy) else "its claim is on the way"
+
+    def _why_not_readable(self, tip: TopicIdPartition) -> str | None:
+        if not self.plugin.has(tip):
+            return "the broker's plug-in did not announce it"
+        if not self.metadata.is_ready(tip):
+            return "the metadata may have news of it that are not applied here yet"
+        if self.driver.adoption.is_due(tip):
+            return "what the store has of it since the restart from a snapshot is not recorded yet"
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            return None
+        if state.mode is Mode.SIDECAR:
+            return f"its mode is sidecar: {self._stand_by(tip)}"
+        if _has_rows(state) and not state.lineage:
+            return "it has segments and no leader epochs: its leader has not been claimed yet"
+        return None
+
+    def _check_known(self, tip: TopicIdPartition) -> None:
+        if self.metadata.is_deleted(tip):
+            raise GoneError(f"{tip} is deleted")
+
+    def _check_readable(self, tip: TopicIdPartition) -> None:
+        self._check_known(tip)
+        why = self._why_not_readable(tip)
+        if why is not None:
+            raise RetryLater(f"{tip} is not ready on this node: {why}")
+
+    def _check_writable(self, tip: TopicIdPartition) -> None:
+        self._check_known(tip)
+        why = self.why_not_writable(tip)
+        if why is not None:
+            raise RetryLater(f"{tip} is not ready on this node: {why}")
+
+    def _check_deleting(self, tip: TopicIdPartition) -> None:
+        why = self.why_not_delete(tip.topic)
+        if why is not None:
+            raise RetryLater(f"nothing of {tip} is deleted now: {why}")
+
+    def _token(self, tip: TopicIdPartition) -> int:
+        """The token of this node's own claim. It outlives the replica's directory, which the broker
+        removes before the segments of a deleted topic.
+        """
+        state = self.metadata.partition_state(tip)
+        if state is None or state.claim is None:
+            raise RetryLater(f"{tip} is not claimed yet")
+        if state.claim.incarnation.node_id != self.around.identity.incarnation.node_id:
+            raise Fenced(
+                f"node {state.claim.incarnation.node_id} holds the claim of {tip} at leader epoch "
+                f"{state.claim.leader_epoch}: this broker does not lead it any more"
+            )
+        if state.claim.incarnation != self.around.identity.incarnation:
+            raise RetryLater(f"{tip} is not claimed again since this node started")
+        return state.claim.token
+
+    async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        await self.metadata.update_remote_log_segment_metadata(update, deadline_s=WRITE_DEADLINE_S)
+
+    def _applied(self) -> bytes:
+        return wire.encode_applied(self.metadata.applied_offset)
+
+
+def _has_rows(state: PartitionState) -> bool:
+    return state.segment_count > 0 or state.highest_copied is not None
+
+
+def _position(cursor: bytes) -> ListPosition:
+    if len(cursor) != _CURSOR.size:
+        raise InvalidRequest("no page ended there", field="cursor")
+    epoch, start, id_ = _CURSOR.unpack(cursor)
+    return ListPosition(epoch, start, Uuid(id_))

@@ -1,0 +1,113 @@
+"""A broker's plug-in that calls a node over HTTP, as the Java one does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import httpx
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.delegated import wire
+from rlm.delegated.wire import MEDIA_TYPE, Announcement
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
+from tests.api.fakes import app_over, make_node
+from tests.rlm.delegated import plugin_bodies
+from tests.rlm.delegated.delegating import announcement
+from tests.rlm.one_node import Node
+from tests.rlm.planner_facts import segment_row, uuid
+
+
+class ToldError(Exception):
+    """An error that the node answered."""
+
+    def __init__(self, status: int, kind: str, reason: str, detail: str) -> None:
+        super().__init__(f"{status} {kind} {reason} {detail}")
+        self.status, self.kind, self.reason, self.detail = status, kind, reason, detail
+
+
+@dataclass(slots=True)
+class PluginClient:
+    """Calls of one session."""
+
+    http: httpx.AsyncClient
+    session: int = 1
+    seq: int = 1
+
+    async def call(self, name: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+        """The answer's body."""
+        sent = {
+            "Content-Type": MEDIA_TYPE,
+            "Strandline-Broker-Protocol": "1",
+            "Strandline-Session": f"{uuid(self.session)};{self.seq}",
+            **(headers or {}),
+        }
+        answer = await self.http.post(f"/v1/broker/{name}", content=body, headers=sent)
+        if answer.status_code != 200:
+            got = answer.headers
+            raise ToldError(
+                answer.status_code, got["Strandline-Kind"], got.get("Strandline-Reason", ""),
+                got["Strandline-Detail"],
+            )  # fmt: skip
+        assert answer.headers["content-type"] == MEDIA_TYPE
+        return answer.content
+
+    async def announce(self, *leaders: TopicIdPartition) -> None:
+        said: Announcement = announcement(*leaders, session=self.session, seq=self.seq)
+        await self.call("announce", plugin_bodies.announce(said))
+
+    async def ready(self, tip: TopicIdPartition) -> tuple[bool, str]:
+        return plugin_bodies.read_ready(await self.call("ready", plugin_bodies.ready(tip)))[1:]
+
+    async def look_up(
+        self, tip: TopicIdPartition, epoch: int, offset: int, *, with_txn_index: bool = False
+    ) -> RemoteLogSegmentMetadata | None:
+        asked = wire.LookUp(tip, epoch, offset, with_txn_index)
+        body = await self.call("lookup", plugin_bodies.look_up(asked))
+        return plugin_bodies.read_found(body, tip)[1]
+
+    async def highest(self, tip: TopicIdPartition, epoch: int) -> int | None:
+        body = await self.call("highest", plugin_bodies.highest(wire.Highest(tip, epoch)))
+        return plugin_bodies.read_highest(body)[1]
+
+    async def page(
+        self,
+        tip: TopicIdPartition,
+        epoch: int = wire.ALL_EPOCHS,
+        tag: bytes | None = None,
+        cursor: bytes | None = None,
+    ) -> tuple[bytes | None, tuple[RemoteLogSegmentMetadata, ...] | None, bytes | None]:
+        """Tag, rows (None: the same), next cursor."""
+        asked = wire.ListSegments(tip, epoch, tag, cursor)
+        body = await self.call("list", plugin_bodies.list_segments(asked))
+        return plugin_bodies.read_page(body, tip)[1:]
+
+    async def add(self, row: RemoteLogSegmentMetadata) -> None:
+        await self.call("add", plugin_bodies.row(row))
+
+    async def update(
+        self, row: RemoteLogSegmentMetadata, state: SegmentState, custom: bytes | None = None
+    ) -> None:
+        update = RemoteLogSegmentMetadataUpdate(row.segment_id, 1, 2_000, custom, state)
+        await self.call("update", plugin_bodies.update(update))
+
+    async def delete(self, row: RemoteLogSegmentMetadata) -> None:
+        await self.call("delete", plugin_bodies.row(row))
+
+
+def client_of(node: Node) -> PluginClient:
+    """The plug-in beside this node's broker."""
+    fake = make_node()
+    context = replace(fake.context, manager=node.metadata, broker=node.parts.broker_calls)
+    transport = httpx.ASGITransport(app_over(context), client=("127.0.0.1", 1))
+    return PluginClient(httpx.AsyncClient(transport=transport, base_url="http://localhost"))
+
+
+def segment(tip: TopicIdPartition, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
+    """A segment as the broker's remote log manager adds it."""
+    row = segment_row(number, start, end, segment_state=SegmentState.COPY_SEGMENT_STARTED)
+    return replace(row, segment_id=RemoteLogSegmentId(tip, uuid(number)))
