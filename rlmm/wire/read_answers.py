@@ -52,6 +52,8 @@ class ReadAnswers:
         self._share = share
         self._sleep = ambient.sleep
         self._to_wall_ms = ambient.to_wall_ms
+        self.waiting = 0
+        """Number of consumers that wait for records, each of which looks every `POLL_S`."""
 
     def begin(self, request: Request) -> bytes | Coroutine[Any, Any, bytes]:
         """An answer, or an awaitable of it. RequestRefusedError."""
@@ -230,16 +232,17 @@ class ReadAnswers:
 
     async def _read(self, body: Values, asked: Values, answer: Values, wait_ms: int) -> None:
         offset = asked["fetch_offset"]
-        polls = min(max(wait_ms, 0), self._limits.consumer_wait_max_ms) / 1000 / POLL_S
-        view = self._server.view()
         bytes_max = min(
             body["max_bytes"], asked["partition_max_bytes"], self._limits.consumer_bytes_max
         )
         bytes_max = max(bytes_max, 1)
-        while polls >= 1 and (offset == view.high_watermark or self._share.free_bytes < bytes_max):
-            polls -= 1
-            await self._sleep(POLL_S)
-            view = self._server.view()
+        if self.waiting >= self._limits.consumer_waits_max:
+            wait_ms = 0
+        self.waiting += 1
+        try:
+            view = await self._view_to_read(offset, bytes_max, wait_ms)
+        finally:
+            self.waiting -= 1
         answer["high_watermark"] = answer["last_stable_offset"] = view.high_watermark
         answer["log_start_offset"] = view.log_start_offset
         if self._share.free_bytes < bytes_max:
@@ -252,6 +255,16 @@ class ReadAnswers:
                 answer["records"] = await self._server.read_committed(offset, bytes_max)
         except NotFound:
             answer["error_code"] = ErrorCode.offset_out_of_range.value
+
+    async def _view_to_read(self, offset: int, bytes_max: int, wait_ms: int) -> ListenerView:
+        """The view, once records are at `offset` and there is room for them, or the time is up."""
+        polls = min(max(wait_ms, 0), self._limits.consumer_wait_max_ms) / 1000 / POLL_S
+        view = self._server.view()
+        while polls >= 1 and (offset == view.high_watermark or self._share.free_bytes < bytes_max):
+            polls -= 1
+            await self._sleep(POLL_S)
+            view = self._server.view()
+        return view
 
 
 def _broker(node_id: int, host: str, port: int) -> Body:

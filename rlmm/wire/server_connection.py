@@ -41,7 +41,8 @@ class ListenerLimits:
     `anonymous_requests_per_turn_of_all` in one turn of the event loop, and
     `anonymous_requests_per_s_max`, besides the `anonymous_requests_first` of each. A request counts
     once more for each `COUNTED_BYTES` of it: a long one asks for much. Their untaken answers take
-    at most `anonymous_answer_bytes_max` over all connections; without room, they wait.
+    at most `anonymous_answer_bytes_max` over all connections; without room, they wait. At most
+    `consumer_waits_max` reads wait for records at once; further ones are answered empty.
     """
 
     connections_max: int = 1000
@@ -61,6 +62,7 @@ class ListenerLimits:
     idle_deadline_s: int = 600
     tls_handshake_deadline_s: float = 10.0
     consumer_wait_max_ms: int = 5_000
+    consumer_waits_max: int = 100
     consumer_bytes_max: int = 1 << 20
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from rlmm.wire import frames
 from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import Api
 from rlmm.wire.server_connection import ListenerLimits
-from tests.rlmm.wire.test_listener import Served, ask, read_frame
+from tests.rlmm.wire.test_listener import VIEW, Served, ask, read_frame
 from tests.rlmm.wire.wire_network import TOPIC_ID, Wire
 
 
@@ -47,4 +48,24 @@ async def test_clients_that_ask_for_much_and_take_nothing_have_one_bound() -> No
         answers = [await read_frame(reader) for _ in range(4)]
         assert [int.from_bytes(answer[:4]) for answer in answers] == [0, 1, 2, 3]
         writer.close()
+    await served.close()
+
+
+async def test_where_many_consumers_wait_for_records_a_further_one_is_answered_at_once() -> None:
+    """Each looks twenty times a second, and thousands would keep the leader's loop busy."""
+    limits = ListenerLimits(consumer_waits_max=2)
+    served = Served(replace(Wire(), authorisation=Authorisation(), listener_limits=limits))
+    await served.start()
+    partition = {"partition": 0, "fetch_offset": VIEW.high_watermark, "partition_max_bytes": 99}
+    topics = [{"topic_id": TOPIC_ID, "partitions": [partition]}]
+    body = {"max_wait": 5_000, "max_bytes": 99, "topics": topics}
+    patient, writer = await served.connect()
+    writer.write(frames.encode_request(Api.FETCH, 16, 1, body) * 2)
+    while served.listener._answers._reads.waiting < 2:
+        await asyncio.sleep(0)
+    answer = await ask(served, Api.FETCH, 16, body)
+    assert answer["responses"][0]["partitions"][0]["error_code"] == 0
+    assert served.listener._answers._reads.waiting == 2
+    writer.close()
+    await patient.read()
     await served.close()
