@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
-from urllib.parse import urlsplit
 
 from kafka_formats.errors import InvalidRequest
+from kafka_formats.host_names import http_address
 
 StoreKind = Literal["s3", "filesystem", "memory"]
 AddressingStyle = Literal["auto", "path", "virtual"]
@@ -96,8 +96,8 @@ class StoreConfig:
             )
         if self.endpoint_url is None:
             return
-        url = urlsplit(self.endpoint_url)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        url = http_address(self.endpoint_url)
+        if url is None:
             raise InvalidRequest("must look like https://host:port", field=f"{where}.endpoint_url")
         if url.username is not None or url.password is not None:
             raise InvalidRequest(

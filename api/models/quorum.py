@@ -9,10 +9,10 @@ from pydantic import Field, StrictBool, StrictInt
 from api.http.validation import INT32_MAX, parse_uuid
 from api.models.base import NullBelowZero, Offset, OffsetOrNull, Wire
 from kafka_formats.errors import InvalidRequest
+from kafka_formats.host_names import is_host
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import LogDescription, ReplicaState
-from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 
 NodeId = Annotated[int, Field(examples=[2])]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from kafka_formats.errors import InvalidRequest
+from kafka_formats.host_names import http_address
 
 URL_OPTION = "strandline.url"
 TOKEN_FILE_OPTION = "strandline.token.file"  # noqa: S105  the name of an option
@@ -39,8 +39,8 @@ def node_address(options: Mapping[str, str], env: Mapping[str, str]) -> NodeAddr
             if name in given:
                 raise InvalidRequest(f"has no effect without {URL_OPTION}: give both", field=name)
         return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = http_address(url)
+    if parts is None:
         raise InvalidRequest(f"{url[:80]!r} must look like http://host:port", field=URL_OPTION)
     if parts.username is not None or parts.password is not None:
         raise InvalidRequest(

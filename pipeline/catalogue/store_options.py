@@ -87,6 +87,8 @@ class StoreOptions:
             name = given.lower()
             if not is_store_option(name):
                 continue
+            if not value.strip():
+                raise InvalidRequest("is empty: give a value, or leave it out", field=given)
             if name == STORE_OPTION:
                 _once(addresses, DEFAULT_STORE, value, given)
                 unnamed = True
@@ -216,10 +218,17 @@ def _style(value: str) -> str:
 
 def _location(address: str, option: str) -> dict[str, Any]:
     """Kind, bucket or path, and prefix of an address, as arguments of StoreConfig."""
-    url = urlsplit(address)
+    wrong = InvalidRequest(
+        f"{address[:80]!r} must look like s3://bucket/prefix or file:///path", field=option
+    )
+    try:
+        url = urlsplit(address)
+        port = url.port
+    except ValueError:
+        raise wrong from None
     query = dict(parse_qsl(url.query, keep_blank_values=True))
     prefix = query.pop("prefix", None)
-    if query or url.fragment or url.username is not None or url.port is not None:
+    if query or url.fragment or url.username is not None or port is not None:
         raise InvalidRequest(
             "takes s3://bucket/prefix or file:///path; endpoint and keys have options of their own",
             field=option,
@@ -233,9 +242,7 @@ def _location(address: str, option: str) -> dict[str, Any]:
             "path": Path(path),
             "prefix": _checked(prefix or "", option),
         }
-    raise InvalidRequest(
-        f"{address[:80]!r} must look like s3://bucket/prefix or file:///path", field=option
-    )
+    raise wrong
 
 
 def _s3_location(bucket: str, folder: str, prefix: str | None, option: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pipeline.export.export_plan import OffsetRange
 from pipeline.export.schema_registry import RegistryAddress
 from pipeline.export.value_decoding import FIELDS, Format, ValueFormats
 from pipeline.jobs.export import Codec, ExportOptions, TableFormat
-from pipeline.source.options import Subscription
+from pipeline.source.options import Subscription, checked_pattern
 from rlm.data_plane.read_request import Isolation
 
 REGISTRY_USER_ENVIRONMENT = "STRANDLINE_REGISTRY_USER"
@@ -109,7 +109,7 @@ def export_options(given: Mapping[str, Any]) -> ExportOptions:
         subscription=_subscription(
             given["topics"] or [], given["topic_pattern"], given["partitions"]
         ),
-        offsets=OffsetRange(given["first_offset"], given["last_offset"]),
+        offsets=_offsets(given["first_offset"], given["last_offset"]),
         name=given["name"],
         by_day=given["partition_by_day"],
         isolation=_isolation(given["isolation"]),
@@ -151,11 +151,19 @@ def _subscription(
 ) -> Subscription:
     if (pattern is None) == (not topics):
         raise InvalidRequest("give --topic, once or more, or --topic-pattern", field="--topic")
+    if pattern is not None:
+        checked_pattern(pattern, option="--topic-pattern")
     if not partitions:
         return Subscription(tuple(topics), pattern)
     if len(topics) != 1:
         raise InvalidRequest("needs exactly one topic: give --topic once", field="--partition")
     return Subscription(assign={topics[0]: tuple(partitions)})
+
+
+def _offsets(first: int | None, last: int | None) -> OffsetRange:
+    if first is not None and last is not None and last < first:
+        raise InvalidRequest(f"{last} is below --first-offset ({first})", field="--last-offset")
+    return OffsetRange(first, last)
 
 
 def _one_of(given: str, wanted: Any, option: str) -> Any:

@@ -168,9 +168,9 @@ def _properties(path: Path | None) -> dict[str, str]:
         return {}
     try:
         lines = path.read_text().splitlines()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(
-            f"{path} can't be read: {error.strerror}", field="--kafka-config-file"
+            f"{path} can't be read: {error}", field="--kafka-config-file"
         ) from None
     told = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     pairs = key_values(told, option="--kafka-config-file")

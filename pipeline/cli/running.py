@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kafka_formats.errors import InternalError, InvalidRequest, StrandlineError
@@ -68,24 +68,28 @@ def require_java() -> None:
 
 
 def finish(report: Report, *, report_file: Path | None, json_wanted: bool) -> ExitCode:
-    """Write and print the report. INCOMPLETE if something in it needs attention."""
-    if report_file is not None:
-        write_report(report_file, report.as_json())
+    """Print and write the report: what a job of hours found is told even if the file can't be
+    written. INCOMPLETE if something in it needs attention.
+    """
     if json_wanted:
         print_json(report.as_json())
     else:
         for line in report.lines():
             console.print(line, markup=False)
+    if report_file is not None:
+        write_report(report_file, report.as_json())
     return ExitCode.OK if report.ok else ExitCode.INCOMPLETE
 
 
 def write_report(path: Path, document: Mapping[str, object]) -> None:
     """Write the report whole or not at all: a cut file must not look like a report."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = path.parent / f".{path.name}.unfinished"
     try:
         unfinished.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         unfinished.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
         raise InvalidRequest(
             f"{path} can't be written: {error.strerror}", field="--report"
         ) from None

@@ -251,15 +251,20 @@ def _subscription(found: Mapping[str, str]) -> Subscription:
         if not topics:
             raise InvalidRequest("names no topic", field=name)
         return Subscription(topics=topics)
+    return Subscription(pattern=checked_pattern(value, option=name))
+
+
+def checked_pattern(text: str, *, option: str) -> str:
+    """`text`, a pattern of topic names; InvalidRequest if it is none."""
     try:
-        re.compile(value)
+        re.compile(text)
     except re.error as error:
         raise InvalidRequest(
-            f"{value!r} is not a regular expression: {error}", field=name
+            f"{text!r} is not a regular expression: {error}", field=option
         ) from None
-    if not value:
-        raise InvalidRequest("is empty", field=name)
-    return Subscription(pattern=value)
+    if not text:
+        raise InvalidRequest("is empty", field=option)
+    return text
 
 
 def _limit(found: Mapping[str, str], which: Literal["starting", "ending"]) -> OffsetLimit | None:

@@ -13,15 +13,6 @@ Address = tuple[str, int]
 """Host and port."""
 
 
-def is_host(text: str) -> bool:
-    """True if a resolver takes it: a name has no empty part, and none over 63 characters."""
-    try:
-        text.encode("idna")
-    except UnicodeError:
-        return False
-    return "\0" not in text
-
-
 class AddressBook:
     """A leader's address told by others counts more than the known one, until it fails."""
 

@@ -13,9 +13,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafka_client.frame_check import FrameError
+from kafka_formats.host_names import is_host
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.recovery import TOPIC
-from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 import typer
@@ -17,6 +16,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from kafka_formats.host_names import http_address
 from kafka_formats.loopback import direct_mounts
 from kafka_formats.problem_errors import error_of_problem
 
@@ -46,9 +46,8 @@ class NodeClient:
             headers["Authorization"] = f"Bearer {_read_token(token_file)}"
         self._url = url
         try:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("no http:// or https:// and a host")
+            if http_address(url) is None:
+                raise ValueError("no http:// or https:// with a host, or a wrong port")
             self._http = httpx.Client(
                 base_url=url,
                 headers=headers,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from kafka_formats.errors import InvalidRequest
+from kafka_formats.host_names import is_host
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+):(\d{1,5})")

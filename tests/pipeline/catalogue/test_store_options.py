@@ -80,6 +80,13 @@ def test_names_of_options_are_case_insensitive_and_others_are_passed_over() -> N
             "no S3 store is named 'b'",
         ),
         ({"strandline.store": "s3://t", "strandline.s3.endpoint": "x"}, "endpoint_url"),
+        ({"strandline.store": "s3://t", "strandline.s3.endpoint": "http://[h"}, "endpoint_url"),
+        ({"strandline.store": "s3://t", "strandline.s3.endpoint": "http://h:x"}, "endpoint_url"),
+        ({"strandline.store": "s3://t", "strandline.s3.endpoint": "http://a..b"}, "endpoint_url"),
+        ({"strandline.store": "s3://t", "strandline.s3.endpoint": ""}, "s3.endpoint: is empty"),
+        ({"strandline.store": "s3://t", "strandline.store.main.s3.region": " "}, "is empty"),
+        ({"strandline.store": "s3://tier:x/a"}, r"strandline\.store: .*must look like"),
+        ({"strandline.store": "s3://[tier"}, r"strandline\.store: .*must look like"),
     ],
 )
 def test_what_means_nothing_is_refused_by_name(options: dict[str, str], names: str) -> None:
@@ -106,6 +113,9 @@ def test_a_node_is_an_address_and_a_token(tmp_path: Path) -> None:
     ("options", "names"),
     [
         ({"strandline.url": "n1:9480"}, "must look like"),
+        ({"strandline.url": "http://[n1"}, "must look like"),
+        ({"strandline.url": "http://n1:x"}, "must look like"),
+        ({"strandline.url": "http://a..b"}, "must look like"),
         ({"strandline.url": "http://me:pw@n1"}, r"give strandline\.token\.file"),
         ({"strandline.token.file": "/x"}, r"has no effect without strandline\.url"),
         ({"strandline.url": "http://n1", "strandline.token.file": "/none"}, "cannot read"),

@@ -22,6 +22,7 @@ from pipeline.cli.options import (
     tier_options,
     typed_key_values,
 )
+from pipeline.cli.running import finish
 from strandline.cli import pipeline_command
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.pipeline_command import options_of_settings
@@ -47,6 +48,18 @@ COMPARED = (
     "kind", "bucket", "prefix", "endpoint_url", "region", "path", "access_key_id",
     "secret_access_key", "session_token", "addressing_style",
 )  # fmt: skip
+
+
+class Damaged:
+    """A job's report."""
+
+    ok = False
+
+    def as_json(self) -> dict[str, object]:
+        return {"ok": self.ok}
+
+    def lines(self) -> list[str]:
+        return ["3 segments are damaged"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -161,6 +174,38 @@ def test_a_registrys_password_is_refused_in_its_address() -> None:
     done = CliRunner().invoke(app, ["export", *TYPED["export"], *registry])
     assert "STRANDLINE_REGISTRY_USER" in done.stderr
     assert "hunter2" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("export", "--topic-pattern", "(", "--to", "/t"), "--topic-pattern: '(' is not a regular"),
+        (
+            ("export", "--topic=t", "--to=/t", "--first-offset=9", "--last-offset=3"),
+            "--last-offset: 3 is below --first-offset (9)",
+        ),
+        (("restore", "t", "--bootstrap=b:1", "--kafka-config-file={binary}"), "can't be read"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_by_its_option(
+    tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff=1\n")
+    given = [each.format(binary=tmp_path / "binary") for each in arguments]
+    done = CliRunner().invoke(app, [*given, f"--store=file://{tmp_path}"])
+    assert done.exit_code == ExitCode.USAGE
+    assert says in " ".join(done.stderr.split())
+
+
+def test_a_report_that_can_not_be_written_is_printed_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Damaged()
+    for place in (tmp_path / "none" / "report.json", tmp_path, tmp_path / ".."):
+        with pytest.raises(InvalidRequest, match="--report"):
+            finish(report, report_file=place, json_wanted=False)
+        assert "3 segments are damaged" in capsys.readouterr().out
+    assert not list(tmp_path.parent.glob(".*unfinished"))
 
 
 def test_the_commands_environment_and_files_take_secrets(

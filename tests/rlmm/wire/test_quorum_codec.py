@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
 from kafka_client.frame_check import FrameError
+from kafka_formats.host_names import is_host
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlmm.log.quorum_records import Endpoint
-from rlmm.quorum.address_book import is_host
 from rlmm.quorum.config import LISTENER_NAME
 from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.raft.messages import (
