@@ -15,6 +15,10 @@ LOST = (errno.EIO, errno.EUCLEAN)
 """The errors of reads of lost bytes, by the disk or the file system."""
 
 
+CHECKED_MAX = 16
+"""Snapshots remembered as checked; a node keeps few at once."""
+
+
 def is_damage(error: Exception) -> bool:
     """True if another read would fail, too: not for a missing file or too many open ones."""
     return isinstance(error, CorruptData) or (isinstance(error, OSError) and error.errno in LOST)
@@ -26,7 +30,7 @@ class DiskReads:
     def __init__(self, directory: LogDirectory, disk: Disk) -> None:
         self._directory = directory
         self._disk = disk
-        self._checked: SnapshotId | None = None
+        self._checked: set[SnapshotId] = set()
 
     def log(self, read: LogRead) -> bytes:
         """Whole batches."""
@@ -34,13 +38,19 @@ class DiskReads:
         return b"".join(batch.data for batch in batches)
 
     def snapshot(self, read: SnapshotRead) -> bytes:
-        """A piece. Before the first the whole file is checked, so that no damage is sent."""
+        """A piece. Before the first the whole file is checked, so that no damage is sent.
+
+        The check may outlast a request, which then comes again, and other nodes may be anywhere in
+        the same file: it counts until one of them has the last piece.
+        """
         snapshot = read.snapshot
         path = self._directory.snapshot_path(snapshot)
-        # A file so large that the check outlasts a request is not checked again for the next one.
-        if read.position == 0 and self._checked != snapshot:
+        if read.position == 0 and snapshot not in self._checked:
             check_snapshot(self._disk, path)
-            self._checked = snapshot
-        elif read.position > 0:
-            self._checked = None
-        return self._disk.read(path, read.position, read.bytes_max)
+            if len(self._checked) >= CHECKED_MAX:
+                self._checked.clear()
+            self._checked.add(snapshot)
+        data = self._disk.read(path, read.position, read.bytes_max)
+        if read.position + len(data) >= self._disk.size(path):
+            self._checked.discard(snapshot)
+        return data
