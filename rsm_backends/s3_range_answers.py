@@ -30,6 +30,7 @@ class AnswerHead:
     content_range: str | None
     content_encoding: str | None
     transfer_encoding: str | None
+    etag: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
         raise UnfitAnswerError(
             "Content-Range is missing: the whole object came although a range was asked for"
         )
+    if not head.etag:
+        # A captive portal or a proxy's own page; in a part the Content-Range shows the object.
+        raise UnfitAnswerError("ETag is missing")
     size = length if end is None or length is None else min(length, end)
     return WantedBytes(size, end if size is None else size, length)
 
@@ -78,6 +82,7 @@ def head_of(answer: Mapping[str, Any]) -> AnswerHead:
                 "content-range",
                 "content-encoding",
                 "transfer-encoding",
+                "etag",
             )
         ),
     )

@@ -237,14 +237,14 @@ async def test_an_answer_with_another_range_is_not_handed_out(content_range: str
 
 async def test_of_a_whole_object_that_came_for_its_beginning_the_beginning_is_read() -> None:
     body = FakeBody(b"0123456", b"789")
-    answer = got(body, content_length="10")
+    answer = got(body, content_length="10", etag='"tag"')
     assert await read_all(fake_store(FakeClient(get_object=[answer])), "a", end=8) == b"01234567"
     assert body.closed
 
 
 @pytest.mark.parametrize(
     ("status", "headers"),
-    [(200, {"content_length": "12"}), (206, {"content_range": "bytes 2-13/20"})],
+    [(200, {"content_length": "12", "etag": '"tag"'}), (206, {"content_range": "bytes 2-13/20"})],
 )
 async def test_a_body_that_ends_too_soon_is_no_object(status: int, headers: Any) -> None:
     """Where a proxy hands it on until the connection ends, nothing else tells."""

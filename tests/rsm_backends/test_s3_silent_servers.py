@@ -105,7 +105,7 @@ async def test_a_server_that_never_answers_is_tried_again_and_then_told() -> Non
 async def test_a_server_that_stops_within_a_body_is_tried_again_from_there() -> None:
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        writer.write(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 6\r\n\r\nabc')
         await forever()
 
     async def rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
