@@ -33,7 +33,7 @@ from rlm.stores.snapshot_plan import (
 )
 from rlm.stores.tier_store import TierStore, listed_pages
 from rlmm.log.disk import OsDisk
-from rlmm.log.snapshot_files import list_snapshots, snapshot_file_name
+from rlmm.log.snapshot_files import check_snapshot, list_snapshots, snapshot_file_name
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId
 from rsm_backends.multipart import Part, upload_whole_parts
@@ -108,7 +108,9 @@ class SnapshotUploader:
             await self.around.ambient.sleep(self.limits.check_interval_s)
 
     async def run_once(self) -> None:
-        """One pass. Raises the store's errors, and RetryLater past the deadline."""
+        """One pass. Raises the store's errors, RetryLater past the deadline, and CorruptData for a
+        snapshot that is damaged on this node's disk.
+        """
         try:
             async with asyncio.timeout(self.limits.deadline_s):
                 await self._pass()
@@ -167,6 +169,8 @@ class SnapshotUploader:
     async def _upload(self, snapshot: SnapshotId) -> None:
         path = self.directory / snapshot_file_name(snapshot)
         try:
+            # A damaged one would displace whole ones, and be found when nothing else is left.
+            await asyncio.to_thread(check_snapshot, OsDisk(), path)
             async with aclosing(_parts(path)) as parts:
                 result = await upload_whole_parts(
                     self.tier.store, self._key(snapshot), parts, parallel=1, create_only=True

@@ -64,7 +64,8 @@ def _page(name: str, operation: str, body: bytes, read: Callable[[dict[str, Any]
 def _head(data: bytes) -> object:
     fields = [text.decode("latin-1") or None for text in data.split(_SPLIT)[:4]]
     fields += [None] * (4 - len(fields))
-    found = wanted_bytes(AnswerHead(206 if fields[1] else 200, *fields, '"tag"'), 2, 6)
+    fields.append('"tag"')
+    found = wanted_bytes(AnswerHead(206 if fields[1] else 200, *fields), 2, 6)
     assert found.size is None or 0 <= found.size <= 4
     return found
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import Refused, RetryLater
+from kafka_formats.errors import CorruptData, Refused, RetryLater
 from rlm.control.node_problem import ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.stores.tier_store import TierStore
-from rlmm.log.snapshot_files import snapshot_file_name
+from rlmm.log.disk import OsDisk
+from rlmm.log.snapshot_files import SnapshotWriter, snapshot_file_name
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.metadata_log import LogDescription, SnapshotId
+from rlmm.metadata_log import LogDescription, Proposal, SnapshotId
 from rlmm.partition_state import Totals
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import PART_BYTES_MIN, ListPage, ObjectInfo, ObjectStore
@@ -32,7 +33,7 @@ DEFAULT_LIMITS = SnapshotUploadLimits()
 
 @dataclass
 class Metadata(RemoteLogMetadataManager):
-    """A leader whose snapshots are files of a few bytes."""
+    """A leader whose snapshots have one row, repeated."""
 
     directory: Path
     leader_id: int = ME.node_id
@@ -55,8 +56,12 @@ class Metadata(RemoteLogMetadataManager):
         self.taken.append(self.applied_end)
         return snapshot
 
-    def write(self, snapshot: SnapshotId, data: bytes) -> None:
-        (self.directory / snapshot_file_name(snapshot)).write_bytes(data)
+    def write(self, snapshot: SnapshotId, row: bytes, times: int = 1) -> bytes:
+        writer = SnapshotWriter(
+            OsDisk(), self.directory, snapshot, last_contained_timestamp_ms=0, voters=()
+        )
+        writer.add([Proposal(None, row)] * times)
+        return writer.finish().read_bytes()
 
 
 class Confirming:
@@ -109,7 +114,7 @@ def test_a_snapshot_goes_up_every_hour_and_after_each_new_one(tmp_path: Path) ->
         snapshots.start()
         await asyncio.sleep(1)
         assert metadata.taken == [10]
-        assert await read_all(store, key(10)) == b"rows up to 10"
+        assert b"rows up to 10" in await read_all(store, key(10))
 
         metadata.applied_end = 20
         await asyncio.sleep(HOUR_S / 2)
@@ -146,8 +151,8 @@ def test_the_newest_stay(tmp_path: Path) -> None:
 def test_a_large_snapshot_goes_up_in_parts_and_is_the_same_bytes(tmp_path: Path) -> None:
     async def main() -> None:
         store, metadata = new_store(), Metadata(tmp_path, applied_end=5)
-        data = bytes(range(251)) * (2 * PART_BYTES_MIN // 251 + 3)
-        metadata.write(SnapshotId(10, 1), data)
+        row = bytes(range(251)) * 100
+        data = metadata.write(SnapshotId(10, 1), row, 2 * PART_BYTES_MIN // len(row) + 3)
         await uploader(metadata, store).run_once()
         assert await read_all(store, key(10)) == data
 
@@ -210,6 +215,26 @@ def test_a_failed_upload_is_reported_and_made_good_later(
         assert snapshots.problems() == ()
         assert await ends(store) == [10]
         await snapshots.close()
+
+    run_virtually(main)
+
+
+def test_a_damaged_snapshot_is_not_uploaded_and_displaces_no_whole_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, metadata = new_store(), Metadata(tmp_path)
+        snapshots = uploader(metadata, store, limits=SnapshotUploadLimits(kept=1))
+        await snapshots.run_once()
+        metadata.write(SnapshotId(20, 1), b"rows")
+        path = tmp_path / snapshot_file_name(SnapshotId(20, 1))
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(CorruptData, match=path.name):
+            await snapshots.run_once()
+        assert await ends(store) == [10]
+        metadata.write(SnapshotId(30, 1), b"rows")
+        await snapshots.run_once()
+        assert await ends(store) == [30]
 
     run_virtually(main)
 
