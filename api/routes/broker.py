@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -11,12 +14,24 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from api.http.admission import Context, require
+from api.http.direct_answer import DirectAnswer, Head, lend_of
+from api.http.streaming import StreamAnswer, open_stream
 from api.http.tokens import Principal, Role
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import InternalError, InvalidRequest, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.sessions import SessionRefused
-from rlm.delegated.wire import MEDIA_TYPE, PROTOCOL
+from rlm.delegated.wire import (
+    HEARTBEAT,
+    MEDIA_TYPE,
+    PROTOCOL,
+    decode_copy,
+    decode_fetch,
+    decode_index,
+    encode_copied,
+    encode_copy_failed,
+)
+from rlm.format.manifest import IndexType
 
 router = APIRouter(prefix="/broker", tags=["broker"])
 
@@ -24,7 +39,20 @@ READ_DEADLINE_S = 0.8
 ANNOUNCE_DEADLINE_S = 9.0
 WRITE_DEADLINE_S = 14.5
 DELETE_DEADLINE_S = 5.0
+CHUNK_DEADLINE_S = 1.8
+HEARTBEAT_S = 1.0
 SESSION_CHARACTERS_MAX = 60
+SEGMENT_BYTES = "Strandline-Segment-Bytes"
+INDEXES = (
+    IndexType.OFFSET,
+    IndexType.TIMESTAMP,
+    IndexType.PRODUCER_SNAPSHOT,
+    IndexType.TRANSACTION,
+    IndexType.LEADER_EPOCH,
+)
+"""By Kafka's numbers (RemoteStorageManager.IndexType)."""
+
+_log = logging.getLogger("strandline.api")
 
 _BODY: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
@@ -79,12 +107,105 @@ async def broker_calls(
 Calls = Annotated[BrokerCalls, Depends(broker_calls)]
 
 
+_ASKED: dict[str, Any] = {"requestBody": {"required": True, "content": _BODY}}
+
+
+def _streamed(what: str) -> dict[str, Any]:
+    return {
+        "response_class": StreamAnswer,
+        "responses": {200: {"description": what, "content": _BODY}},
+        "openapi_extra": _ASKED,
+    }
+
+
+@router.post(
+    "/copy", summary="Copy a segment for the broker", **_streamed("Heartbeats, then the outcome.")
+)
+async def broker_copy(request: Request, context: Context, calls: Calls) -> StreamAnswer:
+    """Needs the role operate. A client that leaves ends the copy."""
+    files = decode_copy(await request.body())
+    return await open_stream(
+        request.scope, _heartbeats(calls.copy(files)), context.limits, headers={},
+        media_type=MEDIA_TYPE,
+    )  # fmt: skip
+
+
+async def _heartbeats(copying: Coroutine[Any, Any, bytes]) -> AsyncGenerator[bytes]:
+    """A byte each second while the copy goes on, then its outcome."""
+    copy = asyncio.create_task(copying, name="copy for the broker")
+    try:
+        done = False
+        while not done:
+            yield HEARTBEAT
+            done = bool((await asyncio.wait({copy}, timeout=HEARTBEAT_S))[0])
+        yield _outcome(copy)
+    finally:
+        copy.cancel()
+        # Only then it is certain that no byte of the segment follows.
+        await asyncio.gather(copy, return_exceptions=True)
+
+
+def _outcome(copy: asyncio.Task[bytes]) -> bytes:
+    try:
+        return encode_copied(copy.result())
+    except StrandlineError as error:
+        _log.warning("a copy for the broker failed: %s", error)
+        return encode_copy_failed(error.kind, error.reason, str(error))
+    except Exception:  # noqa: BLE001 - the top of a copy: logged, and told as internal
+        _log.exception("a copy for the broker failed")
+        return encode_copy_failed(InternalError.kind, "", "the node's log has the cause")
+
+
+@router.post("/fetch", summary="Bytes of a segment", **_streamed("Exactly the bytes asked for."))
+async def broker_fetch(request: Request, context: Context, calls: Calls) -> Response:
+    """Needs the role operate."""
+    asked = decode_fetch(await request.body())
+    row = calls.segment_to_read(asked.row)
+    if not 0 <= asked.start <= asked.end <= row.size_bytes:
+        raise InvalidRequest(
+            f"{asked.start} to {asked.end} is not within the {row.size_bytes} bytes of the segment",
+            field="end",
+        )
+    size_bytes, id_ = asked.end - asked.start, row.segment_id.id
+    headers = {"Content-Length": str(size_bytes), SEGMENT_BYTES: str(row.size_bytes)}
+    lend = lend_of(request.scope, size_bytes)
+    if lend is not None:
+        opening = calls.reads.waiting_log(id_, asked.start, asked.end)
+        head = Head(200, headers, MEDIA_TYPE)
+        return DirectAnswer(opening, lend, context.streams, context.limits, head, size_bytes)
+    chunks = calls.reads.open_log(id_, asked.start, asked.end)
+    limits = replace(context.limits, chunk_deadline_s=CHUNK_DEADLINE_S)
+    return await open_stream(
+        request.scope, context.streams.limited(chunks, limits), limits, headers=headers,
+        media_type=MEDIA_TYPE,
+    )  # fmt: skip
+
+
+@router.post("/index", summary="An index of a segment", **_streamed("The whole index."))
+async def broker_index(request: Request, context: Context, calls: Calls) -> Response:
+    """Needs the role operate. `not_found` with the reason NO_SUCH_INDEX is the verified manifest's
+    word, and no other answer's.
+    """
+    asked = decode_index(await request.body())
+    if not 0 <= asked.index < len(INDEXES):
+        raise InvalidRequest(f"{asked.index} is no index", field="index")
+    row = calls.segment_to_read(asked.row)
+    chunks = calls.reads.open_index(row.segment_id.id, INDEXES[asked.index])
+    try:
+        async with asyncio.timeout(CHUNK_DEADLINE_S):
+            slot = context.streams.limited(chunks, context.limits)
+            data = b"".join([chunk async for chunk in slot])
+    except TimeoutError:
+        raise RetryLater(f"the store gave no index within {CHUNK_DEADLINE_S:g} s") from None
+    return Response(data, media_type=MEDIA_TYPE)
+
+
 @router.post(
     "/{call}",
     summary="A call of the broker's plug-in",
     response_class=Response,
     responses={200: {"description": "The call's answer.", "content": _BODY}},
-    openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+    openapi_extra=_ASKED,
 )
 async def broker_call(
     request: Request,

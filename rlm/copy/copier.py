@@ -10,7 +10,8 @@ a failed or cancelled attempt as a row in COPY_SEGMENT_STARTED.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -184,12 +185,19 @@ class Copier:
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
             return AttemptFailed(error, None)
         on_row(row)
-        self._uploading.add(row.segment_id.id)
-        try:
+        with self._under_way(row.segment_id.id):
             return await self._attempt(order, store, row, before_finish)
+
+    @contextmanager
+    def _under_way(self, segment_uuid: Uuid) -> Iterator[None]:
+        """The pool promises: once it returned, raised or was cancelled, no byte follows."""
+        outermost = segment_uuid not in self._uploading
+        self._uploading.add(segment_uuid)
+        try:
+            yield
         finally:
-            # The pool promises: once it returned, raised or was cancelled, no byte follows.
-            self._uploading.discard(row.segment_id.id)
+            if outermost:
+                self._uploading.discard(segment_uuid)
 
     async def _with_producers(self, order: CopyOrder, offset: int) -> CopyOrder:
         deadline_s = self._around.limits.stall_deadline_s
@@ -295,7 +303,7 @@ class Copier:
             SegmentStarted(row.segment_id, row.start_offset, row.end_offset, row.size_bytes)
         )
         try:
-            result = await self._upload(self._job(order, store, row))
+            result = await self.upload(self._job(order, store, row))
             await before_finish(row, result)
             if result.cleaned and not order.gaps_allowed:
                 # Before the copy counts: after a restart nobody reads this segment again.
@@ -357,10 +365,14 @@ class Copier:
             writer=row.writer,
         )
 
-    async def _upload(self, job: CopyJob) -> CopyResult:
+    async def upload(self, job: CopyJob) -> CopyResult:
         """The pool's copy under a watchdog: a hanging upload is cancelled long before its deadline,
         a slow one at it.
         """
+        with self._under_way(job.segment_id.id):
+            return await self._watched(job)
+
+    async def _watched(self, job: CopyJob) -> CopyResult:
         topic = job.segment_id.partition.topic
         watch = _Watch(lambda: self._stall_s(topic), self._around.ambient, job.upload_deadline_ms)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from kafka_formats.errors import NotFound
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentId
@@ -91,6 +92,12 @@ class LogRequest:
     segment: TieredSegment
     start: int = 0
     end: int | None = None
+
+
+class NoSuchIndex(NotFound):
+    """A segment's verified manifest names no such index."""
+
+    reason = "NO_SUCH_INDEX"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused
 from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.data_plane.chunk_cache import ByteBoundedCache, ChunkCache, ChunkCounts
-from rlm.data_plane.read_request import TieredSegment
+from rlm.data_plane.read_request import NoSuchIndex, TieredSegment
 from rlm.data_plane.verified_chunks import VerifiedObject, gone
 from rlm.format.manifest import (
     MANIFEST_BYTES_MAX,
@@ -203,7 +203,7 @@ def _index_range(manifest: Manifest, segment: TieredSegment, index: IndexType) -
     found = manifest.indexes.get(index)
     absent = _checksums(manifest).producer_snapshot is ProducerSnapshotOrigin.ABSENT
     if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
-        raise NotFound(f"segment {segment.segment_id} has no {index.value} index")
+        raise NoSuchIndex(f"segment {segment.segment_id} has no {index.value} index")
     return found
 
 

@@ -11,14 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from struct import Struct
 
-from kafka_formats.errors import Conflict, Fenced, InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import (
+    Conflict,
+    Fenced,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    RetryLater,
+)
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
+from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.format.custom_metadata import custom_of
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
@@ -54,6 +64,8 @@ class BrokerCalls:
     table: WorkTable
     driver: PartitionDriver
     around: Surroundings
+    copies: BrokerCopies
+    reads: ResolvedReads
     why_not_delete: Callable[[str], str | None]
 
     def announce(self, body: bytes) -> bytes:
@@ -119,9 +131,7 @@ class BrokerCalls:
         tip, id_ = row.segment_id.partition, row.segment_id.id
         self._check_writable(tip)
         token = self._token(tip)
-        paused = self.driver.pause_text(tip.topic)
-        if paused is not None:
-            raise RetryLater(f"nothing of {tip} is copied now: {paused}")
+        self.copies.check_may_begin(row)
         me = self.around.identity.incarnation
         known = self.metadata.segment(tip, id_)
         if known is not None and known.writer == me:  # said again: the first deadline holds
@@ -165,6 +175,8 @@ class BrokerCalls:
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
         token = self._token(tip)
+        if row is not None and self.driver.copier.is_under_way(row.segment_id.id):
+            raise RetryLater(f"{row.segment_id} is still being copied")
         if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
             self._check_deleting(tip)
         await self._propose(
@@ -217,6 +229,23 @@ class BrokerCalls:
         await clean_ups.begin(row, row.token, DELETED_BY_BROKER)
         await clean_ups.remove_objects(row, DELETED_BY_BROKER)
         return self._applied()
+
+    async def copy(self, files: wire.CopyFiles) -> bytes:
+        """The custom metadata of a segment, once it is copied."""
+        return await self.copies.copy(files)
+
+    def segment_to_read(self, asked: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        """The row of a segment whose bytes are asked for; a broker's copy of it may be old."""
+        tip, id_ = asked.segment_id.partition, asked.segment_id.id
+        self._check_known(tip)
+        row = self.metadata.segment(tip, id_)
+        if row is None:
+            raise RetryLater(f"{asked.segment_id} is not known on this node, or deleted")
+        if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
+            raise RetryLater(f"{asked.segment_id} is {row.state.name}")
+        if custom_of(row.custom_metadata) is None:
+            raise Refused(f"{asked.segment_id} was copied by another RemoteStorageManager")
+        return row
 
     def why_not_writable(self, tip: TopicIdPartition) -> str | None:
         """The reason why the broker's tasks of a partition may not run now; None: they may."""

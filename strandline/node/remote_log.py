@@ -28,6 +28,7 @@ from rlm.copy.stuck_partitions import StuckPartitions
 from rlm.copy.work_table import WorkTable
 from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
@@ -110,11 +111,15 @@ class RemoteLogParts:
             self.around.identity,
         )  # fmt: skip
 
-    @property
-    def broker_calls(self) -> BrokerCalls:
-        """Answers to the plug-in of the node's broker."""
+    def new_broker_calls(self) -> BrokerCalls:
+        """The answers to the plug-in of the node's broker."""
+        given, driver = self.given, self.driver
+        copies = BrokerCopies(
+            given.metadata, driver.copier, given.stores, driver.slots, self.around,
+            given.log_dirs, self.held_back.copying,
+        )  # fmt: skip
         return BrokerCalls(
-            self.plugin, self.given.metadata, self.table, self.driver, self.around,
+            self.plugin, given.metadata, self.table, driver, self.around, copies, self.reads,
             self.held_back.deleting,
         )  # fmt: skip
 

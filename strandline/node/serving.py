@@ -107,7 +107,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         limits=limits,
         metrics=metrics,
         not_ready=partial(_not_ready, node),
-        broker=node.parts.broker_calls,
+        broker=node.parts.new_broker_calls(),
     )
     tls = None
     if http.tls_certificate_file is not None and http.tls_key_file is not None:

@@ -144,7 +144,8 @@ def document(*phases: str) -> schemathesis.BaseSchema:
     """The document, with examples that this node knows; cases of `phases`."""
     raw = json.loads((REPOSITORY / "tests/golden/openapi.json").read_text())
     # Bodies of the broker's calls are no schema's: tests/rlm/delegated/test_calls.py has them.
-    del raw["paths"]["/v1/broker/{call}"]
+    for path in [path for path in raw["paths"] if path.startswith("/v1/broker/")]:
+        del raw["paths"][path]
     for path, operations in raw["paths"].items():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):

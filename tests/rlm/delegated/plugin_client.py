@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import httpx
 
+from kafka_formats.log_names import segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import wire
 from rlm.delegated.wire import MEDIA_TYPE, Announcement
@@ -18,6 +19,7 @@ from rlmm.segment import (
 from tests.api.fakes import app_over, make_node
 from tests.rlm.delegated import plugin_bodies
 from tests.rlm.delegated.delegating import announcement
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node
 from tests.rlm.planner_facts import segment_row, uuid
 
@@ -98,11 +100,39 @@ class PluginClient:
     async def delete(self, row: RemoteLogSegmentMetadata) -> None:
         await self.call("delete", plugin_bodies.row(row))
 
+    async def copy(self, files: wire.CopyFiles) -> bytes | None:
+        """The custom metadata."""
+        body = await self.call("copy", plugin_bodies.copy(files))
+        _, custom, failure = plugin_bodies.read_copied(body)
+        if failure is not None:
+            raise ToldError(200, *failure)
+        return custom
+
+    async def fetch(self, row: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
+        return await self.call("fetch", plugin_bodies.fetch(wire.Fetch(row, start, end)))
+
+    async def index(self, row: RemoteLogSegmentMetadata, number: int) -> bytes:
+        return await self.call("index", plugin_bodies.fetch_index(wire.FetchIndex(row, number)))
+
+
+def files_of(log: KafkaLog, row: RemoteLogSegmentMetadata) -> wire.CopyFiles:
+    """A segment's files as the broker names them."""
+
+    def path(offset: int, suffix: str) -> str:
+        return str(log.directory / segment_file_name(offset, suffix))
+
+    start = row.start_offset
+    checkpoint = (log.directory / "leader-epoch-checkpoint").read_bytes()
+    return wire.CopyFiles(
+        row, path(start, ".log"), path(start, ".index"), path(start, ".timeindex"), "",
+        path(row.end_offset + 1, ".snapshot"), checkpoint,
+    )  # fmt: skip
+
 
 def client_of(node: Node) -> PluginClient:
     """The plug-in beside this node's broker."""
     fake = make_node()
-    context = replace(fake.context, manager=node.metadata, broker=node.parts.broker_calls)
+    context = replace(fake.context, manager=node.metadata, broker=node.parts.new_broker_calls())
     transport = httpx.ASGITransport(app_over(context), client=("127.0.0.1", 1))
     return PluginClient(httpx.AsyncClient(transport=transport, base_url="http://localhost"))
 

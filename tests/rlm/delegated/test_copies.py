@@ -1,0 +1,206 @@
+"""The broker's segments: copied by this node as its own, and read back byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlm.format.custom_metadata import custom_of
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
+from tests.rlm.delegated.plugin_client import (
+    PluginClient,
+    ToldError,
+    client_of,
+    files_of,
+    segment,
+)
+from tests.rlm.hooked_store import Hook, no_hook
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import Node, new_world
+from tests.rlm.planner_facts import uuid
+from tests.rlm.virtual_time import run_virtually
+
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+DELETING = SegmentState.DELETE_SEGMENT_STARTED
+OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, TRANSACTION_INDEX, LEADER_EPOCHS = range(5)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+@asynccontextmanager
+async def beside(
+    tmp_path: Path, orders: KafkaLog, hook: Hook = no_hook
+) -> AsyncIterator[tuple[Node, PluginClient]]:
+    """A node that is ready for what its broker copies."""
+    world = new_world(tmp_path, (orders.log_dir,))
+    async with world.boot(
+        broker=broker_of(orders), topics=NO_TOPICS, data_plane=True, hook=hook
+    ) as node:
+        await node.remote_log.start()
+        plugin = client_of(node)
+        async with plugin.http:
+            await plugin.announce(orders.partition)
+            await asyncio.sleep(1)
+            yield node, plugin
+        await node.remote_log.close()
+
+
+def of_disk(orders: KafkaLog, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
+    row = segment(orders.partition, number, start, end)
+    return replace(row, size_bytes=len(orders.log_bytes(start)), txn_index_empty=True)
+
+
+async def refused(call: Awaitable[object]) -> ToldError:
+    with pytest.raises(ToldError) as caught:
+        await call
+    return caught.value
+
+
+def test_a_copied_segment_is_read_back_byte_by_byte_and_deleted_with_its_objects(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row, log = of_disk(orders, 1, 0, 9), orders.log_bytes(0)
+            await plugin.add(row)
+            custom = await plugin.copy(files_of(orders, row))
+            assert custom is not None
+            assert custom_of(custom) is not None
+            assert (await refused(plugin.fetch(row, 0, 9))).kind == "retry_later"
+            await plugin.update(row, FINISHED, custom)
+            assert await plugin.fetch(row, 0, len(log)) == log
+            assert await plugin.fetch(row, 5, 6) == log[5:6]
+            assert await plugin.fetch(row, 7, 7) == b""
+            for start, end in ((0, len(log) + 1), (-1, 5), (6, 5)):
+                assert (await refused(plugin.fetch(row, start, end))).kind == "invalid_request"
+            index = (orders.directory / f"{0:020d}.index").read_bytes()
+            assert await plugin.index(row, OFFSET_INDEX) == index
+            assert await plugin.index(row, PRODUCER_SNAPSHOT)
+            assert b"0 0" in await plugin.index(row, LEADER_EPOCHS)
+            told = await refused(plugin.index(row, TRANSACTION_INDEX))
+            assert (told.kind, told.reason) == ("not_found", "NO_SUCH_INDEX")
+            for number in (-1, 5):
+                assert (await refused(plugin.index(row, number))).kind == "invalid_request"
+            await plugin.update(row, DELETING)
+            before = await node.keys()
+            await plugin.delete(row)
+            assert len(await node.keys()) == len(before) - 3
+            await asyncio.sleep(200)
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_no_index_is_said_to_be_missing_of_a_segment_that_is_not_known_or_anothers(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """[LOSS-7] The broker takes a missing transaction index for "none was aborted", for ever."""
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            assert (await refused(plugin.index(row, TRANSACTION_INDEX))).kind == "retry_later"
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, b"of another RemoteStorageManager")
+            told = await refused(plugin.index(row, TRANSACTION_INDEX))
+            assert (told.kind, told.reason) == ("refused", "")
+            assert (await refused(plugin.fetch(row, 0, 1))).kind == "refused"
+
+    run_virtually(main)
+
+
+def test_a_copy_that_its_broker_leaves_ends_and_is_cleaned_up_by_session_or_time(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    store_answers = asyncio.Event()
+
+    async def stuck(name: str) -> None:
+        if name.startswith("before") and ".rsm-manifest" in name:
+            await store_answers.wait()
+
+    async def main() -> None:
+        async with beside(tmp_path, orders, stuck) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            copy = asyncio.create_task(plugin.copy(files_of(orders, row)))
+            await asyncio.sleep(5)
+            assert node.parts.driver.copier.is_under_way(row.segment_id.id)
+            assert (await refused(plugin.update(row, DELETING))).kind == "retry_later"
+            copy.cancel()
+            store_answers.set()
+            await asyncio.gather(copy, return_exceptions=True)
+            assert not node.parts.driver.copier.is_under_way(row.segment_id.id)
+            await asyncio.sleep(60)
+            assert [each[2] for each in node.rows(orders.partition)] == ["COPY_SEGMENT_STARTED"]
+            plugin.session = 2
+            await plugin.announce(orders.partition)
+            await asyncio.sleep(400)
+            assert node.rows(orders.partition) == []
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"log": "/etc/passwd"}, "invalid_request"),
+        ({"offset_index": "00000000000000000010.index"}, "invalid_request"),
+        ({"producer_snapshot": "00000000000000000000.snapshot"}, "invalid_request"),
+        ({"leader_epochs": b"x"}, "corrupt_data"),
+    ],
+)
+def test_files_that_are_not_the_segments_are_refused(
+    tmp_path: Path, orders: KafkaLog, change: dict[str, str | bytes], kind: str
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            files = replace(files_of(orders, row), **change)  # type: ignore[arg-type]
+            assert (await refused(plugin.copy(files))).kind == kind
+
+    run_virtually(main)
+
+
+def test_only_what_was_just_added_here_is_copied(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            assert (await refused(plugin.copy(files_of(orders, row)))).kind == "retry_later"
+            await plugin.add(row)
+            short = replace(row, segment_id=replace(row.segment_id, id=uuid(2)), size_bytes=5)
+            await plugin.add(short)
+            assert (await refused(plugin.copy(files_of(orders, short)))).kind == "conflict"
+
+    run_virtually(main)
+
+
+def test_a_damaged_segment_is_refused_and_not_begun_again_at_once(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            orders.damage(0)
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            assert (await refused(plugin.copy(files_of(orders, row)))).kind == "corrupt_data"
+            again = of_disk(orders, 2, 0, 9)
+            told = await refused(plugin.add(again))
+            assert told.kind == "retry_later"
+            assert "tried later" in told.detail
+            await asyncio.sleep(700)
+            await plugin.add(again)
+
+    run_virtually(main)
