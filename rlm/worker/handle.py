@@ -10,7 +10,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kafka_formats.errors import InternalError, RetryLater
 from rlm.control.log_levels import LogArea, LogLevel
@@ -91,6 +91,20 @@ async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
     """No limits: nobody waits."""
 
 
+class LeftBehind(Protocol):
+    """A process that was killed and has not ended."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def is_left_behind(self) -> bool: ...
+
+
+def ignore_left_behind(_: LeftBehind) -> None:
+    """For callers that start one worker."""
+
+
 class _Process(NamedTuple):
     """A worker's process and our ends of its two socket pairs."""
 
@@ -99,12 +113,22 @@ class _Process(NamedTuple):
     writer: asyncio.StreamWriter
     descriptors: socket.socket
 
-    async def end(self) -> None:
-        """Kill the process, close its sockets, and wait for its end."""
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_left_behind(self) -> bool:
+        return self.process.returncode is None
+
+    async def end(self, deadline_s: float | None = None) -> None:
+        """Kill the process, close its sockets, and wait for its end, or up to the deadline."""
         self.writer.close()
         self.descriptors.close()
         _kill(self.process)
-        await self.process.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self.process.wait()
 
 
 class WorkerHandle:
@@ -150,10 +174,12 @@ class WorkerHandle:
         ambient: WorkerAmbient,
         on_store_call: OnStoreCall = ignore_store_call,
         take: TakeFlow = take_no_flow,
+        on_left_behind: Callable[[LeftBehind], None] = ignore_left_behind,
     ) -> WorkerHandle:
         """Start a process and wait until it is ready.
 
-        RetryLater if that takes too long, the worker's own error if it sends one.
+        RetryLater if that takes too long, the worker's own error if it sends one. `on_left_behind`
+        gets a process that is not ready and that a hanging disk keeps from ending.
         """
         process, ours, descriptors, descriptors_fd = await _start_process(command)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=STREAM_LIMIT_BYTES)
@@ -163,7 +189,9 @@ class WorkerHandle:
                 writer.write(frame(replace(welcome, descriptors_fd=descriptors_fd)))
                 first = await receive(reader)
         except BaseException as error:
-            await started.end()
+            await started.end(END_GRACE_S)
+            if started.is_left_behind:
+                on_left_behind(started)
             if isinstance(error, TimeoutError):
                 raise RetryLater(
                     f"a worker process was not ready within {limits.start_deadline_s:g} s"

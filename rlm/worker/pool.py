@@ -27,7 +27,13 @@ from rlm.local_log.damage import Survey
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import Paces
 from rlm.worker.call import Call
-from rlm.worker.handle import WorkerAmbient, WorkerHandle, WorkerLimits, take_no_flow
+from rlm.worker.handle import (
+    LeftBehind,
+    WorkerAmbient,
+    WorkerHandle,
+    WorkerLimits,
+    take_no_flow,
+)
 from rlm.worker.messages import (
     Ask,
     Began,
@@ -100,7 +106,7 @@ class WorkerPool:
         self._last_error: Exception | None = None
         self._ends_s: deque[float] = deque(maxlen=self._limits.crashes_told)
         self._last_ending = ""
-        self._left_behind: list[WorkerHandle] = []
+        self._left_behind: list[LeftBehind] = []
         self._closed = False
         self._ended_chunks = ChunkCounts()
 
@@ -136,7 +142,7 @@ class WorkerPool:
         )
         return (NodeProblem(ProblemArea.WORKERS, "killed", text),)
 
-    def _still_there(self) -> Sequence[WorkerHandle]:
+    def _still_there(self) -> Sequence[LeftBehind]:
         self._left_behind = [worker for worker in self._left_behind if worker.is_left_behind]
         return self._left_behind
 
@@ -315,6 +321,7 @@ class WorkerPool:
             self._ambient,
             self._on_store_call,
             take_no_flow if flow is None else flow.take,
+            lambda process: self._left_behind.append(process),
         )
         if flow is not None:
             worker.set_paces(flow.paces())

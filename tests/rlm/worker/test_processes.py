@@ -286,6 +286,30 @@ async def test_a_worker_that_no_kill_ends_is_left_behind_and_replaced(
     await pool.close()
 
 
+async def test_a_worker_that_hangs_at_its_start_and_no_kill_ends_is_told_and_counted(
+    tier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that opens a folder on a mount that hangs."""
+    hanging = (sys.executable, "-c", "import time; time.sleep(600)")
+    limits = replace(LIMITS, left_behind_max=1)
+    pool = pool_of(tier, limits=limits)
+    await pool.start()
+    (pid,) = pool.pids
+    monkeypatch.setattr(worker_handle, "END_GRACE_S", 0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(pool, "_command", hanging)
+        patched.setattr(pool, "_limits", replace(limits, start_deadline_s=0.2))
+        patched.setattr(worker_handle, "_kill", lambda _: None)
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while not any("1 that were killed" in each.text for each in pool.problems()):
+                await asyncio.sleep(0.01)
+    (left,) = pool._left_behind
+    assert f"({left.pid})" in pool.problems()[1].text
+    os.kill(left.pid, signal.SIGKILL)
+    await pool.close()
+
+
 async def test_closing_waits_for_no_worker_that_no_kill_ends(
     tier: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
