@@ -1,0 +1,102 @@
+package io.strandline.broker;
+
+import io.strandline.broker.Bodies.Versions;
+import io.strandline.broker.NodeException.Kind;
+
+import org.apache.kafka.common.utils.AppInfoParser;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.Closeable;
+
+/** Tells the node on a thread of its own which partitions the broker has. */
+final class Announcer implements Closeable {
+    private static final Logger LOG = LoggerFactory.getLogger(Announcer.class);
+
+    /** Also where nothing changed, so that a node which was restarted hears of it soon. */
+    private static final long AT_LEAST_EVERY_MS = 5_000;
+
+    private static final long PAUSE_MS_MIN = 100;
+    private static final long PAUSE_MS_MAX = 2_000;
+
+    private static final Versions VERSIONS = new Versions(PluginVersion.TEXT, kafkaVersion());
+
+    private final Session session;
+    private final NodeClient client;
+    private final PluginConfig config;
+    private final Thread thread;
+    private volatile boolean closed;
+
+    Announcer(Session session, NodeClient client, PluginConfig config) {
+        this.session = session;
+        this.client = client;
+        this.config = config;
+        thread = ConnectionPool.daemon(this::run, "strandline-announcer");
+    }
+
+    void start() {
+        thread.start();
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        session.close();
+        thread.interrupt();
+    }
+
+    private void run() {
+        long pauseMs = PAUSE_MS_MIN;
+        while (!closed) {
+            try {
+                session.awaitNews(AT_LEAST_EVERY_MS);
+                if (announce()) {
+                    pauseMs = PAUSE_MS_MIN;
+                } else {
+                    Thread.sleep(pauseMs);
+                    pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2);
+                }
+            } catch (InterruptedException e) {
+                // Closed; whoever else interrupts us is not obeyed.
+                LOG.debug("Interrupted");
+            } catch (Throwable e) {
+                LOG.warn("The announcer of Strandline's plug-in goes on after: {}", e.toString());
+            }
+        }
+    }
+
+    /**
+     * True unless the next try has to wait. Where a change was not understood, all goes at once.
+     */
+    private boolean announce() {
+        Session.Announcement announcement = closed ? null : session.announcement();
+        if (announcement == null) {
+            return true;
+        }
+        try {
+            client.ask(
+                    Call.ANNOUNCE,
+                    null,
+                    Bodies.announce(config, VERSIONS, session.id(), announcement),
+                    Call.ANNOUNCE.deadline(),
+                    Bodies::announced);
+            session.acknowledged(announcement.seq());
+            return true;
+        } catch (NodeException e) {
+            if (e.is(Kind.RETRY_LATER, "ANNOUNCE") && announcement.base() != Session.WHOLE_SET) {
+                session.forgotten(announcement.seq());
+                return true;
+            }
+            session.unheard(e);
+            return false;
+        }
+    }
+
+    private static String kafkaVersion() {
+        try {
+            return AppInfoParser.getVersion();
+        } catch (Throwable e) {
+            return "unknown";
+        }
+    }
+}

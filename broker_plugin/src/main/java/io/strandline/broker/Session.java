@@ -1,0 +1,160 @@
+package io.strandline.broker;
+
+import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.Uuid;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The partitions that the broker leads or follows, and how much of that the node was told. The
+ * broker's callbacks only write here; the announcer sends it, and calls wait until it was heard.
+ */
+final class Session {
+    /** Announce everything, not the change to what was announced before. */
+    static final long WHOLE_SET = -1;
+
+    private static final long NEVER = -1;
+
+    /** The broker's part in a partition. */
+    enum Role {
+        LEADER,
+        FOLLOWER,
+        /** No longer here; kept until the node was told. */
+        STOPPED
+    }
+
+    private record Change(Role role, long seq) {}
+
+    /** Sets to announce: the whole (`base` is WHOLE_SET), or what changed since `base`. */
+    record Announcement(
+            long seq,
+            long base,
+            List<TopicIdPartition> leaders,
+            List<TopicIdPartition> followers,
+            List<TopicIdPartition> stopped) {}
+
+    private final Uuid id = Uuid.randomUuid();
+    private final Map<TopicIdPartition, Change> partitions = new LinkedHashMap<>();
+
+    /** Counts the changes; 0: the broker has not said anything yet. */
+    private long seq;
+
+    private long acknowledged = NEVER;
+
+    /** Why the last announcement failed, or null. */
+    private NodeException failure;
+
+    private boolean closed;
+
+    Uuid id() {
+        return id;
+    }
+
+    synchronized long seq() {
+        return seq;
+    }
+
+    synchronized long acknowledgedSeq() {
+        return acknowledged;
+    }
+
+    synchronized void leadershipChanged(
+            Collection<TopicIdPartition> leaders, Collection<TopicIdPartition> followers) {
+        seq++;
+        leaders.forEach(tip -> partitions.put(tip, new Change(Role.LEADER, seq)));
+        followers.forEach(tip -> partitions.put(tip, new Change(Role.FOLLOWER, seq)));
+        notifyAll();
+    }
+
+    synchronized void stopped(Collection<TopicIdPartition> tips) {
+        seq++;
+        tips.forEach(tip -> partitions.put(tip, new Change(Role.STOPPED, seq)));
+        notifyAll();
+    }
+
+    /** Wait until there is something that the node was not told, or until it is time to tell it. */
+    synchronized void awaitNews(long ms) throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(ms);
+        while (!closed && (seq == 0 || seq == acknowledged)) {
+            long left = end - System.nanoTime();
+            if (left <= 0) {
+                return;
+            }
+            TimeUnit.NANOSECONDS.timedWait(this, left);
+        }
+    }
+
+    /** Null while the broker has not said anything. */
+    synchronized Announcement announcement() {
+        if (seq == 0) {
+            return null;
+        }
+        long base = acknowledged == NEVER ? WHOLE_SET : acknowledged;
+        List<TopicIdPartition> leaders = new ArrayList<>();
+        List<TopicIdPartition> followers = new ArrayList<>();
+        List<TopicIdPartition> stopped = new ArrayList<>();
+        partitions.forEach(
+                (tip, change) -> {
+                    if (change.role == Role.STOPPED) {
+                        if (base != WHOLE_SET && change.seq > base) {
+                            stopped.add(tip);
+                        }
+                    } else if (change.seq > base) {
+                        (change.role == Role.LEADER ? leaders : followers).add(tip);
+                    }
+                });
+        return new Announcement(seq, base, leaders, followers, stopped);
+    }
+
+    /** The node has heard everything up to this number. */
+    synchronized void acknowledged(long heard) {
+        acknowledged = Math.max(acknowledged, heard);
+        failure = null;
+        partitions.values().removeIf(each -> each.role == Role.STOPPED && each.seq <= heard);
+        notifyAll();
+    }
+
+    /** The node knows nothing (any more) of what was told up to this number. */
+    synchronized void forgotten(long told) {
+        if (acknowledged <= told) {
+            acknowledged = NEVER;
+            notifyAll();
+        }
+    }
+
+    /** The announcement failed: until one is heard nobody waits for it. */
+    synchronized void unheard(NodeException why) {
+        failure = why;
+        notifyAll();
+    }
+
+    /** The present number, once the node has heard it. Never waits where announcing fails. */
+    synchronized long awaitHeard(Deadline deadline) throws NodeException, InterruptedException {
+        while (seq == 0 || acknowledged < seq) {
+            if (closed || failure != null || deadline.passed()) {
+                throw unannounced();
+            }
+            wait(deadline.remainingMs());
+        }
+        return seq;
+    }
+
+    private NodeException unannounced() {
+        String why = failure == null ? "" : ": " + failure.getMessage();
+        return new NodeException(
+                NodeException.Kind.RETRY_LATER,
+                "ANNOUNCE",
+                "The node was not told yet which partitions this broker has" + why,
+                failure);
+    }
+
+    synchronized void close() {
+        closed = true;
+        notifyAll();
+    }
+}

@@ -1,0 +1,123 @@
+package io.strandline.broker;
+
+import io.strandline.broker.NodeException.Kind;
+
+import org.apache.kafka.common.TopicIdPartition;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** At most one line a minute in the broker's log that says what fails, and what to do. */
+final class Trouble {
+    private static final Logger LOG = LoggerFactory.getLogger(Trouble.class);
+    private static final long PAUSE_NANOS = 60_000_000_000L;
+
+    private final NodeAddress address;
+    private final Minute failures = new Minute();
+    private final Minute waits = new Minute();
+
+    Trouble(NodeAddress address) {
+        this.address = address;
+    }
+
+    /** Counts, and says when it is time for a line. */
+    private static final class Minute {
+        private long count;
+        private long lastNanos;
+        private boolean said;
+
+        /** How many there were since the last line; 0: no line now. */
+        synchronized long due() {
+            count++;
+            long now = System.nanoTime();
+            if (said && now - lastNanos < PAUSE_NANOS) {
+                return 0;
+            }
+            long due = count;
+            said = true;
+            lastNanos = now;
+            count = 0;
+            return due;
+        }
+    }
+
+    void failed(Call call, NodeException failure) {
+        if (ordinary(failure)) {
+            LOG.debug("{} at {}: {}", call.word(), address, failure.getMessage());
+            return;
+        }
+        long count = failures.due();
+        if (count > 0) {
+            LOG.warn(
+                    "Tiered storage through the Strandline node {}: {} failed: {}. {} ({} since the"
+                            + " last such line; the broker asks again, and nothing is lost.)",
+                    address,
+                    call.word(),
+                    failure.getMessage(),
+                    whatToDo(failure),
+                    count);
+        }
+    }
+
+    void notReady(TopicIdPartition tip, String why) {
+        long count = waits.due();
+        if (count > 0) {
+            LOG.info(
+                    "Tiered storage of {} waits for the Strandline node {}: {} ({} answers like"
+                            + " this since the last such line.)",
+                    tip,
+                    address,
+                    why,
+                    count);
+        }
+    }
+
+    /** Answers that belong to a healthy node. */
+    private static boolean ordinary(NodeException failure) {
+        return failure.kind() == Kind.INTERRUPTED
+                || failure.is(Kind.RETRY_LATER, "ANNOUNCE")
+                || failure.is(Kind.NOT_FOUND, "GONE")
+                || failure.is(Kind.NOT_FOUND, "NO_SUCH_INDEX");
+    }
+
+    private String whatToDo(NodeException failure) {
+        switch (failure.kind()) {
+            case TIMEOUT:
+                return "The node is there but late: see its log and `strandline status`.";
+            case NO_CONNECTION:
+                return "Start the node, or correct " + PluginConfig.NODE_URL + ".";
+            case WRONG_ANSWER:
+                return "Something else than a node of this version answers: correct "
+                        + PluginConfig.NODE_URL
+                        + ", take out the proxy, or upgrade the older of plug-in and node.";
+            case UNAUTHENTICATED:
+                return "Put a token of the role operate into the file of "
+                        + PluginConfig.TOKEN_FILE
+                        + ".";
+            case REFUSED:
+                return whatToDoWhenRefused(failure.reason());
+            case INTERNAL:
+                return "Report it, with the node's log.";
+            default:
+                return "If it stays, see `strandline partitions` at the node.";
+        }
+    }
+
+    private static String whatToDoWhenRefused(String reason) {
+        switch (reason) {
+            case "CLUSTER":
+                return "The node belongs to another Kafka cluster: correct "
+                        + PluginConfig.NODE_URL
+                        + ".";
+            case "BROKER_ID":
+                return "The node stands beside another broker: each broker names its own node in "
+                        + PluginConfig.NODE_URL
+                        + ".";
+            case "TWO_BROKERS":
+                return "Two brokers name this node: each needs its own.";
+            case "PROTOCOL":
+                return "Upgrade the older of plug-in and node.";
+            default:
+                return "The token needs the role operate, and the node delegated mode.";
+        }
+    }
+}
