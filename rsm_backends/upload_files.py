@@ -163,12 +163,12 @@ class UploadFiles:
                 folder = self._folder(key, upload_id)
             except NotFound:
                 return
-            with suppress(FileNotFoundError):
-                os.unlink(self._second_name(folder))
+            Path(self._second_name(folder)).unlink(missing_ok=True)
             # The key goes last: a half-removed upload is still listed and aborted again.
-            for name in os.listdir(folder):
-                if name != _KEY:
-                    os.unlink(folder / name)
+            with suppress(FileNotFoundError):  # another one aborts it, too
+                for name in os.listdir(folder):
+                    if name != _KEY:
+                        (folder / name).unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
 
     def listed(self, key: str) -> tuple[str, ...]:

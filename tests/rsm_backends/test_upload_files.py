@@ -227,6 +227,24 @@ async def test_a_late_part_reaches_no_object(
         assert await read_all(store, KEY) == PIECES[0]
 
 
+@pytest.mark.parametrize("names_read", [True, False], ids=["after the names", "before them"])
+async def test_two_that_abort_the_same_upload_both_succeed(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, names_read: bool
+) -> None:
+    upload_id, _ = await uploaded(store, order=(1, 2))
+    uploads, listdir = UploadFiles(store._files), os.listdir
+
+    def other_first(folder: Path) -> list[str]:
+        names = listdir(folder) if names_read else []
+        monkeypatch.setattr(os, "listdir", listdir)
+        uploads.abort(KEY, upload_id)
+        return names or listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", other_first)
+    uploads.abort(KEY, upload_id)
+    assert uploads.listed(KEY) == ()
+
+
 async def test_who_completes_is_alone_with_the_bytes(
     store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
