@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,9 @@ from rlmm.data_directory.data_directory import META_PROPERTIES
 
 LogFormat = Literal["text", "json"]
 NODE_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FULL_WAIT_MS = 20
+PIECE_CHARACTERS = 1_024
+"""At most 4096 bytes: so many fit in a pipe that poll(2) calls writable (PIPE_BUF)."""
 WORKER_TEXT = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
 
 
@@ -50,7 +54,11 @@ class JsonLines(logging.Formatter):
 
 
 class LogOutput(logging.StreamHandler[TextIO]):
-    """Writes the log to standard error, and counts lines that could not be written."""
+    """Writes the log to standard error, and counts lines that could not be written.
+
+    The event loop logs, too: a pipe that is full for longer than `FULL_WAIT_MS` loses lines, the
+    rest of one that was begun included, and is not waited for again until it takes some.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,10 +67,28 @@ class LogOutput(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
-        lost = self._lost
-        super().emit(record)
-        if self._lost == lost:
+        try:
+            text = self.format(record) + self.terminator
+            for at in range(0, len(text), PIECE_CHARACTERS):
+                if not self._takes_more():
+                    self._lost, self._why = self._lost + 1, "nothing reads it"
+                    return
+                self.stream.write(text[at : at + PIECE_CHARACTERS])
+                self.flush()
+        except Exception:  # noqa: BLE001 - as in logging
+            self.handleError(record)
+        else:
             self._why = None
+
+    def _takes_more(self) -> bool:
+        """True if a write of a piece does not wait, or fails at once."""
+        try:
+            descriptor = self.stream.fileno()
+        except (OSError, ValueError, AttributeError):
+            return True  # no file of the system, or closed: writing says so
+        full = select.poll()
+        full.register(descriptor, select.POLLOUT)
+        return bool(full.poll(FULL_WAIT_MS if self._why is None else 0))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as in logging
         """Note why a line was not written; logging would say so on the same standard error."""

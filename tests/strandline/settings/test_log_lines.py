@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,35 @@ def test_lines_that_cannot_be_written_are_a_problem_until_one_is_written(tmp_pat
         output.handle(record)
         assert output.problems() == ()
     assert (tmp_path / "log").read_text() == "said\n"
+
+
+@pytest.mark.parametrize("text", ["said", "é" * 50_000])
+def test_a_pipe_that_nobody_reads_holds_nobody_up(text: str) -> None:
+    """The event loop writes the log: a write that waits would stop the whole node."""
+    output = LogOutput()
+    record = logging.LogRecord("rlm", logging.ERROR, "f", 1, text, (), None)
+    reading, writing = os.pipe()
+    output.setStream(os.fdopen(writing, "w"))
+
+    def fill() -> None:
+        while not output.problems():
+            output.handle(record)
+        output.handle(record)
+
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    filling.join(20)
+    assert not filling.is_alive()
+    (problem,) = output.problems()
+    assert "nothing reads it" in problem.text
+    assert "2 lines were lost" in problem.text
+    while output.problems():
+        assert os.read(reading, 1 << 20)
+        output.handle(logging.LogRecord("rlm", logging.ERROR, "f", 1, "back", (), None))
+    assert os.read(reading, 1 << 20).endswith(b"back\n")
+    os.close(reading)
+    with suppress(BrokenPipeError):
+        output.stream.close()
 
 
 def test_a_line_that_is_wrong_is_no_problem_of_the_output(
