@@ -117,7 +117,10 @@ class RebuildReport:
             return
         done = "exists already with the same bytes" if self.was_there else "written"
         yield f"{done}: {self.snapshot}"
-        yield f"next: strandline format --config FILE --from-snapshot {self.snapshot}"
+        yield (
+            f"next: strandline format --config FILE --from-snapshot {self.snapshot} --yes, once no "
+            "node of the former cluster runs any more"
+        )
 
 
 def run(context: JobContext, options: RebuildOptions) -> RebuildReport:

@@ -120,7 +120,10 @@ async def _marker(
     try:
         data = await read_all(store, key, end=MARKER_BYTES_MAX)
     except NotFound:
-        return True, "none yet: the first start of a node claims the prefix"
+        return True, (
+            "none yet: a node claims the prefix at its start, unless its metadata has segments in "
+            "this store and none of them is there"
+        )
     try:
         found = ClusterMarker.decode(data, source=f"{config.name}:{key}")
         if identity is None:

@@ -129,6 +129,7 @@ def test_a_lost_state_is_made_anew_and_a_node_goes_on_with_it(
     assert stored(tier) == objects
 
     shutil.rmtree(home / "data")
+    assert f"--from-snapshot {report.snapshot} --yes, once no node" in list(report.lines())[-1]
     done = invoke("format", "--config", lost.config, "--from-snapshot", report.snapshot, "--yes")
     assert done.exit_code == 0, done.stderr
     compared = reconcile(lost.config)
