@@ -232,10 +232,10 @@ class ModeRequest(Wire):
     """The mode to set."""
 
     mode: Annotated[
-        Literal["sidecar", "read_only", "paused"],
+        Literal["sidecar", "delegated", "read_only", "paused"],
         Field(
-            description="`sidecar`: the node beside the leader copies and expires. The others: no "
-            "node does."
+            description="`sidecar`: the node beside the leader copies and expires. `delegated`: "
+            "its broker does, through the plug-in. The others: nobody does."
         ),
     ]
     replaces_offset: Annotated[
@@ -249,7 +249,10 @@ class ModeRequest(Wire):
     ] = None
     confirm: Annotated[
         str | None,
-        Field(max_length=1_000, description="The topic's name, where `sidecar` is asked for."),
+        Field(
+            max_length=1_000,
+            description="The topic's name, where `sidecar` or `delegated` is asked for.",
+        ),
     ] = None
     dry_run: Annotated[
         StrictBool, Field(description="True: change nothing, and tell the effect.")

@@ -30,7 +30,7 @@ from rlm.copy.claim_outlook import (
     is_cut_off,
     reset_refusal,
 )
-from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
+from rlmm.partition_state import CLAIMABLE_MODES, UNKNOWN_OFFSET, Mode, PartitionState
 from rlmm.records.control_records import ClaimReset, PartitionModeChange
 
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
@@ -43,6 +43,12 @@ EFFECTS = {
     "that "
     "the broker's own retention deletes meanwhile are lost to the tier",
 }
+EFFECTS[Mode.DELEGATED] = (
+    "its broker's own remote log manager copies and expires it, through the plug-in, once the "
+    "topic has remote.storage.enable=true; this node copies nothing of it any more. A partition "
+    "whose tier begins below the broker's log start is not claimed: the broker would delete that "
+    "part"
+)
 EFFECTS[Mode.PAUSED] = EFFECTS[Mode.READ_ONLY]
 VOIDED = "; the present claim is voided, and the next one starts copies under way anew"
 
@@ -158,7 +164,7 @@ async def set_partition_mode(
         if isinstance(outlook, ClaimOutlook):
             next_claim = ClaimCourseView.of_course(outlook.as_it_is)
     if not body.dry_run and not is_so:
-        if wanted is Mode.SIDECAR and body.confirm != tip.topic:
+        if wanted in CLAIMABLE_MODES and body.confirm != tip.topic:
             raise InvalidRequest(
                 f"must be the topic's name, {tip.topic}: {EFFECTS[wanted]}", field="confirm"
             )

@@ -32,6 +32,7 @@ class ProblemArea(StrEnum):
     DELETION = "deletion"
     WORKERS = "workers"
     LOG = "log"
+    PLUGIN = "plugin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,11 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "copies and reads that wait for a worker process",
         "memory, open files, a disk that hangs; the text says more",
     ),
+    ProblemArea.PLUGIN: AreaReason(
+        "copies, deletes and tiered reads of the broker whose plug-in this node refuses, or has "
+        "not heard for a minute",
+        "the text says what to do; *A broker that tiers by itself*, below",
+    ),
     ProblemArea.LOG: AreaReason(
         "the node's log: its lines are lost",
         "restart the node where something reads its standard error; the text says more",

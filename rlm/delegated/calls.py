@@ -34,6 +34,7 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.rows.queries import ListPosition, list_position
 from rlmm.segment import (
+    PartitionDeleteState,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata,
@@ -41,6 +42,7 @@ from rlmm.segment import (
 )
 
 WRITE_DEADLINE_S = 14.0
+DELETED_LOOK_S = 0.2
 PAGE_ROWS = 500
 ROWS_PER_BREATH = 32
 DELETED_BY_BROKER = "its broker's remote log manager deletes it"
@@ -203,6 +205,9 @@ class BrokerCalls:
     async def delete_partition(self, body: bytes) -> bytes:
         """A step in the deletion of the whole partition."""
         put = wire.decode_delete_partition(body)
+        if put.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+            await self._until_deleted(put.partition)
+            return self._applied()
         self._check_known(put.partition)
         state = self.metadata.partition_state(put.partition)
         replaces = -1 if state is None else state.delete_offset
@@ -214,6 +219,17 @@ class BrokerCalls:
             deadline_s=WRITE_DEADLINE_S,
         )  # fmt: skip
         return self._applied()
+
+    async def _until_deleted(self, tip: TopicIdPartition) -> None:
+        """Wait for the node's own deletion of the partition, which ends with all its objects."""
+        state = self.metadata.partition_state(tip)
+        if state is not None and state.delete_state is None:
+            raise Conflict(f"{tip} is not marked as deleted")
+        give_up_s = self.around.ambient.monotonic() + WRITE_DEADLINE_S
+        while self.metadata.partition_state(tip) is not None:
+            if self.around.ambient.monotonic() >= give_up_s:
+                raise RetryLater(f"segments of {tip} are still being removed")
+            await self.around.ambient.sleep(DELETED_LOOK_S)
 
     async def delete_objects(self, body: bytes) -> bytes:
         """Return once the segment's objects are gone. The node's clean-up ends the deletion."""

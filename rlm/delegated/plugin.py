@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.node_problem import ProblemLog
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.delegated import left_overs, sessions
-from rlm.delegated.sessions import Expected, Session, Sessions
+from rlm.delegated.sessions import Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import Announcement
 from rlmm.segment import RemoteLogSegmentMetadata
 
@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 ADDS_MAX = 10_000
 """Unfinished copies whose session is remembered; the time alone ends those before."""
+TOLD_FOR_S = 60.0
+"""A plug-in announces every 5 s: so long after its last refusal it went, or was put right."""
+SILENT_S = 60.0
 LOOKING = "looking at partitions that the broker's plug-in announced"
 
 
@@ -33,6 +36,7 @@ class Plugin:
     on_changed: Callable[[Iterable[TopicIdPartition]], None]
     _sessions: Sessions = field(default_factory=Sessions)
     _adds: dict[Uuid, Uuid] = field(default_factory=dict)
+    _refused: tuple[float, SessionRefused | None] = (0.0, None)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
@@ -43,7 +47,11 @@ class Plugin:
 
     def announce(self, said: Announcement) -> None:
         """Take an announcement. Raises as `sessions.hear` does."""
-        heard = sessions.hear(self._sessions, said, self._expected, self._now_s())
+        try:
+            heard = sessions.hear(self._sessions, said, self._expected, self._now_s())
+        except SessionRefused as error:
+            self._refused = self._now_s(), error
+            raise
         before = self.session
         self._sessions = heard.sessions
         if before is None or before.id != said.session:
@@ -87,6 +95,22 @@ class Plugin:
             session=None if self.session is None else self.session.id,
             overdue_ms=self.around.ambient.now_ms() - margin_ms,
         )
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """A plug-in that is refused, or has fallen silent."""
+        now_s, area = self._now_s(), ProblemArea.PLUGIN
+        problems = []
+        refused_s, error = self._refused
+        if error is not None and now_s - refused_s < TOLD_FOR_S:
+            problems.append(NodeProblem(area, error.reason.lower(), str(error)))
+        silent_s = 0.0 if self.session is None else now_s - self.session.heard_s
+        if silent_s >= SILENT_S:
+            text = (
+                f"the plug-in of this node's broker was last heard {silent_s:.0f} s ago: is the "
+                "broker running, and can it reach this node?"
+            )
+            problems.append(NodeProblem(area, "silent", text))
+        return tuple(problems)
 
     async def run(self, look: Callable[[], Awaitable[None]]) -> None:
         """Look at newly announced partitions at once, so that they are claimed. Until cancelled."""

@@ -20,9 +20,12 @@ from strandline.cli.query_answers import (
 
 
 class ModeChoice(StrEnum):
-    """`sidecar`: the node beside the leader copies and expires; the others: no node does."""
+    """`sidecar`: the node beside the leader copies and expires; `delegated`: its broker does,
+    through the plug-in; the others: nobody does.
+    """
 
     SIDECAR = "sidecar"
+    DELEGATED = "delegated"
     READ_ONLY = "read_only"
     PAUSED = "paused"
 
@@ -44,8 +47,8 @@ def mode_set_command(
     mode: Annotated[
         ModeChoice,
         typer.Argument(
-            help="`sidecar`: the node beside the leader copies. `read_only`, `paused`: no node "
-            "does."
+            help="`sidecar`: the node beside the leader copies. `delegated`: its broker does, "
+            "through the plug-in. `read_only`, `paused`: nobody does."
         ),
     ],
     yes: DoItOption = False,

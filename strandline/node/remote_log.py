@@ -30,6 +30,7 @@ from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
+from rlm.delegated.sweeper import Sweeper
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.delete.held_back import HeldBack
@@ -157,12 +158,13 @@ class RemoteLogParts:
         deletion = TopicDeletion(
             given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
         )
+        sweeper = Sweeper(given.metadata, self.clean_ups, self.around)
         stuck = StuckPartitions(self.around.ambient.monotonic, self.table)
         beside = tuple(beside)
         sources = (
             self.looks.problems, self.held_back.problems, stuck.problems, self.expirer.problems,
             self.clean_ups.problems, deletion.problems, given.switches.problems,
-            self.task_watch.problems, self.checks.claims.problems,
+            self.plugin.problems, self.task_watch.problems, self.checks.claims.problems,
             *(each.problems for each in beside), *problems,
         )  # fmt: skip
         report = TroubleReport(self.around, sources, lambda: self.table.problems)
@@ -174,6 +176,7 @@ class RemoteLogParts:
             Loop("register the node", self.registrar.run),
             Loop("expire segments", self.expirer.run),
             Loop("delete topics", deletion.run),
+            Loop("end brokers' deletions", sweeper.run),
             Loop("tell problems", report.run),
             *beside,
         )

@@ -20,6 +20,7 @@ from tests.rlm.delegated.plugin_client import (
     files_of,
     segment,
 )
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.hooked_store import Hook, no_hook
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
@@ -40,12 +41,12 @@ def orders(tmp_path: Path) -> KafkaLog:
 
 @asynccontextmanager
 async def beside(
-    tmp_path: Path, orders: KafkaLog, hook: Hook = no_hook
+    tmp_path: Path, orders: KafkaLog, hook: Hook = no_hook, broker: FakeBroker | None = None
 ) -> AsyncIterator[tuple[Node, PluginClient]]:
     """A node that is ready for what its broker copies."""
     world = new_world(tmp_path, (orders.log_dir,))
     async with world.boot(
-        broker=broker_of(orders), topics=NO_TOPICS, data_plane=True, hook=hook
+        broker=broker or broker_of(orders), topics=NO_TOPICS, data_plane=True, hook=hook
     ) as node:
         await node.remote_log.start()
         plugin = client_of(node)

@@ -48,7 +48,7 @@ def test_an_announced_leader_is_claimed_at_once_for_the_broker_and_nothing_is_co
             await asyncio.sleep(300)
             assert why(node, orders) is WhyNot.DELEGATED
             assert node.rows(orders.partition) == []
-            assert node.remote_log.node_problems() == ()
+            assert [each.name for each in node.remote_log.node_problems()] == ["silent"]
             await node.remote_log.close()
 
     run_virtually(main)

@@ -1,0 +1,102 @@
+"""Deletions that a broker began and nobody leads any more: ended by the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlm.leadership.leadership import NoAnswer
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, SegmentState
+from tests.rlm.delegated import plugin_bodies
+from tests.rlm.delegated.delegating import announcement, broker_of
+from tests.rlm.delegated.plugin_client import files_of
+from tests.rlm.delegated.test_copies import beside, of_disk, refused
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.virtual_time import run_virtually
+
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+DELETING = SegmentState.DELETE_SEGMENT_STARTED
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+def test_a_deleted_topics_segments_go_though_the_broker_removed_the_replica_and_stopped(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The broker's deletion of a topic is done once, after the replica's directory went."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker=broker) as (node, plugin):
+            rows = [of_disk(orders, 1, 0, 9), of_disk(orders, 2, 10, 19)]
+            for row in rows:
+                await plugin.add(row)
+                await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            shutil.rmtree(orders.directory)
+            broker.words[("orders", 0)] = NoAnswer("unknown topic")
+            await asyncio.sleep(30)
+            for row in rows:
+                await plugin.update(row, DELETING)
+            node.parts.clean_ups.hurry()
+            await node.parts.clean_ups.close()  # what was begun is lost, as in a restart
+            await asyncio.sleep(400)
+            assert node.rows(orders.partition) == []
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_partition_is_deleted_by_its_three_steps_with_segments_and_all(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Kafka's own test of a metadata manager puts the three states one after the other."""
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            marked, started, finished = (
+                plugin_bodies.delete_partition(
+                    RemotePartitionDeleteMetadata(orders.partition, 1, 5, state)
+                )
+                for state in PartitionDeleteState
+            )
+            told = await refused(plugin.call("delete-partition", finished))
+            assert told.kind == "conflict"
+            await plugin.call("delete-partition", marked)
+            await plugin.call("delete-partition", started)
+            told = await refused(plugin.call("delete-partition", finished))
+            assert told.kind == "retry_later"
+            await asyncio.sleep(200)
+            await plugin.call("delete-partition", finished)
+            told = await refused(plugin.page(orders.partition))
+            assert (told.kind, told.reason) == ("not_found", "GONE")
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_what_is_refused_of_a_plugin_is_a_problem_of_the_node_while_it_lasts(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            said = plugin_bodies.announce(replace(announcement(), broker_id=7))
+            assert (await refused(plugin.call("announce", said))).reason == "BROKER_ID"
+            (problem,) = node.parts.plugin.problems()
+            assert (problem.area.value, problem.name) == ("plugin", "broker_id")
+            await asyncio.sleep(90)
+            (problem,) = node.parts.plugin.problems()
+            assert problem.name == "silent"
+
+    run_virtually(main)
