@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NoReturn
 
 from kafka_client.frame_check import FrameError
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InvalidRequest, Refused
 from rlmm.quorum.framing import fetched_batches
 from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import (
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 FEATURES_VERSION = 3
 """The first version of ApiVersions that has features (KIP-584)."""
 _LEVELS_BEFORE_FEATURES = FeatureLevels(1, 1)
+
+_KEPT_OUT = (ssl.SSLError, Refused, InvalidRequest, FrameError)
+"""Causes of a failed connection that do not pass: certificate, secret, another kind of listener."""
 
 Encode = Callable[[int], bytes]
 
@@ -83,6 +87,7 @@ class WirePeers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Lane], _Link] = {}
         self._refusals: dict[int, str] = {}
+        self._kept_out: dict[int, str] = {}
         self._closed = False
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
@@ -175,12 +180,24 @@ class WirePeers:
         if link is None:
             name = f"node {node_id} ({address[0]}:{address[1]})"
             link = self._links[node_id, lane] = _Link(
-                address, self._limits, self._monotonic, lambda: self._open(name, address)
+                address, self._limits, self._monotonic, lambda: self._open(node_id, name, address)
             )
         return link
 
-    def _open(self, name: str, address: tuple[str, int]) -> Awaitable[PeerConnection]:
-        return open_connection(name, address, self._security, new_nonce=self._new_nonce)
+    async def _open(self, node_id: int, name: str, address: tuple[str, int]) -> PeerConnection:
+        try:
+            connection = await open_connection(
+                name, address, self._security, new_nonce=self._new_nonce
+            )
+        except PeerFailedError as error:
+            # Once, and not of a node that is down, which comes back by itself.
+            somebody_has_to_act = isinstance(error.__cause__, _KEPT_OUT)
+            if somebody_has_to_act and self._kept_out.get(node_id) != str(error):
+                self._kept_out[node_id] = str(error)
+                log.warning("%s", error)
+            raise
+        self._kept_out.pop(node_id, None)
+        return connection
 
     def _read(self, link: _Link, api: Api, frame: bytes) -> PeerResponse:
         response: PeerResponse

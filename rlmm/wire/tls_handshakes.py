@@ -59,8 +59,7 @@ class TlsHandshakes:
         rest = begun_at_once(self._shake_hands(transport))
         if rest is not None:
             task = asyncio.ensure_future(rest)
-            peer = transport.get_extra_info("peername")
-            self._under_way[task] = f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
+            self._under_way[task] = _name(transport)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Future[None]) -> None:
@@ -87,8 +86,12 @@ class TlsHandshakes:
                 transport.abort()
             else:
                 self._hand_over(secured, early)
+        except ssl.SSLError as error:
+            why = "check both sides' certificates, and that it is a node or a tool that speaks TLS"
+            self._refused(_name(transport), f"gets no TLS connection ({error}): {why}")
+            transport.abort()
         except (OSError, ValueError, asyncio.CancelledError):
-            transport.abort()  # no TLS, no certificate that we know, too slow, or the end
+            transport.abort()  # too slow, or the end
         except Exception:
             log.exception("a TLS connection is ended by an internal error")
             transport.abort()
@@ -101,6 +104,11 @@ class TlsHandshakes:
             connection.data_received(bytes(early.data))
         if early.lost:
             connection.connection_lost(None)
+
+
+def _name(transport: asyncio.Transport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if peer else "an unknown client"
 
 
 class _Greeting(asyncio.Protocol):

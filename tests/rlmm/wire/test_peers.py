@@ -264,13 +264,16 @@ async def test_damaged_records_of_a_fetch_end_it_where_the_damage_is(
     assert (answer.error, getattr(answer, "batches", None)) == (Error.NONE, ())
 
 
-async def test_another_secret_is_said_before_anything_is_sent() -> None:
+async def test_another_secret_is_said_before_anything_is_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     served = Served(Wire())
     await served.start()
     wrong = replace(OPEN, credentials=SaslCredentials("SCRAM-SHA-512", "strandline-peer", "no"))
     error = await failure(served.peers(wrong).ask(1, VOTE, deadline_ms=5_000))
     assert not error.sent
     assert "the secret file must be the same on every node" in str(error)
+    assert "the secret file must be the same on every node" in caplog.text
     assert served.server.asked == []
     await served.close()
 

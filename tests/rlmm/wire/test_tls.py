@@ -59,6 +59,17 @@ def fingerprint(of: Certificate) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
+def on_loop(
+    factory: Callable[[], asyncio.AbstractEventLoop], test: Coroutine[Any, Any, None]
+) -> None:
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(test)
+
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+"""Nodes run on uvloop, which begins a handshake in another order."""
+
+
 async def test_three_nodes_agree_by_certificate(certificate: Certificate) -> None:
     known = Authorisation(certificate_names=frozenset({HOST}))
     async with replicas(by_certificate(certificate, known)) as nodes:
@@ -130,6 +141,33 @@ async def test_a_listener_of_another_authority_is_not_believed(
     await served.close()
 
 
+@pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
+def test_a_certificate_that_is_not_believed_is_in_the_log_of_whoever_looked_at_it(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    certificate: Certificate,
+    another: Certificate,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As after it expired: otherwise a quorum without a leader would say nothing."""
+
+    async def run() -> None:
+        wire = by_certificate(certificate, Authorisation(certificate_names=frozenset({HOST})))
+        served = Served(wire)
+        await served.start()
+        wary = served.peers(replace(wire, client_tls=client_side(another, certificate)))
+        forged = served.peers(replace(wire, client_tls=client_side(certificate, another)))
+        for peers in (wary, wary, forged):
+            with pytest.raises(PeerFailedError):
+                await peers.ask(1, VOTE, deadline_ms=5_000)
+            await asyncio.sleep(0.05)  # the pause before the next attempt
+        await served.close()
+
+    on_loop(loop, run())
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len([each for each in told if "its certificate is not accepted" in each]) == 1
+    assert any("certificate verify failed" in each.lower() for each in told), told
+
+
 async def test_everybody_may_read_inside_tls(certificate: Certificate) -> None:
     served = Served(by_certificate(certificate, Authorisation()))
     await served.start()
@@ -156,17 +194,6 @@ async def hung_up_on(reader: asyncio.StreamReader) -> None:
     async with asyncio.timeout(30):
         with suppress(ConnectionError):
             assert await reader.read() == b""
-
-
-def on_loop(
-    factory: Callable[[], asyncio.AbstractEventLoop], test: Coroutine[Any, Any, None]
-) -> None:
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(test)
-
-
-LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
-"""Nodes run on uvloop, which begins a handshake in another order."""
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=["asyncio", "uvloop"])
