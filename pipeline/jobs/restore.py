@@ -57,7 +57,7 @@ from pipeline.restore.reports import (
     ProducedPartition,
     ProduceReport,
 )
-from pipeline.restore.target_plan import check_target, new_topic_configs
+from pipeline.restore.target_plan import NEW_TOPIC_CONFIGS, check_target, new_topic_configs
 from rlm.data_plane.read_request import Isolation
 
 OWNER = "strandline-restore"
@@ -82,7 +82,15 @@ class IntoKafka:
     mapping: Path | None = None
 
     def __post_init__(self) -> None:
-        """InvalidRequest for a mapping without the comparison that finds its offsets."""
+        """InvalidRequest for a mapping without the comparison that finds its offsets, and for
+        configs of the topic with which a restore would be lost.
+        """
+        for name, needed in NEW_TOPIC_CONFIGS.items():
+            if self.topic_configs.get(name, needed) != needed:
+                raise InvalidRequest(
+                    f"{name} has to be {needed} until the restore has ended: set it afterwards",
+                    field="--topic-config",
+                )
         if self.mapping is not None and not self.compare:
             raise InvalidRequest(
                 "the offsets are known by comparing: leave --no-compare out", field="--mapping"

@@ -185,6 +185,10 @@ def test_a_registrys_password_is_refused_in_its_address() -> None:
             "--last-offset: 3 is below --first-offset (9)",
         ),
         (("restore", "t", "--bootstrap=b:1", "--kafka-config-file={binary}"), "can't be read"),
+        (
+            ("restore", "t", "--bootstrap=b:1", "--topic-config", "retention.ms=1"),
+            "--topic-config: retention.ms has to be -1 until the restore has ended",
+        ),
     ],
 )
 def test_what_can_not_be_meant_is_refused_by_its_option(
