@@ -86,7 +86,7 @@ class WirePeers:
         self._limits = limits or PeerLimits()
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Lane], _Link] = {}
-        self._refusals: dict[int, str] = {}
+        self._refusals: dict[tuple[int, Api], str] = {}
         self._kept_out: dict[int, str] = {}
         self._closed = False
 
@@ -115,12 +115,14 @@ class WirePeers:
         link = self._link(node_id, Lane.FETCH if is_fetch else Lane.EPOCH)
         frame = await link.ask(api, VERSIONS[api][1], encode, deadline_ms)
         try:
-            return self._read(link, api, frame)
+            response = self._read(link, api, frame)
         except PeerRefusedError as error:
             raise self._refused(node_id, api, error) from error
         except (FrameError, InvalidRequest) as error:
             link.close(f"a malformed answer to {api.name} ({error})")
             raise PeerFailedError(f"node {node_id}: malformed {api.name}: {error}") from error
+        self._refusals.pop((node_id, api), None)
+        return response
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
         link = self._link(node_id, Lane.PRODUCE)
@@ -215,8 +217,8 @@ class WirePeers:
         return response
 
     def _refused(self, node_id: int, api: Api, error: PeerRefusedError) -> PeerFailedError:
-        if self._refusals.get(node_id) != error.name:
-            self._refusals[node_id] = error.name
+        if self._refusals.get((node_id, api)) != error.name:
+            self._refusals[node_id, api] = error.name
             log.warning(
                 "node %d refuses %s: %s. Check that its address is right, that it was formatted "
                 "for this cluster, and that both have the same secret or each other's certificates",

@@ -286,6 +286,26 @@ async def test_a_listener_without_a_secret_is_said() -> None:
     await served.close()
 
 
+async def test_a_refusal_is_logged_once_and_again_when_it_comes_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served = Served(replace(OPEN, authorisation=Authorisation()))
+    await served.start()
+    peers = served.peers(OPEN)
+    for is_peer in (False, False, True, False):
+        for connection in served.listener._connections:
+            assert connection._caller is not None
+            connection._caller.is_peer = is_peer
+        if is_peer:
+            await peers.ask(1, VOTE, deadline_ms=5_000)
+        else:
+            assert "CLUSTER_AUTHORIZATION_FAILED" in str(
+                await failure(peers.ask(1, VOTE, deadline_ms=5_000))
+            )
+    assert caplog.text.count("node 1 refuses VOTE: CLUSTER_AUTHORIZATION_FAILED") == 2
+    await served.close()
+
+
 async def test_many_produce_requests_share_a_connection() -> None:
     served = Served(Wire())
     await served.start()
