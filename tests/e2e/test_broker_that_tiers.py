@@ -1,0 +1,126 @@
+"""A stock broker with tiered storage, whose two managers are the plug-in, and the node beside it:
+ordinary consumers read what only the tier has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.tier_client import TierClient
+from tests.e2e.writer import Writer
+from tests.real.broker_plugin import plugin_jar
+from tests.real.kafka import KafkaBroker
+from tests.real.kafka_clients import ConsumedRecord, consume_all
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+TOPIC = "voyages"
+TOPIC_CONFIG = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "49152",
+    "index.interval.bytes": "2048",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "local.retention.ms": "-1",
+    "local.retention.bytes": "1",
+    "file.delete.delay.ms": "1000",
+}
+
+
+def broker_settings(node_url: str) -> dict[str, str]:
+    """The lines for `server.properties`."""
+    managers = {"storage": "Storage", "metadata": "Metadata"}
+    lines = {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+        "remote.log.manager.task.interval.ms": "500",
+        "log.retention.check.interval.ms": "500",
+        "log.initial.task.delay.ms": "500",
+    }
+    for name, title in managers.items():
+        manager = f"remote.log.{name}.manager"
+        prefix = "rsm.config." if name == "storage" else "rlmm.config."
+        lines |= {
+            f"{manager}.class.name": f"io.strandline.broker.Strandline{title}Manager",
+            f"{manager}.class.path": str(plugin_jar()),
+            f"{manager}.impl.prefix": prefix,
+            f"{prefix}strandline.node.url": node_url,
+        }
+    return lines
+
+
+@contextmanager
+def site(tmp_path: Path) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
+    """A node, then a broker that tiers by it."""
+    broker = KafkaBroker(tmp_path / "broker")
+    (tmp_path / "tier").mkdir()
+    settings: dict[str, dict[str, object]] = {
+        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
+        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
+        "copier": {"interval_s": 0.3, "upload_deadline_s": 5, "upload_margin_s": 1},
+        "http": {"anonymous_role": "operate"},
+    }
+    broker.format()
+    node = NodeProcess(tmp_path / "node", settings)
+    try:
+        broker.override(broker_settings(node.url))
+        with node:
+            broker.start()
+            yield broker, node
+    finally:
+        broker.close()
+
+
+def test_consumers_read_through_their_broker_what_only_the_tier_has(tmp_path: Path) -> None:
+    with site(tmp_path) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
+        tier = TierClient(node.url, TOPIC, 0)
+        with Writer(broker.bootstrap, TOPIC, 1) as writer:
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 5, "copies")
+            node.kill()
+            node.start()
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 10, "copies")
+        writer.write_filler()
+        broker.wait_until(lambda: len(broker.segment_files(TOPIC, 0)) <= 2, "local retention")
+        local = int(broker.segment_files(TOPIC, 0)[0].stem)
+        everything = consume_all(broker.bootstrap, TOPIC, 0)
+        committed = consume_all(broker.bootstrap, TOPIC, 0, isolation="read_committed")
+        assert everything[0].offset == 0 < local
+        offsets = [record.offset for record in everything]
+        assert offsets == sorted(set(offsets))
+        assert 0 < len(committed) < len(everything)
+        assert tier.records("read_committed") == below(committed, tier)
+        status = tier.status()
+        assert (status["mode"], status["why_not_copying"]) == ("delegated", "delegated")
+
+
+def test_the_broker_expires_and_deletes_and_the_objects_go(tmp_path: Path) -> None:
+    with site(tmp_path) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
+        tier = TierClient(node.url, TOPIC, 0)
+        with Writer(broker.bootstrap, TOPIC, 1):
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 6, "copies")
+        broker.restart()
+        before = consume_all(broker.bootstrap, TOPIC, 0)
+        broker.alter_topic(TOPIC, {"retention.bytes": "150000"})
+        broker.wait_until(lambda: consume_all(broker.bootstrap, TOPIC, 0)[0].offset > 0, "expiry")
+        kept = consume_all(broker.bootstrap, TOPIC, 0)
+        assert kept == [record for record in before if record.offset >= kept[0].offset]
+        broker.delete_topic(TOPIC)
+        broker.wait_until(lambda: objects(tmp_path) == [], "the topic's objects to go")
+
+
+def objects(tmp_path: Path) -> list[str]:
+    """Names of the topic's objects."""
+    return [path.name for path in (tmp_path / "tier").glob(f"**/{TOPIC}-*/**/*") if path.is_file()]
+
+
+def below(records: list[ConsumedRecord], tier: TierClient) -> list[ConsumedRecord]:
+    """The records that are in the tier."""
+    highest = tier.status()["highest_copied_offset"]
+    return [record for record in records if record.offset <= highest]
