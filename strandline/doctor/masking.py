@@ -22,7 +22,7 @@ _PATH_NAME = re.compile(r"_(FILE|DIR|PATH)$", re.I)
 _URL_USER = re.compile(r"(?<=://)[^/\s\"']*@")
 _BEARER = re.compile(r"(?i)(bearer\s+)[^\s\"']+")
 _ASSIGNED = re.compile(
-    r"(?i)((?:secret|password|passwd|token|access_key)[a-z_]*(?<!_file)(?<!_dir)[\"']?"
+    r"(?i)((?:secret|password|passwd|token|access[._-]key)[a-z._-]*(?<![._-]file)(?<!_dir)[\"']?"
     r"\s*[=:]\s*[\"']?)[^\s\"',{}\[\]]+"
 )
 

@@ -174,6 +174,10 @@ def test_of_a_long_log_only_whole_last_lines_are_taken(tmp_path: Path) -> None:
         ("secret_access_key = abcdef", "secret_access_key = ***"),
         ('"token": "abc.def"', '"token": "***"'),
         ("authorization: Bearer abc", "authorization: Bearer ***"),
+        ("strandline.s3.secret.key=abcdef", "strandline.s3.secret.key=***"),
+        ("-o strandline.s3.access.key=abcdef", "-o strandline.s3.access.key=***"),
+        ("secret-access-key: abcdef", "secret-access-key: ***"),
+        ("strandline.token.file=/etc/token", "strandline.token.file=/etc/token"),
         ("http://u:p@ss@host", "http://***@host"),
         (
             '"sasl_password_file": {"value": "/etc/password"}',
