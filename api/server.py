@@ -253,7 +253,7 @@ def _listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no resolver takes
         raise _cannot_listen(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -265,9 +265,10 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> InvalidRequest:
+def _cannot_listen(host: str, port: int, error: OSError | UnicodeError) -> InvalidRequest:
+    why = error.strerror if isinstance(error, OSError) else str(error)
     return InvalidRequest(
-        f"cannot listen on {host} port {port}: {error.strerror}; is another node running there? "
+        f"cannot listen on {host} port {port}: {why}; is another node running there? "
         "Choose another port, or 0 for a free one",
         field="http.port",
     )

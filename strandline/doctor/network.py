@@ -61,6 +61,8 @@ def _trouble_to_listen(host: str, port: int) -> str | None:
         if error.errno == errno.EADDRINUSE:
             return "another process listens there: stop it, or choose another port"
         return f"can't be listened on ({error.strerror}): name an address of this machine"
+    except UnicodeError:
+        return "can't be listened on (no resolver takes this name): name an address of this machine"
     return None
 
 

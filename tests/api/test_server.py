@@ -241,6 +241,8 @@ async def test_a_taken_port_is_an_instruction() -> None:
         assert caught.value.field == "http.port"
     with pytest.raises(InvalidRequest):
         await serve(node.app(), "no.such.host.invalid", 0)
+    with pytest.raises(InvalidRequest, match=r"cannot listen on a\.\.b port 0"):
+        await serve(node.app(), "a..b", 0)
 
 
 def write_certificate(
