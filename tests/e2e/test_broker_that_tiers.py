@@ -4,18 +4,22 @@ ordinary consumers read what only the tier has.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.node_process import NodeProcess
+from tests.e2e.broker_site import SECTIONS
+from tests.e2e.node_process import NodeProcess, Sections
+from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
 from tests.e2e.writer import Writer
 from tests.real.broker_plugin import plugin_jar
 from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import ConsumedRecord, consume_all
+from tests.real.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -113,6 +117,63 @@ def test_the_broker_expires_and_deletes_and_the_objects_go(tmp_path: Path) -> No
         assert kept == [record for record in before if record.offset >= kept[0].offset]
         broker.delete_topic(TOPIC)
         broker.wait_until(lambda: objects(tmp_path) == [], "the topic's objects to go")
+
+
+@contextmanager
+def three(tmp_path: Path) -> Iterator[tuple[KafkaCluster, NodeQuorum]]:
+    """Three brokers that tier, a node beside each, one folder as the store of all."""
+    cluster = KafkaCluster(tmp_path / "kafka")
+    (tmp_path / "tier").mkdir()
+    kafka = {
+        str(number): {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap}
+        for number, broker in cluster.brokers.items()
+    }
+    sections: Sections = {
+        **SECTIONS,
+        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
+    }
+    with (
+        cluster,
+        NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum,
+    ):
+        for number, broker in cluster.brokers.items():
+            broker.restart(overrides=broker_settings(quorum.nodes[number].url))
+        yield cluster, quorum
+
+
+def test_leaders_move_and_a_broker_that_lost_its_disk_is_built_from_the_tier(
+    tmp_path: Path,
+) -> None:
+    with three(tmp_path) as (cluster, quorum):
+        cluster.create_topic(TOPIC, replicas=[[1, 2, 3]], config=TOPIC_CONFIG)
+        tier = TierClient(quorum.nodes[3].url, TOPIC, 0)
+
+        def copied(count: int) -> None:
+            cluster.brokers[1].wait_until(
+                lambda: tier.status().get("remote_segments", 0) >= count, f"{count} copies"
+            )
+
+        with Writer(cluster.bootstrap, TOPIC, 1) as writer:
+            copied(4)
+            cluster.move_leader(TOPIC, 0, to=2)
+            copied(8)
+            cluster.brokers[3].kill()
+            shutil.rmtree(cluster.brokers[3].log_dir)
+            copied_before = tier.status()["remote_segments"]
+            cluster.brokers[3].format()
+            cluster.brokers[3].start()
+            copied(copied_before + 2)
+        writer.write_filler()
+        cluster.wait_for_replicas(TOPIC, 1)
+        everything = consume_all(cluster.bootstrap, TOPIC, 0)
+        committed = consume_all(cluster.bootstrap, TOPIC, 0, isolation="read_committed")
+        assert everything[0].offset == 0
+        assert int(cluster.brokers[3].segment_files(TOPIC, 0)[0].stem) > 0
+        cluster.move_leader(TOPIC, 0, to=3)
+        assert consume_all(cluster.bootstrap, TOPIC, 0) == everything
+        again = consume_all(cluster.bootstrap, TOPIC, 0, isolation="read_committed")
+        assert again == committed
+        assert 0 < len(committed) < len(everything)
 
 
 def objects(tmp_path: Path) -> list[str]:
