@@ -17,7 +17,7 @@ from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
 from tests.e2e.writer import Writer
 from tests.real.broker_plugin import plugin_jar
-from tests.real.kafka import KafkaBroker
+from tests.real.kafka import KAFKA_VERSION, KafkaBroker
 from tests.real.kafka_clients import ConsumedRecord, consume_all
 from tests.real.kafka_cluster import KafkaCluster
 
@@ -59,9 +59,9 @@ def broker_settings(node_url: str) -> dict[str, str]:
 
 
 @contextmanager
-def site(tmp_path: Path) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
+def site(tmp_path: Path, version: str = KAFKA_VERSION) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
     """A node, then a broker that tiers by it."""
-    broker = KafkaBroker(tmp_path / "broker")
+    broker = KafkaBroker(tmp_path / "broker", version=version)
     (tmp_path / "tier").mkdir()
     settings: dict[str, dict[str, object]] = {
         "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
@@ -80,9 +80,24 @@ def site(tmp_path: Path) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
         broker.close()
 
 
-def test_consumers_read_through_their_broker_what_only_the_tier_has(tmp_path: Path) -> None:
-    with site(tmp_path) as (broker, node):
-        broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("3.9.2", marks=pytest.mark.soak),
+        pytest.param("4.0.2", marks=pytest.mark.soak),
+        KAFKA_VERSION,
+        pytest.param("4.4.0", marks=pytest.mark.soak),
+    ],
+)
+def test_consumers_read_through_their_broker_what_only_the_tier_has(
+    tmp_path: Path, version: str
+) -> None:
+    config = TOPIC_CONFIG
+    if version.startswith(("3.", "4.0.")):  # they know no other name of it
+        config = {**config, "segment.bytes": config["internal.segment.bytes"]}
+        del config["internal.segment.bytes"]
+    with site(tmp_path, version) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=config)
         tier = TierClient(node.url, TOPIC, 0)
         with Writer(broker.bootstrap, TOPIC, 1) as writer:
             broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 5, "copies")
