@@ -61,8 +61,9 @@ class Plugin:
                 said.plugin_version, said.broker_id, said.kafka_version, len(said.leaders),
                 len(said.followers),
             )  # fmt: skip
-        self.on_changed(heard.changed)
-        self._news.set()
+        if heard.changed:  # else a sign of life, each few seconds
+            self.on_changed(heard.changed)
+            self._news.set()
 
     def call(self, session: Uuid, seq: int) -> Session:
         """The session of a call. AnnounceAgain: it is not known, or its news are not."""

@@ -22,6 +22,7 @@ from tests.rlm.delegated.delegating import announcement
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node
 from tests.rlm.planner_facts import segment_row, uuid
+from tests.rlm.virtual_time import virtual_ambient
 
 
 class ToldError(Exception):
@@ -94,7 +95,8 @@ class PluginClient:
     async def update(
         self, row: RemoteLogSegmentMetadata, state: SegmentState, custom: bytes | None = None
     ) -> None:
-        update = RemoteLogSegmentMetadataUpdate(row.segment_id, 1, 2_000, custom, state)
+        now_ms = virtual_ambient().now_ms()
+        update = RemoteLogSegmentMetadataUpdate(row.segment_id, 1, now_ms, custom, state)
         await self.call("update", plugin_bodies.update(update))
 
     async def delete(self, row: RemoteLogSegmentMetadata) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import TopicConfig
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionModeChange
-from rlmm.segment import SegmentState
+from rlmm.segment import RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, announcement, broker_of
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, Node, new_world
@@ -164,6 +166,62 @@ def test_an_unfinished_copy_of_the_broker_is_cleaned_up_once_its_session_is_gone
             plugin.announce(announcement(orders.partition, session=2))
             await asyncio.sleep(30)
             assert [each[2] for each in node.rows(orders.partition)] == ["DELETE_SEGMENT_STARTED"]
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_a_sign_of_life_is_no_news(tmp_path: Path, orders: KafkaLog) -> None:
+    """It comes each five seconds: neither a look at the disks nor a barrier for it."""
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker_of(orders)) as node:
+            plugin = node.parts.plugin
+            changed: list[Iterable[TopicIdPartition]] = []
+            plugin.on_changed = changed.append
+            plugin.announce(announcement(orders.partition))
+            alive = replace(announcement(), base_seq=1)
+            for _ in range(3):
+                plugin.announce(alive)
+            assert changed == [{orders.partition}]
+            assert plugin.has(orders.partition)
+
+    run_virtually(main)
+
+
+def test_a_replica_that_moved_away_leaves_the_tier_as_it_is(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """[LOSS-1] The broker says so in the same way as of a deleted topic."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(broker=broker_of(orders), topics=NO_TOPICS) as node:
+            plugin, tip = node.parts.plugin, orders.partition
+            plugin.announce(announcement(tip))
+            await node.remote_log.start()
+            await asyncio.sleep(1)
+            state = node.metadata.partition_state(tip)
+            assert state is not None
+            assert state.claim is not None
+            row = segment_row(1, 0, 9, segment_state=SegmentState.COPY_SEGMENT_STARTED)
+            row = replace(
+                row,
+                segment_id=replace(row.segment_id, partition=tip),
+                token=state.claim.token,
+                writer=state.claim.incarnation,
+            )
+            await node.metadata.add_remote_log_segment_metadata(row)
+            await node.metadata.update_remote_log_segment_metadata(
+                RemoteLogSegmentMetadataUpdate(
+                    row.segment_id, 1, 5, b"", SegmentState.COPY_SEGMENT_FINISHED,
+                    token=state.claim.token, writer=state.claim.incarnation,
+                )
+            )  # fmt: skip
+            plugin.announce(replace(announcement(seq=2), base_seq=1, stopped=(tip,)))
+            await asyncio.sleep(4_000)
+            assert node.finished(tip) == [(0, 9)]
+            assert not plugin.has(tip)
             await node.remote_log.close()
 
     run_virtually(main)
