@@ -82,7 +82,7 @@ EMPTY_PAGES_MAX = 1000
 """Empty pages in a row before a list is called endless."""
 SINGLE_DELETES_AT_ONCE = 8
 
-_BEHIND_THE_END = 416
+_BEHIND_THE_END, _RANGE_CODE = 416, "InvalidRange"
 _UNSAID = ("400", "403", "404")
 _CONTINUED = "\0"
 """Separator before the last key and before S3's token in a cursor; no key begins with it."""
@@ -253,6 +253,9 @@ class S3Store:
                     raise
                 headers = error.response["ResponseMetadata"].get("HTTPHeaders", {})
                 size = bytes_of_object(headers.get("content-range"))
+                unproven = start == 0 or code_of(error) != _RANGE_CODE
+        if versioned and size is None and unproven:  # nothing else tells the size of a version
+            raise asked.unexpected(f"the status is 416, without the code {_RANGE_CODE}")
         if size is None and not versioned:
             size = (await self.head(key)).size
         if size is not None and start < size:

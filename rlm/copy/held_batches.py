@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.record_batch import HEADER_BYTES
 from rlm.data_plane.segment_survey import walkable_header
 
@@ -26,7 +27,8 @@ def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
     try:
         size = os.fstat(descriptor).st_size
         while position < size:
-            header = walkable_header(descriptor, position, size, str(log))
+            left = min(BATCH_BYTES_MAX, size - position)
+            header = walkable_header(descriptor, position, left, str(log))
             if header is None:
                 break
             if header.last_offset >= at:

@@ -33,8 +33,6 @@ from rlm.local_log.batch_places import Beside, Place, place_of
 from rlm.local_log.damage import Run, Survey, ThinnedHole, without
 from rlm.local_log.gap_rule import RANGES_TOLD_MAX, Offsets, overlaps, shows_cleaner
 
-BATCH_BYTES_MAX = 128 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class SurveyJob:
@@ -63,7 +61,8 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
                 if found.is_full:
                     found.stops()
                     break
-                header = walkable_header(descriptor, position, size, str(path))
+                left = min(job.limits.batch_bytes_max, size - position)
+                header = walkable_header(descriptor, position, left, str(path))
                 if header is None:
                     found.ends(known=False)
                     break
@@ -87,16 +86,18 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
     return found.result(path)
 
 
-def walkable_header(descriptor: int, position: int, size: int, name: str) -> BatchHeader | None:
-    """The header at `position`; None if the walk cannot go on from there."""
+def walkable_header(
+    descriptor: int, position: int, bytes_max: int, name: str
+) -> BatchHeader | None:
+    """The header at `position`; None if the walk cannot go on from there, such as behind a batch of
+    more than `bytes_max`.
+    """
     head = os.pread(descriptor, HEADER_BYTES, position)
     try:
         header = parse_header(head, source=name, position=position)
     except CorruptData:
         return None
-    if header.size_bytes > min(BATCH_BYTES_MAX, size - position):
-        return None
-    return header
+    return header if header.size_bytes <= bytes_max else None
 
 
 def is_good(data: bytes, header: BatchHeader, name: str) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from kafka_formats.errors import CorruptData, InternalError, StrandlineError
 from rsm_backends import s3_http
 from rsm_backends.store import ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
+from tests.fuzz.mutation import Mutator
 from tests.rsm_backends.lying_s3 import Answer, lies, lying_s3
 from tests.rsm_backends.stores import opened
 from tests.rsm_backends.test_blocking_reads import blocking
@@ -26,6 +28,12 @@ PART = UploadedPart(1, len(DATA), SUM, '"e"')
 ETAG = ("ETag", '"e"')
 DATED = ("Last-Modified", "Wed, 25 Nov 2026 01:02:03 GMT")
 MESSAGE_CHARACTERS_MAX = 1_000
+MUTATIONS = 60
+HEADERS = (
+    b"HTTP/1.1 100 Continue\r\n\r\n", b"Content-Encoding: deflate\r\n", b"Expires: -1\r\n",
+    b"Transfer-Encoding: chunked\r\n", b"Content-Type: text/xml; charset=utf-16\r\n",
+    b"x-amz-mp-parts-count: x\r\n", b"x-amz-object-lock-retain-until-date: never\r\n",
+)  # fmt: skip
 
 
 def page(inside: str, root: str = "ListBucketResult", prefix: str = "p/") -> bytes:
@@ -59,6 +67,8 @@ COMPLETED = Answer(
     (),
     b"<CompleteMultipartUploadResult><Key>p/a</Key><ETag>e</ETag></CompleteMultipartUploadResult>",
 )
+VERSION = "<Version><Key>p/a</Key><VersionId>v</VersionId><Size>7</Size></Version>"
+VERSIONS = Answer(200, (), page(VERSION, "ListVersionsResult", "p/a"))
 WHOLE = Answer(200, (ETAG, DATED), DATA)
 RANGE = Answer(206, (ETAG, DATED, ("Content-Range", "bytes 2-5/10")), DATA[2:6])
 REST = Answer(206, (ETAG, DATED, ("Content-Range", "bytes 4-9/10")), DATA[4:])
@@ -95,6 +105,10 @@ def completed(info: Any, told: bytes) -> bool:
     return sent(info, told) and status_of(told) == 200 and b"<CompleteMultipartUploadResult" in told
 
 
+async def bytes_of(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])
+
+
 def deleted(_: Any, told: bytes) -> bool:
     """Both keys stand there, each as deleted."""
     keys = re.findall(rb"<Deleted>\s*<Key>(.*?)</Key>", told)
@@ -116,6 +130,16 @@ CALLS: dict[str, tuple[Answer, Call, Callable[[Any, bytes], bool]]] = {
     "get the rest": (
         REST,
         lambda store: read_all(store, "a key", start=4),
+        lambda data, _: data == DATA[4:],
+    ),
+    "get a version": (
+        WHOLE,
+        lambda store: bytes_of(store.get_version("p/a", "v")),
+        whole,
+    ),
+    "get the rest of a version": (
+        REST,
+        lambda store: bytes_of(store.get_version("p/a", "v", start=4)),
         lambda data, _: data == DATA[4:],
     ),
     "head": (
@@ -159,6 +183,16 @@ CALLS: dict[str, tuple[Answer, Call, Callable[[Any, bytes], bool]]] = {
         lambda store: store.list_uploads("p/a"),
         lambda ids, told: len(ids) == 1 and status_of(told) == 200,
     ),
+    "uploads below": (
+        UPLOADS,
+        lambda store: store.uploads_below("p/a"),
+        lambda found, _: [each.key for each in found] == ["p/a"],
+    ),
+    "versions": (
+        VERSIONS,
+        lambda store: store.versions("p/a"),
+        lambda found, told: len(found) == 1 and status_of(told) == 200,
+    ),
 }
 
 
@@ -201,6 +235,19 @@ async def test_a_lie_ends_in_an_error_or_the_right_value(name: str) -> None:
                     check_error(error, where)
                     continue
             assert is_right(value, told), f"{where}: {value}"
+
+
+async def test_no_bytes_of_an_answer_make_the_client_fail() -> None:
+    async with lying_s3() as (liar, config), opened(config) as store:
+        for name, (sound, call, _) in CALLS.items():
+            mutator = Mutator([sound.raw(), *HEADERS])
+            for number in range(MUTATIONS):
+                liar.told = mutator.make(random.Random(f"{name} {number}"))
+                async with asyncio.timeout(10):
+                    try:
+                        await call(store)
+                    except Exception as error:
+                        check_error(error, f"{name}: {liar.told!r}")
 
 
 async def test_single_deletes_are_believed_in_their_own_form_only() -> None:

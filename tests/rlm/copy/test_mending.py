@@ -16,6 +16,7 @@ from kafka_formats.record_batch import Record, encode_batch
 from rlm.control.why_not import WhyNot
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.data_plane.segment_survey import SurveyJob, survey
+from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.log_dir import find_partitions
 from rlmm.partition_state import LostOffsets
 from rlmm.records.control_records import OffsetsSkipped
@@ -410,6 +411,16 @@ def test_behind_as_many_runs_as_are_told_all_of_a_cleaned_segment_is_missing(
     assert [(run.first, run.last) for run in found.runs] == [(10, 11), (13, 14)]
     assert found.missing == ((12, 12), (15, 19))
     assert found.doubtful == ((15, 19),)
+
+
+@pytest.mark.parametrize(("bytes_max", "missing"), [(70, ((10, 19),)), (128, ())])
+def test_a_batch_is_as_large_as_the_setting_says(
+    log: KafkaLog, bytes_max: int, missing: tuple[Offsets, ...]
+) -> None:
+    (local,) = find_partitions([log.log_dir], kafka_cluster_id=None).partitions
+    job = copy_job(local, local.segments[1])
+    job = replace(job, limits=replace(job.limits, batch_bytes_max=bytes_max))
+    assert survey(SurveyJob(job, local.segments[1].size_bytes)).missing == missing
 
 
 def test_a_segment_that_is_written_to_is_not_taken_for_damaged(log: KafkaLog) -> None:
