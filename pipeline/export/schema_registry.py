@@ -1,7 +1,8 @@
 """A Confluent-compatible schema registry. The only file that imports its client.
 
-A registry that is down, or refuses us, fails the run, whatever the run does with bad records. A
-record with a schema id that the registry does not know is a bad record.
+A registry that is down, refuses us, or answers what no registry does (a proxy's page) fails the
+run, whatever the run does with bad records. A record with a schema id that the registry does not
+know is a bad record.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import httpx
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -21,13 +21,15 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+from kafka_formats.loopback import direct_mounts
 
 TIMEOUT_S = 10
 RETRIES_MAX = 2
 UNKNOWN_IDS_MAX = 1_000
 """Unknown schema ids that each task remembers."""
 _FRAME_BYTES = 5
-_NOT_FOUND = 404
+_NOT_FOUND = range(40_401, 40_500)
+"""The registry's own codes of what it does not have: any proxy answers 404."""
 _REFUSED = (401, 403)
 _TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 _CONFIG: dict[str, Any] = {"subject.name.strategy": topic_subject_name_strategy}
@@ -75,6 +77,13 @@ class Registry:
             self._client = SchemaRegistryClient(config)
         except (ValueError, TypeError) as error:
             raise InvalidRequest(str(error), field="--registry") from None
+        requests: Any = self._client._rest_client
+        requests.send_request = self._answered(requests.send_request)
+        mounts = direct_mounts(address.url)
+        if mounts:
+            requests.session = type(requests.session)(
+                verify=requests.verify, auth=requests.auth, timeout=requests.timeout, mounts=mounts
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +111,7 @@ class Registry:
                     else self._client.get_version(subject, version, fmt=fmt)
                 )
             except SchemaRegistryError as error:
-                if error.http_status_code == _NOT_FOUND:
+                if error.error_code in _NOT_FOUND:
                     raise NotFound(
                         f"the schema registry {self._address.url} has no "
                         f"{'subject' if version is None else f'version {version} of'} {subject}: "
@@ -161,11 +170,29 @@ class Registry:
                 try:
                     return deserialiser(data, context)
                 except SchemaRegistryError as error:
-                    if error.http_status_code == _NOT_FOUND and len(unknown) < UNKNOWN_IDS_MAX:
+                    if error.error_code in _NOT_FOUND and len(unknown) < UNKNOWN_IDS_MAX:
                         unknown[data[:_FRAME_BYTES]] = str(error)
                     raise
 
         return deserialise
+
+    def _answered(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        """`send` of the client, whose errors and odd answers a deserialiser would take for bad
+        records.
+        """
+
+        def send_request(*arguments: Any, **named: Any) -> Any:
+            try:
+                answer = send(*arguments, **named)
+            except SchemaRegistryError:
+                raise
+            except Exception as error:  # of the two HTTP libraries that the client may use
+                raise self._down(error) from error
+            if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+                raise self._down(ValueError("its answer has no schema; is it a schema registry?"))
+            return answer
+
+        return send_request
 
     @contextmanager
     def _errors(self) -> Generator[None]:
@@ -184,10 +211,10 @@ class Registry:
                         f"the schema registry {self._address.url} refused: {error}. Give its "
                         "credentials as STRANDLINE_REGISTRY_USER=NAME:PASSWORD in the environment"
                     ) from error
-                if error.http_status_code != _NOT_FOUND:
+                if error.error_code not in _NOT_FOUND:
                     raise self._down(error) from error
-            if isinstance(error, httpx.TransportError | ConnectionError):
-                raise self._down(error) from error
+            if isinstance(error, RetryLater):
+                raise error
             error = error.__cause__ or error.__context__
 
     def _down(self, error: BaseException) -> RetryLater:

@@ -10,6 +10,7 @@ from kafka_client.broker_requests import BrokerError
 from kafka_client.connection import Connection
 from kafka_client.replica_answers import Batches, Extent, OutOfRange, Replicas
 from kafka_client.replica_requests import assigned_replicas, fetch_batches, replica_extent
+from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
@@ -22,15 +23,18 @@ the one before, so it needs room for several.
 
 Answer = TypeVar("Answer")
 
-RESPONSE_BYTES_MAX = (128 << 20) + (1 << 16)
-"""The largest possible batch with the rest of its response."""
+RESPONSE_REST_BYTES = 1 << 16
+"""What an answer has beside its batches."""
 
 
 @dataclass(slots=True)
 class ReplicaFetch:
-    """The brokers of the cluster. Connections are opened when needed and kept until `close`."""
+    """The brokers of the cluster. Connections are opened when needed and kept until `close`.
+    `batch_bytes_max`: of a larger batch no answer is taken.
+    """
 
     view: BrokerView
+    batch_bytes_max: int = BATCH_BYTES_MAX
     _addresses: dict[int, tuple[str, int]] = field(default_factory=dict)
     _connections: dict[int, Connection] = field(default_factory=dict)
 
@@ -81,7 +85,8 @@ class ReplicaFetch:
                 if node_id not in self._addresses:
                     return NoAnswer("it does not run, or is not known to the cluster now")
                 connection = await self.view.connect(
-                    *self._addresses[node_id], response_bytes_max=RESPONSE_BYTES_MAX
+                    *self._addresses[node_id],
+                    response_bytes_max=max(self.batch_bytes_max, FETCH_BYTES) + RESPONSE_REST_BYTES,
                 )
                 self._connections[node_id] = connection
             answer = await question(connection)

@@ -231,23 +231,23 @@ def _new_repairs(
         free_bytes_min=repair.free_bytes_min,
         replica_deadline_s=settings.copier.mend_deadline_s,
     )
-    return scrubs, parts.new_repairs(limits, scrubs, _replicas(broker))
+    return scrubs, parts.new_repairs(limits, scrubs, _replicas(settings, broker))
 
 
 def _new_mender(
     settings: Settings, directory: DataDirectory, pool: WorkerPool, broker: BrokerView | None
 ) -> Mender:
     limits = MendLimits(settings.copier.mend_deadline_s, settings.copier.mend_bytes_max)
-    return Mender(pool, _replicas(broker), directory.path / MENDING_DIRECTORY, limits)
+    return Mender(pool, _replicas(settings, broker), directory.path / MENDING_DIRECTORY, limits)
 
 
-def _replicas(broker: BrokerView | None) -> ReplicasPort | None:
+def _replicas(settings: Settings, broker: BrokerView | None) -> ReplicasPort | None:
     """A port to other replicas, with connections of its own that its user closes."""
     if broker is None:
         return None
     from rlm.copy.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
 
-    return ReplicaFetch(broker)
+    return ReplicaFetch(broker, settings.copier.batch_bytes_max)
 
 
 def _topic_filter(settings: Settings) -> TopicFilter:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from threading import Thread
 
 import pyarrow as pa
 import pytest
@@ -139,6 +141,59 @@ def test_a_registry_that_is_down_or_refuses_us_is_no_bad_record(registry: Regist
     gone = replace(found, registry=RegistryAddress("http://127.0.0.1:1"))
     with pytest.raises(RetryLater, match="does not answer"):
         gone.start()(batch_of(data))
+
+
+PAGE = b"<html><body>Sign in</body></html>"
+
+
+def told(status: int, body: bytes) -> bytes:
+    head = b"HTTP/1.1 %d Told\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None, b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n", told(200, b""),
+        told(200, PAGE), told(200, b"[]"), told(200, b'{"schema": 5}'), told(404, PAGE),
+        told(404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), told(407, PAGE),
+        told(302, b""), told(500, PAGE),
+    ],
+)  # fmt: skip
+def test_a_registry_that_hangs_or_breaks_off_is_no_bad_record(
+    registry: RegistryServer, monkeypatch: pytest.MonkeyPatch, said: bytes | None
+) -> None:
+    number = registry.add("orders-value", "AVRO", json.dumps("long"))
+    found = decoding(registry, "skip")
+    monkeypatch.setattr(schema_registry, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(schema_registry, "RETRIES_MAX", 0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while said is not None:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1_000)
+                    connection.sendall(said)
+
+        Thread(target=answer, daemon=True).start()
+        there = RegistryAddress(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(RetryLater, match="does not answer"):
+            replace(found, registry=there).start()(batch_of(framed(number, avro("long", 5))))
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_registry_on_this_machine_is_asked_directly(
+    registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    registry.add("orders-value", "AVRO", '"string"')
+    assert decoding(registry) is not None
 
 
 def test_a_subject_that_is_unknown_or_of_another_kind_is_named(registry: RegistryServer) -> None:
