@@ -24,7 +24,7 @@ the one before, so it needs room for several.
 Answer = TypeVar("Answer")
 
 RESPONSE_REST_BYTES = 1 << 16
-"""What an answer has beside its batches."""
+"""Bytes of an answer beside its batches."""
 
 
 @dataclass(slots=True)
