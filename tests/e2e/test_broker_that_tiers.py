@@ -5,7 +5,9 @@ ordinary consumers read what only the tier has.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -189,6 +191,45 @@ def test_leaders_move_and_a_broker_that_lost_its_disk_is_built_from_the_tier(
         again = consume_all(cluster.bootstrap, TOPIC, 0, isolation="read_committed")
         assert again == committed
         assert 0 < len(committed) < len(everything)
+
+
+def test_a_node_that_hangs_or_is_away_for_long_costs_the_broker_nothing(tmp_path: Path) -> None:
+    with site(tmp_path) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
+        tier = TierClient(node.url, TOPIC, 0)
+
+        def copied(more: int) -> None:
+            count = tier.status().get("remote_segments", 0) + more
+            broker.wait_until(lambda: tier.status()["remote_segments"] >= count, "copies")
+
+        with Writer(broker.bootstrap, TOPIC, 1) as writer:
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 3, "copies")
+            threads = tasks_of(broker)
+            with ThreadPoolExecutor(1) as pool:
+                node.suspend()
+                reading = pool.submit(consume_all, broker.bootstrap, TOPIC, 0)
+                time.sleep(12)  # past every deadline of the plug-in but that of a write
+                node.wake()
+                assert reading.result()[0].offset == 0
+            copied(3)
+            node.stop()
+            time.sleep(12)
+            node.start()
+            copied(3)
+            assert threads <= tasks_of(broker)
+            broker.restart()
+            copied(3)
+        writer.write_filler()
+        everything = consume_all(broker.bootstrap, TOPIC, 0)
+        assert everything[0].offset == 0
+        offsets = [record.offset for record in everything]
+        assert offsets == sorted(set(offsets))
+
+
+def tasks_of(broker: KafkaBroker) -> set[str]:
+    """Names of the remote log manager's thread pools that live, as the kernel shows them."""
+    names = {path.read_text().strip() for path in Path(f"/proc/{broker.pid}/task").glob("*/comm")}
+    return {name.rstrip("0123456789-") for name in names if "rlm" in name or "remote" in name}
 
 
 def objects(tmp_path: Path) -> list[str]:
