@@ -17,6 +17,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Ambient
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.scanner import BrokerPort
+from rlm.leadership.announced import Announced, NoPlugin
 from rlm.leadership.leadership import BrokerWord, Leads, NotLeading
 
 PARTITIONS_PER_QUESTION = 250
@@ -42,7 +43,7 @@ class _Gained:
 @dataclass(slots=True)
 class LeadershipWatch:
     """`works` are this node's partitions; `cancel_if_lost` ends a copy that is no longer allowed;
-    `look` updates all partitions at once.
+    `look` updates all partitions at once, also those that the broker's plug-in has just announced.
     """
 
     broker: BrokerPort | None
@@ -51,6 +52,7 @@ class LeadershipWatch:
     look: Callable[[], Awaitable[None]]
     ambient: Ambient
     interval_s: float
+    announced: Announced = field(default_factory=NoPlugin)
     _gained: dict[TopicIdPartition, _Gained] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -75,7 +77,7 @@ class LeadershipWatch:
             if work.task is not None and not work.task.done():
                 self.cancel_if_lost(work)  # another node's claim in the log ends it as well
         self._forget_what_is_claimed(watched)
-        if self._looks_left():
+        if self._looks_left() or self.announced.take_news():
             await self.look()
 
     def _looks_left(self) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Surroundings
 from rlm.delegated import left_overs, sessions
 from rlm.delegated.sessions import Expected, Session, SessionRefused, Sessions
@@ -23,22 +22,25 @@ ADDS_MAX = 10_000
 TOLD_FOR_S = 60.0
 """A plug-in announces every 5 s: so long after its last refusal it went, or was put right."""
 SILENT_S = 60.0
-LOOKING = "looking at partitions that the broker's plug-in announced"
+
+
+def ignore_address(_bootstrap: str) -> None:
+    """The broker's address is known otherwise."""
 
 
 @dataclass(slots=True)
 class Plugin:
     """One per node, also without a plug-in. `on_changed` is told which partitions have, or may
-    have, another leadership.
+    have, another leadership; `on_address` where the broker listens.
     """
 
     around: Surroundings
     on_changed: Callable[[Iterable[TopicIdPartition]], None]
+    on_address: Callable[[str], None] = ignore_address
     _sessions: Sessions = field(default_factory=Sessions)
     _adds: dict[Uuid, Uuid] = field(default_factory=dict)
     _refused: tuple[float, SessionRefused | None] = (0.0, None)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+    _has_news: bool = False
 
     @property
     def session(self) -> Session | None:
@@ -54,6 +56,7 @@ class Plugin:
             raise
         before = self.session
         self._sessions = heard.sessions
+        self.on_address(said.bootstrap)
         if before is None or before.id != said.session:
             logger.info(
                 "the plug-in %s of broker %d (Kafka %s) announces %d partitions that it leads and "
@@ -63,7 +66,7 @@ class Plugin:
             )  # fmt: skip
         if heard.changed:  # else a sign of life, each few seconds
             self.on_changed(heard.changed)
-            self._news.set()
+            self._has_news = True
 
     def call(self, session: Uuid, seq: int) -> Session:
         """The session of a call. AnnounceAgain: it is not known, or its news are not."""
@@ -113,16 +116,10 @@ class Plugin:
             problems.append(NodeProblem(area, "silent", text))
         return tuple(problems)
 
-    async def run(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Look at newly announced partitions at once, so that they are claimed. Until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await look()
-                self._problem_log.works(LOOKING)
-            except Exception as error:  # noqa: BLE001 - told; the regular looks go on
-                self._problem_log.failed(LOOKING, error)
+    def take_news(self) -> bool:
+        """True once after partitions were announced: they are to be looked at, and claimed."""
+        had, self._has_news = self._has_news, False
+        return had
 
     @property
     def _expected(self) -> Expected:

@@ -17,11 +17,18 @@ class Announced(Protocol):
     def is_at_work(self, row: RemoteLogSegmentMetadata, /) -> bool:
         """True while the broker may still finish this unfinished copy."""
 
+    def take_news(self) -> bool:
+        """True once after partitions were announced, which are to be looked at."""
+
 
 class NoPlugin:
     """A broker without the plug-in."""
 
     def has(self, _tip: TopicIdPartition, /) -> bool:
+        """Never."""
+        return False
+
+    def take_news(self) -> bool:
         """Never."""
         return False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -43,7 +43,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnectionSettings:
-    """This node's own broker, and how to connect to it.
+    """This node's own broker, and how to connect to it. An empty `host`: `move_to` will tell it.
 
     `security_protocol` is Kafka's. `ssl_ca_file` None trusts the machine's authorities. Every
     connection reads the files anew, so that certificates can be replaced.
@@ -114,6 +114,20 @@ class BrokerView:
         """
         async with self._one_at_a_time:
             await self._open()
+
+    def move_to(self, address: str) -> None:
+        """Ask the broker at this `host:port` from now on. Its identity is checked as ever; another
+        text changes nothing.
+        """
+        host, _, port = address.partition(",")[0].rpartition(":")
+        if not host or not (port.isascii() and port.isdecimal()):
+            return
+        moved = replace(self._settings, host=host.strip("[]"), port=int(port))
+        if moved == self._settings:
+            return
+        self._settings, self._next_attempt_at = moved, 0.0
+        if self._connection is not None:
+            self._connection.abort()
 
     async def leadership(
         self, partitions: Sequence[TopicPartition]
@@ -250,6 +264,8 @@ class BrokerView:
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
+        if not settings.host:
+            raise RetryLater("its plug-in has not announced the broker's address yet")
         connection = await self.connect(settings.host, settings.port)
         try:
             await self._check_identity(connection)

@@ -24,6 +24,7 @@ from strandline.node import ambient
 from strandline.node.broker_connection import open_broker_view
 from strandline.node.formatting import broker_identity
 from strandline.node.quorum import read_secret
+from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.settings import Settings
 from strandline.settings.voter_text import parse_address, parse_peer
 
@@ -144,6 +145,8 @@ async def check_broker(settings: Settings, tiered: Sequence[LocalPartition]) -> 
     check = f"broker {settings.kafka.broker}".strip()
     if not settings.kafka.broker:
         return [Finding(check, True, "none configured: directories are taken as standalone")]
+    if settings.kafka.broker == ANNOUNCED:
+        return [Finding(check, True, "its plug-in tells the node where it listens: not asked")]
     try:
         identity = broker_identity(settings.kafka.log_dirs)
         if identity is None:

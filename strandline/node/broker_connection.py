@@ -10,6 +10,7 @@ from pathlib import Path
 from kafka_formats.errors import InvalidRequest
 from rlm.leadership.broker_view import BrokerConnectionSettings, BrokerView
 from strandline.node import ambient
+from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.settings import KafkaSettings
 
 
@@ -27,9 +28,7 @@ def broker_connection(
     kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str
 ) -> BrokerConnectionSettings:
     """Address and credentials of the broker. InvalidRequest: the address is not host:port."""
-    host, _, port = kafka.broker.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidRequest(f"{kafka.broker!r} is not host:port", field="kafka.broker")
+    host, port = ("", "0") if kafka.broker == ANNOUNCED else _address(kafka.broker)
     return BrokerConnectionSettings(
         host=host.strip("[]"),
         port=int(port),
@@ -44,6 +43,13 @@ def broker_connection(
         ssl_key_file=kafka.ssl_key_file,
         request_timeout_s=kafka.request_timeout_s,
     )
+
+
+def _address(text: str) -> tuple[str, str]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InvalidRequest(f"{text!r} is not host:port", field="kafka.broker")
+    return host, port
 
 
 def _secret(path: Path | None) -> str:

@@ -61,6 +61,7 @@ from strandline.node.readiness import quorum_problems
 from strandline.node.remote_log import Given, RemoteLogParts, build
 from strandline.node.surroundings import flow_control, surroundings
 from strandline.node.workers import Shared, start_workers
+from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.settings import KafkaSettings, QuorumSettings, Settings
 from strandline.settings.store_configs import store_configs
 
@@ -159,7 +160,7 @@ class Node:
                 slack_of=partial(flow.slack_s, Flow.COPY),
                 topic_retention=settings.retention.source == "topic",
             )
-            parts = build(given)
+            parts = _build(given, settings.kafka, broker)
             snapshots = _new_snapshots(settings, directory, parts)
             collector = _new_collector(settings, parts, KnownSegments(log, metadata, view))
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
@@ -178,6 +179,13 @@ class Node:
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
         await self._building.aclose()
+
+
+def _build(given: Given, kafka: KafkaSettings, broker: BrokerView | None) -> RemoteLogParts:
+    parts = build(given)
+    if broker is not None and kafka.broker == ANNOUNCED:
+        parts.plugin.on_address = broker.move_to
+    return parts
 
 
 def _new_collector(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Collector:

@@ -153,7 +153,7 @@ class RemoteLogParts:
         given, limits = self.given, self.around.limits
         watch = LeadershipWatch(
             given.broker, self.table.works, self.table.cancel_if_lost, self.looks.look,
-            self.around.ambient, limits.leadership_interval_s,
+            self.around.ambient, limits.leadership_interval_s, self.plugin,
         )  # fmt: skip
         deletion = TopicDeletion(
             given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
@@ -171,7 +171,6 @@ class RemoteLogParts:
         loops = (
             Loop("scan log directories", self.looks.run),
             Loop("follow the leadership", watch.run),
-            Loop("follow the plug-in", partial(self.plugin.run, self.looks.look)),
             Loop("compare clocks", self.checks.run),
             Loop("register the node", self.registrar.run),
             Loop("expire segments", self.expirer.run),

@@ -20,6 +20,10 @@ class SecurityProtocol(StrEnum):
     SASL_SSL = "SASL_SSL"
 
 
+ANNOUNCED = "announced"
+"""`kafka.broker` of a node that hears its broker's address from the plug-in."""
+
+
 class KafkaSettings(Section):
     """The broker beside this node."""
 
@@ -28,8 +32,8 @@ class KafkaSettings(Section):
     )
     broker: str = Field(
         default="",
-        description="`host:port` of this node's own broker. Empty: a standalone directory; this "
-        "node counts as leader of what it finds there.",
+        description="`host:port` of this node's own broker; `announced`: the one that its plug-in "
+        "tells. Empty: a standalone directory; this node counts as leader of what it finds there.",
     )
     security_protocol: SecurityProtocol = Field(
         default=SecurityProtocol.PLAINTEXT, description="How to talk to the broker."

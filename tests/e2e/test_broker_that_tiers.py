@@ -66,7 +66,7 @@ def site(tmp_path: Path, version: str = KAFKA_VERSION) -> Iterator[tuple[KafkaBr
     broker = KafkaBroker(tmp_path / "broker", version=version)
     (tmp_path / "tier").mkdir()
     settings: dict[str, dict[str, object]] = {
-        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
+        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": "announced"},
         "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
         "copier": {"interval_s": 0.3, "upload_deadline_s": 5, "upload_margin_s": 1},
         "http": {"anonymous_role": "operate"},

@@ -21,6 +21,7 @@ from kio.schema.metadata.v8.response import MetadataResponseBroker
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
+from kafka_client import broker_requests
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from rlm.leadership.broker_view import (
     PARTITIONS_PER_REQUEST_MAX,
@@ -348,3 +349,17 @@ async def test_unusable_credentials_are_refused_when_the_view_is_made() -> None:
     async with fake_broker() as broker:
         with pytest.raises(InvalidRequest, match="sasl_username"):
             view_of(broker, security_protocol="SASL_SSL", sasl_password="x")
+
+
+async def test_the_address_may_be_told_later_and_anew_and_nonsense_changes_nothing() -> None:
+    async with scripted(host="", port=0) as (broker, view):
+        answer = (await view.leadership([("orders", 0)]))[("orders", 0)]
+        assert isinstance(answer, NoAnswer)
+        assert "has not announced the broker's address yet" in answer.reason
+        for text in ("", "nowhere", "host:", "host:x"):
+            view.move_to(text)
+        assert isinstance(await view.ask(broker_requests.describe_cluster), NoAnswer)
+        view.move_to(f"127.0.0.1:{broker.port},127.0.0.1:1")
+        assert not isinstance(await view.ask(broker_requests.describe_cluster), NoAnswer)
+        view.move_to("127.0.0.1:1")
+        assert isinstance(await view.ask(broker_requests.describe_cluster), NoAnswer)
