@@ -193,6 +193,46 @@ def test_leaders_move_and_a_broker_that_lost_its_disk_is_built_from_the_tier(
         assert 0 < len(committed) < len(everything)
 
 
+@pytest.mark.soak
+def test_tiering_is_disabled_enabled_again_and_records_are_deleted(tmp_path: Path) -> None:
+    with site(tmp_path) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
+        tier = TierClient(node.url, TOPIC, 0)
+
+        def copied(count: int) -> None:
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= count, "copies")
+
+        with Writer(broker.bootstrap, TOPIC, 1):
+            copied(4)
+        before = consume_all(broker.bootstrap, TOPIC, 0)
+        cut = before[len(before) // 3].offset
+        broker.delete_records(TOPIC, 0, cut)
+        broker.wait_until(lambda: tier.segments()[0]["end_offset"] >= cut, "what is below to go")
+        left = [record for record in before if record.offset >= cut]
+        assert consume_all(broker.bootstrap, TOPIC, 0) == left
+        without = {"local.retention.bytes": "-2", "local.retention.ms": "-2"}
+        broker.alter_topic(TOPIC, {"remote.log.copy.disable": "true", **without})
+        broker.alter_topic(
+            TOPIC, {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        )
+        broker.wait_until(lambda: objects(tmp_path) == [], "the topic's objects to go")
+        broker.alter_topic(
+            TOPIC,
+            {
+                "remote.storage.enable": "true",
+                "remote.log.copy.disable": "false",
+                "remote.log.delete.on.disable": "false",
+                "local.retention.bytes": "1",
+            },
+        )
+        with Writer(broker.bootstrap, TOPIC, 1):
+            copied(3)
+        again = consume_all(broker.bootstrap, TOPIC, 0)
+        offsets = [record.offset for record in again]
+        assert offsets == sorted(set(offsets))
+        assert tier.segments()[0]["start_offset"] <= offsets[0]
+
+
 def test_a_node_that_hangs_or_is_away_for_long_costs_the_broker_nothing(tmp_path: Path) -> None:
     with site(tmp_path) as (broker, node):
         broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
