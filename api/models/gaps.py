@@ -56,6 +56,10 @@ class SkipView(PartitionName):
 
     ranges: list[OffsetRangeView]
     offsets: Annotated[int, Field(description="Number of offsets in all ranges.")]
+    why: Annotated[
+        str,
+        Field(description="The damage, and what each replica answered; empty: none stops it."),
+    ]
     changed: bool
     dry_run: bool
     text: str

@@ -56,6 +56,8 @@ async def skip_offsets(
         await context.manager.catch_up()  # the view says what is not copied or lost yet
     state = _claimed_here(context, tip)
     ranges = _asked(context, tip, body, state)
+    damage = context.rlm.damage_of(tip)
+    why_missing = "" if damage is None else damage.text
     if not body.dry_run:
         assert state.claim is not None, "it is claimed here"
         why = f"skipped by {principal.name}: {body.reason}"
@@ -72,6 +74,7 @@ async def skip_offsets(
         **name_of(tip),
         ranges=[OffsetRangeView(first_offset=first, last_offset=last) for first, last in ranges],
         offsets=sum(last - first + 1 for first, last in ranges),
+        why=why_missing,
         changed=not body.dry_run,
         dry_run=body.dry_run,
         text="readers find no records at these offsets; the rest of the segment is copied",

@@ -59,7 +59,7 @@ def partitions_skip_command(
     ] = None,
     topic_id: NewestIncarnationOption = None,
 ) -> Answer:
-    """Give up offsets of a damaged segment that no replica has, so that copying goes on.
+    """Give up offsets of a damaged segment that no replica sends, so that copying goes on.
 
     The offsets are recorded as lost, with your name; the rest of the segment is copied. Ask the
     node beside the leader.
@@ -79,6 +79,8 @@ def partitions_skip_command(
     answer = client.change("POST", path, body | {"dry_run": not yes}, topic_id=topic_id)
     shown = ",".join(f"{r['first_offset']}-{r['last_offset']}" for r in answer["ranges"])
     fields = {"offsets": shown, "how many": answer["offsets"], "changed": answer["changed"]}
+    if not yes:
+        fields["why"] = answer["why"]
     if not yes and first is None:
         fields["to do it"] = f"add --offsets {shown} --yes"
     return Answer(answer, lambda: _print(answer, fields, done=yes))

@@ -77,6 +77,7 @@ def test_a_dry_run_says_what_would_be_given_up_and_changes_nothing(tmp_path: Pat
             answer = await world.done("skip")
             assert answer["ranges"] == [{"first_offset": 14, "last_offset": 19}]
             assert (answer["offsets"], answer["changed"], answer["dry_run"]) == (6, False, True)
+            assert "no good batch of offsets 14 to 19: no broker is configured" in answer["why"]
             assert (await world.done("allow-gaps"))["changed"] is False
             state = world.node.metadata.partition_state(log.partition)
             assert state is not None

@@ -59,6 +59,7 @@ def test_a_damaged_segment_is_told_skipped_and_passed(tmp_path: Path, log: Kafka
         reason = ("orders", 0, "--reason", "the disk died")
         dry = asked(node, "skip", *reason).stdout
         assert "add --offsets 10-19 --yes" in dry
+        assert "no good batch of offsets 10 to 19: no broker is configured" in dry
         assert status(node, 0)["lost_ranges"] == []
         asked(node, "skip", *reason, "--yes", expect=ExitCode.USAGE)
         named = (*reason, "--offsets", "10-19", "--yes")
