@@ -12,14 +12,13 @@ from kafka_client.replica_answers import Batches, Extent, OutOfRange, Replicas
 from kafka_client.replica_requests import assigned_replicas, fetch_batches, replica_extent
 from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.errors import StrandlineError
+from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
 
 FETCH_BYTES = 8 << 20
-"""Bytes asked for at once; a larger batch comes whole. Each answer begins with the last batch of
-the one before, so it needs room for several.
-"""
+"""Bytes asked for at once; a larger batch comes whole, with the header behind it."""
 
 Answer = TypeVar("Answer")
 
@@ -56,11 +55,15 @@ class ReplicaFetch:
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
         """The broker's batches from `offset` on. NoAnswer: it can't be asked, or refuses."""
+        bytes_max = FETCH_BYTES
 
         async def ask(connection: Connection) -> Batches | OutOfRange | BrokerError:
-            return await fetch_batches(connection, partition, offset, bytes_max=FETCH_BYTES)
+            return await fetch_batches(connection, partition, offset, bytes_max=bytes_max)
 
         answer: Batches | OutOfRange | NoAnswer = await self._ask(node_id, ask)
+        if isinstance(answer, Batches) and _is_one_that_fills(answer.data):
+            bytes_max = len(answer.data) + HEADER_BYTES
+            answer = await self._ask(node_id, ask)
         if isinstance(answer, Batches) and not answer.data:
             # Behind its high watermark, which begins low after a restart: it may have more.
             return NoAnswer(
@@ -100,3 +103,9 @@ class ReplicaFetch:
         """Close the connections."""
         while self._connections:
             await self._connections.popitem()[1].close()
+
+
+def _is_one_that_fills(data: bytes) -> bool:
+    """True for a single batch that took all the room: it does not show if its file ends."""
+    first = LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big")
+    return FETCH_BYTES <= len(data) <= first

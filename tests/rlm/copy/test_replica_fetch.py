@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_client.replica_answers import Replicas
+from kafka_client.replica_answers import Batches, Replicas
 from kafka_formats.errors import RetryLater
+from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
+from rlm.copy import replica_fetch
 from rlm.copy.replica_fetch import FETCH_BYTES, ReplicaFetch
 from rlm.leadership.leadership import NoAnswer
 from tests.rlm.planner_facts import PARTITION
@@ -36,3 +38,38 @@ async def test_an_answer_may_have_a_batch_of_the_size_that_is_copied(batch_bytes
     assert isinstance(await fetch.fetch(2, PARTITION, 0), NoAnswer)
     (bound,) = view.bounds
     assert bound > max(batch_bytes_max, FETCH_BYTES)
+
+
+LARGE = encode_batch([Record(0, 0, None, bytes(500), ())], base_offset=0)
+SMALL = encode_batch([Record(1, 0, None, b"", ())], base_offset=1)
+
+
+class Reachable:
+    """A connection to every broker."""
+
+    closed = False
+
+    async def connect(self, host: str, port: int, *, response_bytes_max: int) -> Reachable:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("log", "sent"),
+    [(LARGE + SMALL, LARGE + SMALL[:HEADER_BYTES]), (LARGE, LARGE), (SMALL + LARGE, None)],
+)
+async def test_what_stands_behind_a_batch_that_fills_an_answer_shows(
+    log: bytes, sent: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone it looks as if its file ended there."""
+    asked: list[int] = []
+
+    async def answer(*_: object, bytes_max: int) -> Batches:
+        asked.append(bytes_max)
+        first = LARGE if log.startswith(LARGE) else SMALL  # a broker sends it whole
+        return Batches(log[: max(bytes_max, len(first))], 2)
+
+    monkeypatch.setattr(replica_fetch, "FETCH_BYTES", 200)
+    monkeypatch.setattr(replica_fetch, "fetch_batches", answer)
+    fetch = ReplicaFetch(cast(Any, Reachable()), _addresses={1: ("host", 1)})
+    assert await fetch.fetch(1, PARTITION, 0) == Batches(log[:200] if sent is None else sent, 2)
+    assert len(asked) == (1 if sent is None else 2)
