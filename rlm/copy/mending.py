@@ -18,6 +18,7 @@ from typing import Protocol
 from kafka_client.replica_answers import Batches, Extent, OutOfRange
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.copy import head_hole
@@ -26,8 +27,8 @@ from rlm.copy.replica_batches import HoleWalk, as_runs
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.leadership.leadership import NoAnswer
-from rlm.local_log.damage import Damage, Run, without
-from rlm.local_log.gap_rule import Offsets
+from rlm.local_log.damage import Damage, Run, within, without
+from rlm.local_log.gap_rule import Offsets, overlaps, ranges_text
 from rlm.local_log.log_dir import LocalSegment
 
 logger = logging.getLogger(__name__)
@@ -237,9 +238,33 @@ class Mender:
         return directory / f"{partition.topic_id}-{partition.partition}{HEAD}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A replica's word: `extent` of its log, None without an answer; `wrong`: why, or something in
+    it that was not taken.
+    """
+
+    extent: Extent | None
+    wrong: str = ""
+
+    def text(self, missing: Sequence[Offsets]) -> str:
+        """About the offsets that are still missing."""
+        if self.extent is None:
+            return self.wrong
+        start, end = self.extent.start, self.extent.end
+        there = within(missing, start, end - 1)
+        if not there:
+            return f"its log has offsets {start} to {end - 1}"
+        wrong = f" ({self.wrong})" if self.wrong else ""
+        return (
+            f"its log goes from {start} to {end - 1}, but it sent no good batch of "
+            f"{ranges_text(there)}{wrong}"
+        )
+
+
 @dataclass(slots=True)
 class _Asking:
-    """The questions about one damaged segment. `unanswered` are reasons why nothing is given up."""
+    """The questions about one damaged segment. `not_all`: why not all that should be asked was."""
 
     partition: TopicIdPartition
     damage: Damage
@@ -247,67 +272,66 @@ class _Asking:
     replicas: ReplicasPort | None
     limits: MendLimits
     path: Path
-    unanswered: list[str] = field(default_factory=list)
-    _asked: list[int] = field(default_factory=list)
-    _lacking: dict[int, list[Offsets]] = field(default_factory=dict)
-    _doubtful: list[Offsets] = field(default_factory=list)
-    """Offsets that held batches claim, though nothing beside them bears that out."""
+    not_all: str = ""
+    _said: dict[int, _Said] = field(default_factory=dict)
     _bytes: int = 0
     _bytes_from: Counter[int] = field(default_factory=Counter)
     """Bytes taken from each replica; those from held segments count for `HERE`."""
 
     async def look_at(self, linked: Sequence[LocalSegment]) -> None:
-        """Take batches of held segments. Offsets that they lack may still be at a replica."""
+        """Take batches of held segments. What is missing of them then may be in their bytes."""
+        surveyed = self.job.directory / segment_file_name(self.job.start_offset, LOG_SUFFIX)
         for segment in linked:
+            end = segment.next_base_offset or 0
+            if segment.log_path == surveyed or end <= segment.base_offset:
+                continue
+            held = (segment.base_offset, end - 1)
             position = 0
             for first, last in self.damage.missing:
                 last = min(last, self.damage.asked_below - 1)
-                end = segment.next_base_offset or 0
-                if first <= last and segment.base_offset <= last and first < end:
-                    position = await self._take_held(segment, first, last, position)
+                if first <= last and overlaps(first, last, (held,)):
+                    position = await self._take_held(segment.log_path, held, first, last, position)
+            self.damage = replace(self.damage, held=(*self.damage.held, held))
 
-    async def _take_held(self, held: LocalSegment, first: int, last: int, position: int) -> int:
+    async def _take_held(
+        self, log: Path, held: Offsets, first: int, last: int, position: int
+    ) -> int:
         """Read from `position` on; returns the position reached, where the next hole's search goes
-        on: holes ascend as the file does.
+        on: holes ascend as the file does. The file has `held` by its name, as a broker chooses it.
         """
-        log = held.log_path
-        walk = self._walk(first, last, str(log))
-        is_full = False
+        walk = self._walk(first, last, str(log), held[0])
+        asked, is_full = 0, False
         while not walk.done and not is_full:
-            data, position = await asyncio.to_thread(batches_from, log, walk.question, position)
-            if position == 0:
-                walk.begins_at(held.base_offset)
+            data = b""
+            if held[0] <= walk.question <= held[1]:
+                position = position if walk.question >= asked else 0
+                data, position = await asyncio.to_thread(batches_from, log, walk.question, position)
+                asked = walk.question
             is_full = await self._keep(HERE, walk, data)
-        self._doubtful += walk.doubtful
         return position
 
-    def _walk(self, first: int, last: int, source: str) -> HoleWalk:
+    def _walk(self, first: int, last: int, source: str, start: int) -> HoleWalk:
         return HoleWalk(
             first, last, self.job.leader_epochs, source,
-            free_from=self._free_from(first), thinned=self.job.gaps_allowed,
+            free_from=self._free_from(first), thinned=self.job.gaps_allowed, start=start,
         )  # fmt: skip
 
     async def ask_all(self) -> None:
-        """Ask one replica after the other while batches are missing. They are asked again after
-        each find, since it may bear out batches that another replica has.
-        """
+        """Ask one replica after the other while batches are missing."""
         if self.replicas is None:
-            self.unanswered.append(NO_BROKER)
+            self.not_all = NO_BROKER
             return
         nodes = await self.replicas.replicas(self.partition)
         if isinstance(nodes, NoAnswer):
-            self.unanswered.append(nodes.reason)
+            self.not_all = nodes.reason
             return
-        self._asked = list(nodes)
-        missing: tuple[Offsets, ...] = ()
-        while self.damage.missing and self.damage.missing != missing:
-            missing = self.damage.missing
-            self._lacking = {}
-            self.unanswered = []
-            for node_id in nodes:
-                await self._ask_for_all(node_id)
-            if not self.unanswered:
+        for node_id in nodes:
+            if not self.damage.missing:
                 return
+            self._said[node_id] = await self._ask(self.replicas, node_id)
+        # By the topic's id: an extent is asked for by its name.
+        if await self.replicas.replicas(self.partition) != nodes:
+            self.not_all = "the replicas are others than before, or not known now"
 
     def out_of_time(self) -> None:
         """End the step before the first batch that is missing, if anything was fetched below it."""
@@ -315,56 +339,40 @@ class _Asking:
         end = damage.missing[0][0] if damage.missing else damage.asked_below
         if end > damage.asked_from and any(run.last < end for run in damage.fetched):
             self.damage = replace(damage, asked_below=end)
-            self.unanswered = []
         else:
-            self.unanswered.append(f"no end within {self.limits.deadline_s:g} s")
-
-    async def _ask_for_all(self, node_id: int) -> None:
-        """Ask one replica about every present hole."""
-        lacking = self._lacking[node_id] = []
-        wrong = ""
-        for first, last in self.damage.missing:
-            last = min(last, self.damage.asked_below - 1)
-            if first > last:
-                break
-            answer = await self._ask(node_id, first, last, lacking)
-            if isinstance(answer, NoAnswer):
-                wrong = wrong or f"broker {node_id}: {answer.reason}"
-                break
-            wrong = wrong or answer
-        if wrong:
-            self.unanswered.append(wrong)
+            self.not_all = f"no end within {self.limits.deadline_s:g} s"
 
     def judged(self) -> Damage:
-        """The damage, with the offsets that no replica has if all of them answered."""
-        damage = replace(self.damage, held_doubtful=tuple(self._doubtful))
-        if self.unanswered:
-            return replace(damage, why="; ".join(self.unanswered))
+        """The damage, with what is proven to be lost: outside the logs of all assigned replicas."""
+        damage = self.damage
+        said = [f"broker {id_}: {each.text(damage.missing)}" for id_, each in self._said.items()]
+        damage = replace(damage, why="; ".join([*said, self.not_all] if self.not_all else said))
+        extents = [each.extent for each in self._said.values() if each.extent is not None]
+        if self.not_all or not extents or len(extents) < len(self._said):
+            return damage
         gone = without(damage.missing, damage.doubtful)
-        for lacking in self._lacking.values():
-            gone = without(gone, without(gone, lacking))
-        asked = ", ".join(map(str, self._asked))
-        return replace(damage, gone=gone, why=f"no replica has them (brokers {asked} were asked)")
+        return replace(damage, gone=without(gone, ((e.start, e.end - 1) for e in extents)))
 
-    async def _ask(
-        self, node_id: int, first: int, last: int, lacking: list[Offsets]
-    ) -> str | NoAnswer:
-        """Ask about one hole; returns what is wrong in the replica there, or an empty text."""
-        walk = self._walk(first, last, f"broker {node_id}")
-        while not walk.done:
-            answer: Batches | OutOfRange | Extent | NoAnswer
-            answer = await self._fetch(node_id, walk.question)
-            if isinstance(answer, OutOfRange):
-                answer = await self._extent(node_id)
-            if isinstance(answer, NoAnswer):
-                return answer
-            if isinstance(answer, Extent):
-                walk.out_of_range(answer.start, answer.end)
+    async def _ask(self, replicas: ReplicasPort, node_id: int) -> _Said:
+        """Take the batches that one replica has of every present hole."""
+        extent = await replicas.extent(node_id, self.partition)
+        if isinstance(extent, NoAnswer):
+            return _Said(None, extent.reason)
+        wrong = ""
+        for first, last in self.damage.missing:
+            last = min(last, self.damage.asked_below - 1, extent.end - 1)
+            if last < max(first, extent.start):
                 continue
-            if await self._keep(node_id, walk, answer.data):
-                break
-        lacking += walk.lacking
-        return walk.wrong
+            walk = self._walk(first, last, "its log", extent.start)
+            while not walk.done:
+                answer = await replicas.fetch(node_id, self.partition, walk.question)
+                if isinstance(answer, NoAnswer):
+                    return _Said(extent, wrong or answer.reason)
+                data = b"" if isinstance(answer, OutOfRange) else answer.data
+                if await self._keep(node_id, walk, data):
+                    break
+            wrong = wrong or walk.wrong
+        return _Said(extent, wrong)
 
     def _free_from(self, at: int) -> int | None:
         """The lowest first offset of a batch with `at`; None if those below are wanted too."""
@@ -389,14 +397,6 @@ class _Asking:
         if any(last >= walk.settled_below for _, last in self.damage.missing):
             self.damage = replace(self.damage, asked_below=walk.settled_below)
         return True
-
-    async def _fetch(self, node_id: int, offset: int) -> Batches | OutOfRange | NoAnswer:
-        assert self.replicas is not None, "ask_all names the replica"
-        return await self.replicas.fetch(node_id, self.partition, offset)
-
-    async def _extent(self, node_id: int) -> Extent | NoAnswer:
-        assert self.replicas is not None, "ask_all names the replica"
-        return await self.replicas.extent(node_id, self.partition)
 
 
 def _append(path: Path, data: bytes | bytearray) -> None:

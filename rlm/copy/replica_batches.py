@@ -1,13 +1,33 @@
 """Chooses the batches that fill a hole from another source of the same log. Pure.
 
-Replicas have the same bytes. A batch that crosses the hole's borders, has another leader epoch than
-the lineage or a wrong CRC, or lies where no neighbour bears it out, is not the missing one. So the
-source is read from below the hole to above it, and each answer begins with the last batch of the
-one before: the neighbours of a batch are always seen, and so is an empty place.
+Kafka's CRC leaves out a batch's base offset: with a turned bit there it passes its check and claims
+the place of others. Replicas have the same bytes. A broker answers an offset from the file whose
+name says that it is there, with all batches from the first one on that claims to reach it; if none
+does, from the next file. So a batch counts as being where it says in two cases:
+
+1. The batch directly before or behind it in the same answer joins it.
+2. The answers to its own first and to its own last offset begin with it, and the next batch in its
+   file begins above it, or there is none.
+
+Nothing else is believed: not that two answers seem to join, nor that a batch fills the hole.
+It is taken if its CRC, its leader epoch and the borders of the hole are right, too.
+
+One fault at a replica is assumed: any bits of one batch turned, or any batches gone. All others
+then stand in their places, and one with a turned base offset isn't taken. Not by 1: its neighbours
+join its true place only. Not by 2: one of the two offsets lies outside its true place, so another
+batch has it. If that one stands before it, it answers in its stead. If it stands behind it in the
+same file, the next batch does not begin above it; if in another file, that one is answered. Two
+faults at one replica may deceive this: a batch turned into the place of one that is gone there.
+
+Where the cleaner was at work gaps are legal, so a batch is believed already if the one behind it
+shows and both beside it are in order with it. One turned within its gap is taken then.
+
+A source that sends nothing proves nothing: a batch turned far down is passed over, never answered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +35,9 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, check_crc, parse_header
 from rlm.data_plane.segment_survey import is_abort
-from rlm.local_log.batch_places import Beside, Place, place_of
+from rlm.local_log.batch_places import is_in_order, joins
 from rlm.local_log.damage import Run
-from rlm.local_log.gap_rule import Offsets, shows_cleaner
+from rlm.local_log.gap_rule import shows_cleaner
 
 
 @dataclass(slots=True)
@@ -58,18 +78,43 @@ class _Batch:
         return self.header.last_offset
 
 
-NOTHING_BELOW = Beside(-1, near=False)
-"""Before a source's first batch."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Batches that stand one behind another, the last one perhaps cut. `ends`: so does the file."""
+
+    batches: list[_Batch]
+    ends: bool
+
+    def before(self, index: int) -> int | None:
+        return self.batches[index - 1].last if index else None
+
+    def behind(self, index: int) -> int | None:
+        return self.batches[index + 1].first if index + 1 < len(self.batches) else None
+
+    def shows_behind(self, index: int) -> bool:
+        """True if it is seen what stands behind the batch."""
+        return self.ends or index + 1 < len(self.batches)
+
+    def begins_with(self, batch: _Batch) -> bool:
+        """True if the batch is the first, with nothing behind it that is out of order."""
+        return (
+            bool(self.batches)
+            and self.batches[0].header == batch.header
+            and self.shows_behind(0)
+            and is_in_order(None, batch.first, batch.last, self.behind(0))
+        )
+
+
+_Questions = Generator[int, bytes]
+"""Asks for offsets and is sent the answers' bytes; empty: none."""
 
 
 @dataclass(slots=True)
 class HoleWalk:
-    """A walk through one source for the hole `first` to `last` (inclusive).
+    """A walk through one source for the hole `first` to `last` (inclusive), from `start` on.
 
-    Until it is `done`, `question` is the offset to ask for next. Then `lacking` are offsets for
-    which the source has no batch, `doubtful` those that its good batches claim though no neighbour
-    bears that out. `wrong`: a sentence if the source has something else there, which does not prove
-    that a batch is absent.
+    Until it is `done`, `question` is the offset to ask for next. `wrong`: something that the source
+    has there and that is not taken, for people.
 
     `lineage` None: any leader epoch, where the bytes are judged as a whole. `free_from`: this
     replica has nothing from there to the hole, so the first batch may begin there: batches come
@@ -83,157 +128,87 @@ class HoleWalk:
     source: str
     free_from: int | None = None
     thinned: bool = False
+    start: int = 0
     question: int = -1
     done: bool = False
-    lacking: list[Offsets] = field(default_factory=list)
-    doubtful: list[Offsets] = field(default_factory=list)
     wrong: str = ""
-    _at: int = 0
+    settled_below: int = 0
+    """The end (exclusive) of the decided offsets."""
     _lowest: int = 0
-    _before: Beside | None = None
-    """The neighbour below the first batch of the next answer."""
-    _resumed: BatchHeader | None = None
-    _damage: str = ""
-    """The damage found behind the last batch believed."""
-    _below: int = 0
-    """Offsets below the hole at which the first question is."""
-    _stray: BatchHeader | None = None
-    """The batch out of place that ended an answer."""
+    _taken: Taken = field(default_factory=Taken)
+    _asking: _Questions | None = None
 
     def __post_init__(self) -> None:
-        """Begin with the batch before the hole."""
-        self._at = self.first
+        """Begin with the hole."""
+        self.settled_below = max(self.first, self.start)
         self._lowest = self.first if self.free_from is None else self.free_from
-        if self.question < 0:
-            self.question = max(self.first - 1, 0)
+        self._asking = self._walk()
+        self.question = next(self._asking)
 
     def take(self, data: bytes) -> Taken:
-        """Take the fitting batches of the answer to `question`."""
-        taken = Taken()
-        batches, is_cut = self._batches(data)
-        whole = [batch for batch in batches if batch.data]
-        if not whole:
-            self._stop(f"{self.source} has no whole batch at {self.question}")
-            return taken
-        if self._resumed not in (None, whole[0].header):
-            self._stop(f"{self.source} has two batches that claim offset {self.question}")
-            return taken
-        if not is_cut and self._begins_unseen(batches):
-            self._below = 2 * self._below + 1
-            self.question = max(self.first - 1 - self._below, 0)
-            return taken
-        if self._before is None and self.question == 0:
-            self._before = NOTHING_BELOW
-        before, resume, before_resume, is_open = self._before, None, None, False
-        is_stray = False
-        for batch, behind in zip(whole, (*batches[1:], None), strict=False):
-            beside = None if behind is None else Beside(behind.first)
-            place = place_of(before, batch.first, batch.last, beside)
-            joins = place is Place.BORNE_OUT and before is not None and before.near
-            is_open = beside is None and is_cut and not joins and place is not Place.CONTRADICTED
-            is_stray = not is_open and self._is_out_of_place(batch, place, before, beside)
-            if not is_open and not (is_stray and self.thinned and place is Place.ALONE):
-                self._settle(batch, is_stray, taken)
-                if self.done:
-                    return taken
-            if is_open or not (is_stray or batch.wrong or place is Place.CONTRADICTED):
-                resume, before_resume = batch, before
-            before = Beside(batch.last)
-        if is_stray and not is_cut and whole[-1].header != self._stray:
-            # Its file ends with it: the next one is found by an offset that is wanted.
-            self._before = None if resume is None else Beside(resume.last, near=False)
-            self._stray, self._resumed, self.question = whole[-1].header, None, self._at
-        elif resume is None or (resume.header == self._resumed and (is_open or len(whole) > 1)):
-            # The next batch is damaged, or does not fit into an answer.
-            self._stop(f"{self.source} has nothing good behind the offset {self._at - 1}")
-        elif resume.header == self._resumed:  # its file ends there
-            self._before, self._resumed = Beside(resume.last, near=False), None
-            self.question = resume.last + 1
-        else:
-            self._before, self._resumed = before_resume, resume.header
-            self.question = resume.last
-        return taken
+        """Take the fitting batches of the answer to `question`; empty: the source has none."""
+        assert self._asking is not None, "set at the beginning"
+        self._taken = Taken()
+        try:
+            self.question = self._asking.send(data)
+        except StopIteration:
+            self.done = True
+        return self._taken
 
-    def _begins_unseen(self, batches: list[_Batch]) -> bool:
-        """True if the first answer is one batch, above its question. The source may have the offset
-        asked for under another base offset: what stands before shows.
-        """
-        if self._before is not None or self._resumed or self._stray or self.question == 0:
+    def _walk(self) -> _Questions:
+        question = self.settled_below
+        while question <= self.last:
+            answer = self._answer((yield question))
+            whole = [batch for batch in answer.batches if batch.data]
+            if not whole:
+                self._note(f"{self.source} has no whole batch at {question}")
+                return
+            for index, batch in enumerate(whole):
+                if batch.wrong:
+                    self._note(batch.wrong)
+                elif batch.last < self.settled_below:
+                    continue
+                elif (yield from self._is_in_place(answer, index, question)):
+                    self._settle(batch)
+                    if self.settled_below > self.last:
+                        return
+                else:
+                    self._note(
+                        f"{self.source}: nothing beside the batch that claims offsets "
+                        f"{batch.first} to {batch.last} bears that out"
+                    )
+            if self.settled_below > question:
+                question = self.settled_below
+            else:  # as if the first one stood there: the next file may go on behind it
+                question += max(whole[0].last - whole[0].first, 0) + 1
+
+    def _is_in_place(
+        self, answer: _Answer, index: int, question: int
+    ) -> Generator[int, bytes, bool]:
+        batch = answer.batches[index]
+        before, behind = answer.before(index), answer.behind(index)
+        if joins(before, batch.first, batch.last, behind):
+            return True
+        if not is_in_order(before, batch.first, batch.last, behind):
             return False
-        return len(batches) == 1 and batches[0].first > self.question
+        if self.thinned and behind is not None:
+            return True
+        if index == 0 and not answer.begins_with(batch):
+            return False
+        for offset in sorted({batch.first, batch.last} - ({question} if index == 0 else set())):
+            if not self._answer((yield offset)).begins_with(batch):
+                return False
+        return True
 
-    @property
-    def settled_below(self) -> int:
-        """The end (exclusive) of the decided offsets."""
-        return self._at
-
-    def begins_at(self, offset: int) -> None:
-        """Note that the file of the next answer begins at `offset`, with its first batch."""
-        self._before = Beside(offset - 1)
-
-    def out_of_range(self, start: int, end: int) -> None:
-        """Note that the source's log has only [`start`, `end`), without `question`."""
-        if self.question >= end and self._resumed is not None:
-            self._stop(
-                f"{self.source} has a batch that claims offset {self.question}, but nothing bears "
-                f"that out: its log ends at {end}"
-            )
-        elif self.question >= end:
-            self._lack(self.last)
-        elif self.question < start:
-            self._lack(min(start - 1, self.last))
-            self.begins_at(start)
-            self._resumed, self.question = None, start
-        else:
-            self._stop(f"{self.source} has [{start}, {end}), and nothing at {self.question}")
-
-    def _lack(self, last: int) -> None:
-        if self._at <= last:
-            if self._damage:
-                self.wrong = self.wrong or self._damage
-            else:
-                self.lacking.append((self._at, last))
-        self._at = max(self._at, last + 1)
-        self.done = self._at > self.last
-
-    def _settle(self, batch: _Batch, is_stray: bool, taken: Taken) -> None:
-        """Take or refuse a batch."""
-        wrong = batch.wrong
-        if not wrong and is_stray:
-            wrong = (
-                f"{self.source}: nothing beside the batch that claims offsets {batch.first} to "
-                f"{batch.last} bears that out"
-            )
-            if batch.last >= self._at:
-                self.doubtful.append((batch.first, batch.last))
-        if not wrong and batch.last >= self._at:
-            wrong = self._misfit(batch)
-        if wrong:
-            self._damage = self._damage or wrong
+    def _settle(self, batch: _Batch) -> None:
+        """Take or refuse a batch that is where it says."""
+        misfit = self._misfit(batch)
+        if misfit:
+            self._note(misfit)
             return
-        if batch.last >= self._at:
-            self._lack(min(batch.first - 1, self.last))
-        self._damage = ""
-        if self._at <= batch.last and batch.first <= self.last:
-            taken.add(batch.header, batch.data, self.source)
-            self._at = self._lowest = batch.last + 1
-            self.done = self._at > self.last
-
-    def _is_out_of_place(
-        self, batch: _Batch, place: Place, before: Beside | None, behind: Beside | None
-    ) -> bool:
-        """True if nothing bears out its offsets. That they are just those of the hole does, unless
-        the batch ends a file: a turned bit may have made them so, while the next file has the real
-        ones. In a thinned log the end of a file is believed once it is also the answer to an offset
-        of the hole: no other file has that.
-        """
-        if place is not Place.ALONE or batch.last < self._at:
-            return place is Place.CONTRADICTED
-        ends_a_file = behind is None and before != NOTHING_BELOW
-        if self.thinned:
-            return ends_a_file and batch.header != self._stray
-        fills_it = self._at == self.first >= batch.first >= self._lowest and batch.last == self.last
-        return ends_a_file or not fills_it
+        if batch.first <= self.last:
+            self._taken.add(batch.header, batch.data, self.source)
+        self.settled_below = self._lowest = min(batch.last, self.last) + 1
 
     def _misfit(self, batch: _Batch) -> str:
         if batch.first > self.last:
@@ -243,7 +218,7 @@ class HoleWalk:
         if self.lineage is None:
             return ""
         epoch = batch.header.partition_leader_epoch
-        expected = epoch_for_offset(self.lineage, max(self._at, batch.first))
+        expected = epoch_for_offset(self.lineage, max(self.settled_below, batch.first))
         if epoch == expected:
             return ""
         return (
@@ -251,18 +226,17 @@ class HoleWalk:
             f"{expected}"
         )
 
-    def _stop(self, why: str) -> None:
-        self.done, self.wrong = True, self.wrong or why
+    def _note(self, wrong: str) -> None:
+        self.wrong = self.wrong or wrong
 
-    def _batches(self, data: bytes) -> tuple[list[_Batch], bool]:
-        """The batches of an answer, the last one perhaps without its end; True if bytes follow."""
+    def _answer(self, data: bytes) -> _Answer:
         found: list[_Batch] = []
         position = 0
         while len(data) - position >= HEADER_BYTES:
             try:
                 header = parse_header(data, position, source=self.source, position=position)
             except CorruptData as error:
-                self.wrong = self.wrong or str(error)
+                self._note(str(error))
                 break
             end = position + header.size_bytes
             if end > len(data):
@@ -271,7 +245,7 @@ class HoleWalk:
             batch = data[position:end]
             found.append(_Batch(header, batch, self._damage_of(header, batch, position)))
             position = end
-        return found, position < len(data)
+        return _Answer(found, ends=position == len(data))
 
     def _damage_of(self, header: BatchHeader, data: bytes, position: int) -> str:
         try:

@@ -1,8 +1,9 @@
 """Finds the good batches of a damaged segment. Runs in a worker; nothing is uploaded.
 
-A batch that fails its check is skipped if the next one begins where its length says. Else, and
-after as many runs as are told, all that follows counts as missing: too much fetched costs only
-time.
+A good batch counts where the one before or behind it joins it (the file's name stands for the one
+before the first). A batch that fails its check is skipped if the next one begins where its length
+says. Else, and after as many runs as are told, all that follows counts as missing: too much fetched
+costs only time. Good bytes may be among it, or a batch that is out of place: then it is doubtful.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kafka_formats.record_batch import (
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.repair_jobs import READ_TOLD_BYTES, OnRead, tell_nobody
 from rlm.data_plane.segment_source import CHANGED
-from rlm.local_log.batch_places import Beside, Place, place_of
+from rlm.local_log.batch_places import is_in_order, joins
 from rlm.local_log.damage import Run, Survey, ThinnedHole, without
 from rlm.local_log.gap_rule import RANGES_TOLD_MAX, Offsets, overlaps, shows_cleaner
 
@@ -59,12 +60,10 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
             size, position, told = before.st_size, 0, 0
             while position < size:
                 if found.is_full:
-                    found.stops()
                     break
                 left = min(job.limits.batch_bytes_max, size - position)
                 header = walkable_header(descriptor, position, left, str(path))
                 if header is None:
-                    found.ends(known=False)
                     break
                 data = os.pread(descriptor, header.size_bytes, position)
                 good = is_good(data, header, str(path))
@@ -74,8 +73,7 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
                 if position - told >= READ_TOLD_BYTES:
                     on_read(position - told)
                     told = position
-            else:
-                found.ends(known=True)
+            (found.ends if position == size else found.stops)()
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
@@ -147,29 +145,28 @@ class _Found:
         self._aborts: list[int] = []
         self._max_timestamp_ms = -1
         self._bad: list[tuple[int, int | None]] = []  # behind which good batch, with which base
-        self._doubtful: list[Offsets] = []
-        self._strays: list[int] = []  # behind which good batch one with another's place stands
-        self._before = Beside(job.start_offset - 1)  # the file's name says where it begins
+        self._doubtful: list[Offsets] = []  # of holes over these nothing is proven
+        self._before = job.start_offset - 1  # the file's name says where it begins
         self._batch: _Batch | None = None
 
     @property
     def is_full(self) -> bool:
         """Of so much no more is remembered."""
-        return len(self.runs) + len(self._doubtful) + len(self._strays) >= RANGES_TOLD_MAX
+        return len(self.runs) + len(self._doubtful) >= RANGES_TOLD_MAX
 
     def take(self, batch: _Batch) -> None:
         """The next one in the file."""
-        self._settle(Beside(batch.first))
+        self._settle(batch.first)
         self._batch = batch
 
-    def ends(self, *, known: bool) -> None:
-        """Behind the batch taken last is the end of the file, or else what nobody knows."""
-        self._settle(Beside(self._job.next_base_offset, near=False) if known else None)
-        if not known:
-            self._bad.append((self._mark, None))
+    def ends(self) -> None:
+        """Behind the batch taken last is the end of the file."""
+        batch, end = self._batch, self._job.next_base_offset
+        # If it stands behind a gap, files may be gone, too: then the next one's name says nothing.
+        self._settle(end if batch is not None and batch.first <= self._before + 1 else None)
 
     def stops(self) -> None:
-        """The rest is not looked at."""
+        """The rest of the file can't be read, or is not looked at."""
         self._settle(None)
         self._bad.append((self._mark, None))
         self._doubtful.append((self._mark, self._job.end_offset))
@@ -179,23 +176,20 @@ class _Found:
         """Behind the last good batch."""
         return self.runs[-1][1] + 1 if self.runs else self._job.start_offset
 
-    def _settle(self, behind: Beside | None) -> None:
+    def _settle(self, behind: int | None) -> None:
         batch, before = self._batch, self._before
         if batch is None:
             return
-        self._batch, self._before = None, Beside(batch.last)
-        place = place_of(before, batch.first, batch.last, behind)
-        if not batch.good:
-            self._bad.append((self._mark, batch.first))
-        elif not self._fits(batch):
-            self._bad.append((self._mark, batch.first))
-            self._strays.append(self._mark)
-        elif place is Place.BORNE_OUT or (place is Place.ALONE and self._cleaned):
+        self._batch, self._before = None, batch.last
+        is_in_place = joins(before, batch.first, batch.last, behind) or (
+            self._cleaned and is_in_order(before, batch.first, batch.last, behind)
+        )
+        if batch.good and is_in_place and self._fits(batch):
             self._add(batch)
-        else:
-            self._bad.append((self._mark, batch.first))
-            self._strays.append(self._mark)
-            self._doubtful.append((batch.first, batch.last))
+            return
+        self._bad.append((self._mark, batch.first))
+        if batch.good:  # its own place may be anywhere up to the next good batch
+            self._doubtful += [(self._mark, self._mark), (batch.first, batch.last)]
 
     def _fits(self, batch: _Batch) -> bool:
         """Behind what was taken, inside the segment, and of the lineage."""
@@ -239,9 +233,7 @@ class _Found:
         holes = without(
             ((job.start_offset, job.end_offset),), ((run[0], run[1]) for run in self.runs)
         )
-        # Its own place may be anywhere up to the next good batch.
-        strays = tuple((mark, mark) for mark in self._strays)
-        doubtful = (*self._doubtful, *(hole for hole in holes if overlaps(*hole, strays)))
+        doubtful = tuple(hole for hole in holes if overlaps(*hole, self._doubtful))
         thinned: tuple[ThinnedHole, ...] = ()
         if self._cleaned:  # gaps are legal, but for those that damage made
             marks = (*((mark, mark) for mark, _ in self._bad), *job.once_there)
@@ -250,7 +242,5 @@ class _Found:
         # Only now: the cause of a hole that reaches above the log start may be below it.
         missing = without(holes, ((job.start_offset, job.log_start_offset - 1),))
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
-        return Survey(
-            runs, missing, tuple(self._aborts), self._max_timestamp_ms, thinned,
-            doubtful,
-        )  # fmt: skip
+        aborts = tuple(self._aborts)
+        return Survey(runs, missing, aborts, self._max_timestamp_ms, thinned, doubtful)

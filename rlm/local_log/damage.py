@@ -1,10 +1,14 @@
 """The damage of a sealed segment of this replica, and the parts of it that can be copied. Pure.
 
 A survey of a damaged segment gives its good batches as runs; the offsets between them are missing.
-Runs fetched from other replicas close the holes, and the segment is copied whole. Offsets that no
-assigned replica has, or that an admin gave up, become a lost range; then each stretch between lost
-ranges is copied by itself, under its own first offset. So are the steps of a hole that is too large
-to be fetched at once, and the parts of what is too large for one segment of the tier.
+Runs fetched from other replicas close the holes, and the segment is copied whole. Offsets outside
+every assigned replica's log, or that an admin gave up, become a lost range; then each stretch
+between lost ranges is copied by itself, under its own first offset. So are the steps of a hole that
+is too large to be fetched at once, and the parts of what is too large for one segment of the tier.
+
+Only proof makes offsets lost without an admin: the log of every assigned replica starts above them
+or ends before them, by its broker's word, and no file of this machine may have them. That a replica
+covers them and sends no batch proves nothing: a turned bit may have hidden it.
 """
 
 from __future__ import annotations
@@ -46,8 +50,8 @@ class ThinnedHole:
 class Survey:
     """A segment's own runs, ascending, and the missing offsets between them. `aborts`: offsets of
     ABORT markers. `max_timestamp_ms`: of all batches, -1 without any. `thinned`: holes that
-    `missing` has too, except below the log start. `doubtful`: offsets that good batches claim whose
-    place nothing bears out, the holes in which they stand, and what was not looked at.
+    `missing` has too, except below the log start. `doubtful`: holes in which a good batch of an
+    unknown place stands, or which one claims, and what can't be read or was not looked at.
     """
 
     runs: tuple[Run, ...]
@@ -76,9 +80,10 @@ class Damage:
     """A damaged segment [base, next base) as known now.
 
     `size_bytes`: the length of its `.log` at the survey; with another length nothing here counts.
-    `gone`: missing offsets that every assigned replica answered not to have. `held_doubtful`: as
-    `doubtful` of the survey, of held segments. `asked_from` and `asked_below` (exclusive) bound the
-    step: outside nothing was asked for, so nothing there is missing for good.
+    `gone`: missing offsets that lie outside the log of every assigned replica, none of them
+    `doubtful`. `held`: offsets of the held segments that were looked at, too. `why`: what each
+    replica said. `asked_from` and `asked_below` (exclusive) bound the step: outside nothing was
+    asked for, so nothing there is missing for good.
     """
 
     base_offset: int
@@ -90,7 +95,7 @@ class Damage:
     aborts_fetched: tuple[int, ...] = ()
     why: str = ""
     head: bool = False
-    held_doubtful: tuple[Offsets, ...] = ()
+    held: tuple[Offsets, ...] = ()
     asked_from: int = 0
     asked_below: int = OFFSET_MAX
 
@@ -102,7 +107,7 @@ class Damage:
     @property
     def missing(self) -> tuple[Offsets, ...]:
         """Offsets of this step that are neither in this replica nor fetched."""
-        return _within(self.holes, self.asked_from, self.asked_below - 1)
+        return within(self.holes, self.asked_from, self.asked_below - 1)
 
     @property
     def holes(self) -> tuple[Offsets, ...]:
@@ -140,17 +145,17 @@ class Damage:
 
     @property
     def doubtful(self) -> tuple[Offsets, ...]:
-        """Missing offsets that may be here."""
-        claimed = (*self.survey.doubtful, *self.held_doubtful)
-        return without(self.missing, without(self.missing, claimed))
+        """Missing offsets that files of this machine may have."""
+        may_have = (*self.survey.doubtful, *self.held)
+        return without(self.missing, without(self.missing, may_have))
 
     @property
     def _reason(self) -> str:
         if not self.doubtful:
             return self.why
         return (
-            f"{self.why}; batches here may be {ranges_text(self.doubtful)}, but nothing beside "
-            "them bears that out"
+            f"{self.why}; files here may have {ranges_text(self.doubtful)}, in batches that can't "
+            "be read or that nothing beside them bears out"
         )
 
     @property
@@ -196,7 +201,7 @@ def without(ranges: Iterable[Offsets], taken: Iterable[Offsets]) -> tuple[Offset
     return tuple(sorted(left))
 
 
-def _within(ranges: Iterable[Offsets], first: int, last: int) -> tuple[Offsets, ...]:
+def within(ranges: Iterable[Offsets], first: int, last: int) -> tuple[Offsets, ...]:
     """The parts of `ranges` in `first` to `last` (inclusive)."""
     return without(ranges, ((0, first - 1), (last + 1, OFFSET_MAX)))
 

@@ -77,9 +77,7 @@ async def _fetched(
     await asyncio.to_thread(_begin, path, size_bytes, job.free_bytes_min)
     written = 0
     # The bytes are judged as a whole: gaps are as legal as what stands there says.
-    walk = HoleWalk(
-        job.start_offset, job.end_offset, None, "its log", thinned=True, question=job.start_offset
-    )
+    walk = HoleWalk(job.start_offset, job.end_offset, None, "its log", thinned=True)
     while not walk.done:
         answer = await replicas.fetch(node_id, job.segment_id.partition, walk.question)
         if isinstance(answer, OutOfRange):

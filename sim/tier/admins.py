@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.local_log.gap_rule import Offsets
+from rlm.local_log.gap_rule import Offsets, overlaps
 from rlm.reconcile.collector import CollectionRequest
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
@@ -19,6 +19,7 @@ from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
+    from sim.tier.partition import Partition
     from sim.tier.world import World
 
 KINDS = ("retention_ms", "retention_bytes", "switches", "collect", "undo")
@@ -26,11 +27,7 @@ PERIOD_MS = 20_000
 GRACE_MS = 15_000
 DEADLINE_S = 10.0
 EVERYTHING = 1_000_000
-SKIPPED = "skipped: in doubt"
-DOUBTS = ("bears that out", "has nothing good behind")
-"""In the text of a damage that waits: a batch there may be the missing one, or a replica is damaged
-at that place, too.
-"""
+SKIPPED = "skipped: on no disk"
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 
 
@@ -77,7 +74,7 @@ class Admins:
 
     def heal(self, process: Process) -> None:
         """Lift the kill switches and the retention; mark what is left of deleted topics; skip what
-        waits for replicas that are damaged themselves.
+        is on no replica's disk.
         """
         for topic in sorted({each.tip.topic for each in self._world.brokers.partitions}):
             self.set_policy(process, topic, TopicPolicy())
@@ -86,8 +83,9 @@ class Admins:
         for partition in self._world.brokers.partitions:
             leader = self._world.machine(partition.leader).up
             damage = leader and leader.remote_log and leader.remote_log.damage_of(partition.tip)
-            if leader and damage and any(each in damage.text for each in DOUBTS):
-                self._spawn(leader, partial(self._skip, leader, partition.tip, damage.missing))
+            gone = [each for each in damage.missing if not _has(partition, each)] if damage else []
+            if leader and gone:
+                self._spawn(leader, partial(self._skip, leader, partition.tip, gone))
 
     async def _skip(
         self, process: Process, tip: TopicIdPartition, missing: Sequence[Offsets]
@@ -184,6 +182,17 @@ class Admins:
                 await manager.undo_partition_delete(
                     PartitionDeleteUndo(partition.tip, state.delete_offset), deadline_s=DEADLINE_S
                 )
+
+
+def _has(partition: Partition, missing: Offsets) -> bool:
+    """True if a replica's disk has a batch of these offsets."""
+    return any(
+        overlaps(each.base, each.last, (missing,))
+        and each not in replica.lost
+        and each.last >= max(replica.bases[0], replica.log_start)
+        for replica in partition.replicas.values()
+        for each in replica.batches
+    )
 
 
 def _manager(process: Process) -> RemoteLogMetadataManager:

@@ -28,7 +28,6 @@ from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdat
 from rlmm.view.view import View
 from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
-from sim.tier.admins import SKIPPED
 from sim.tier.faults import SKEW_MS_MAX
 from sim.tier.replica import Batch, batches_within
 
@@ -409,17 +408,13 @@ class Auditor:
     # ---- when all is quiet
 
     def lost_in_vain(self, partition: Partition) -> Iterator[str]:
-        """Lost ranges that are whole on the disk of the leader, which copies them; but not those
-        that an admin skipped, since nothing bears out where they belong.
-        """
+        """Lost ranges that are whole on the disk of the leader, which copies them."""
         leader = partition.leading
         state = queries.partition_state(self.reference.rows, partition.tip)
         if leader is None or state is None:
             return
         first = max(leader.bases[0], leader.log_start, state.log_start_offset)
         for lost in state.lost_ranges:
-            if lost.why == SKIPPED:
-                continue
             start, end = max(lost.start, first), min(lost.end, leader.bases[-1] - 1)
             within = (each for each in leader.batches if start <= each.last and each.base <= end)
             if start <= end and any(each not in leader.lost for each in within):

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from kafka_client.replica_answers import Batches, Extent, OutOfRange
 from kafka_formats.batch_scan import scan
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import NoAnswer
+from rlmm.records.control_records import OffsetsSkipped
 from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.one_node import Node
 
 
 @dataclass(slots=True)
@@ -67,6 +70,21 @@ def all_batches(log: KafkaLog) -> dict[int, bytes]:
 def cluster(log: KafkaLog, **brokers: Sequence[int] | None) -> Cluster:
     """Named `b1`, `b2`, ...; made before the log is damaged."""
     return Cluster({int(name[1:]): has for name, has in brokers.items()}, all_batches(log))
+
+
+async def give_up(node: Node) -> None:
+    """An admin gives up all that the partition waits for."""
+    (tip,) = {each.partition for each in node.remote_log.statuses()}
+    damage, state = node.remote_log.damage_of(tip), node.metadata.partition_state(tip)
+    assert damage is not None
+    assert state is not None
+    assert state.claim is not None
+    assert node.remote_log.status(tip).why_not_copying is WhyNot.BLOCKED
+    for first, last in damage.missing:
+        await node.metadata.skip_offsets(
+            OffsetsSkipped(tip, state.claim.token, first, last, "skipped by ann: no copy")
+        )
+    node.remote_log.try_again(tip)
 
 
 def remove(log: KafkaLog, base: int) -> None:

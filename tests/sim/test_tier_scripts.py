@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlm.copy.mending import _Asking
+from kafka_client.replica_answers import Extent
+from rlm.copy.mending import _Asking, _Said
 from rlm.local_log.gap_rule import GapWatch
 from sim.core.invariants import InvariantError
 from sim.tier.scripts import play
@@ -66,7 +67,7 @@ def test_what_another_replica_has_is_not_given_up_unasked(monkeypatch: pytest.Mo
     (path,) = (each for each in SCRIPTS if each.stem == "segment_lost_from_the_leaders_disk")
 
     async def asks_nobody(asking: _Asking) -> None:
-        asking._lacking[1] = list(asking.damage.missing)
+        asking._said[1] = _Said(Extent(0, 0))
 
     monkeypatch.setattr(_Asking, "ask_all", asks_nobody)
     with pytest.raises(InvariantError, match="no_hole"):

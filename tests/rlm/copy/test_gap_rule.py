@@ -131,7 +131,7 @@ def test_a_first_batch_above_the_base_and_one_missing_between_are_named(
     rewrite(log, 0, batch(2, 3, 4), batch(6, 7, 8, 9))
     why = after_a_minute(tmp_path, log).waits()
     assert "no good batch of offsets 0 to 9:" in why
-    assert "batches here may be offsets 0 to 9, but nothing beside them bears that out" in why
+    assert "files here may have offsets 0 to 9, in batches that" in why
 
 
 @pytest.mark.parametrize(

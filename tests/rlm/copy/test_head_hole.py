@@ -19,7 +19,7 @@ from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
-from tests.rlm.replicas import Cluster, cluster, remove
+from tests.rlm.replicas import Cluster, cluster, give_up, remove
 from tests.rlm.virtual_time import run_virtually
 
 ORDERS = ("orders", 0)
@@ -215,10 +215,12 @@ def test_a_tier_does_not_begin_at_the_written_log_start_of_a_deleted_topic(
     it.run(main)
 
 
-def test_only_what_no_replica_has_is_lost_of_it(tmp_path: Path, log: KafkaLog) -> None:
+def test_only_what_no_replica_sends_is_given_up_of_it(tmp_path: Path, log: KafkaLog) -> None:
     it = Trial(tmp_path, log, cluster(log, b1=range(20, 40), b2=[12, 13, *range(18, 40)]))
 
     async def main(node: Node) -> None:
+        await give_up(node)
+        await asyncio.sleep(A_FEW_SCANS_S)
         assert it.lost(node) == [(10, 11), (14, 17)]
         assert it.finished(node) == [(0, 9), (12, 13), (18, 19), (20, 29), (30, 39)]
         assert await it.read(node) == [*range(10), 12, 13, *range(18, 40)]

@@ -251,7 +251,8 @@ def test_a_lost_range_stays_where_a_segment_that_spans_it_has_no_batch_of_it(
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        world.replicas = cluster(log, b1=[*range(10), *range(20, 40)])
+        world.replicas = brokers = cluster(log, b1=range(20, 40))
+        brokers.starts = {1: 20}
         (log.directory / f"{10:020d}.log").unlink()  # its index tells
         for _ in range(2):
             async with world.boot(data_plane=True) as node:

@@ -99,7 +99,7 @@ def test_files_that_vanish_between_others_are_copied_from_the_hold_whoever_else_
 def test_what_is_held_of_a_damaged_segment_is_walked_once_for_all_its_holes(
     tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each hole was looked for from the beginning, and once more for each that was lost."""
+    """Each hole was looked for from the beginning."""
     outage, looked = Outage(), list[int]()
     size = len(orders.log_bytes(10)) // 10
 
@@ -121,8 +121,9 @@ def test_what_is_held_of_a_damaged_segment_is_walked_once_for_all_its_holes(
             await asyncio.sleep(A_FEW_SCANS_S)
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
-            assert looked == [0, 1]  # the second goes on below the first; the same file lacks both
-            assert lost(node.events) == [(12, 12), (15, 15)]
+            assert looked[:2] == [0, 2]  # the second goes on from the first
+            assert looked[2:4] in ([], [0, 2])  # it is tried again
+            assert lost(node.events) == []
 
     run_virtually(main)
 

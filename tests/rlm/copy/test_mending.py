@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from kafka_client.replica_answers import Extent
 from kafka_formats import offset_checkpoint
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import Conflict
 from kafka_formats.record_batch import Record, encode_batch
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.data_plane.segment_survey import SurveyJob, survey
+from rlm.leadership.leadership import NoAnswer
 from rlm.local_log.gap_rule import Offsets
 from rlm.local_log.log_dir import find_partitions
 from rlmm.partition_state import LostOffsets
 from rlmm.records.control_records import OffsetsSkipped
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, World, new_world
-from tests.rlm.replicas import Cluster, all_batches, cluster, remove
+from tests.rlm.replicas import Cluster, all_batches, cluster, give_up, remove
 from tests.rlm.tier import copy_job
 from tests.rlm.virtual_time import run_virtually
 
@@ -127,15 +130,61 @@ def test_a_log_that_starts_inside_the_hole_gives_what_it_has(tmp_path: Path, log
     assert (seen.finished, seen.lost, seen.offsets) == (WHOLE, (), list(ALL))
 
 
-def test_only_what_no_replica_has_is_lost_and_the_rest_is_copied(
+def test_what_no_replica_sends_waits_for_an_admin_and_then_the_rest_is_copied(
     tmp_path: Path, log: KafkaLog
 ) -> None:
+    """A batch turned below the file it stands in is never sent."""
     brokers = cluster(log, b1=[*range(10), *range(20, 40)], b2=[12, 13, *range(20, 40)])
     remove(log, 10)
     seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
+    missing = "no good batch of offsets 10 to 11, 14 to 19"
+    for broker in (1, 2):
+        assert f"broker {broker}: its log goes from 0 to 39, but it sent {missing};" in seen.text
+    assert "`strandline partitions skip`" in seen.text
+    again = tmp_path / "again"
+    again.mkdir()
+    seen = outcome(again, log, brokers, give_up)
     assert seen.finished == [(0, 9), (12, 13), (20, 29), (30, 39)]
     assert [(each.start, each.end) for each in seen.lost] == [(10, 11), (14, 19)]
-    assert "no replica has them (brokers 1, 2 were asked)" in seen.lost[0].why
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "lost"),
+    [({1: 20, 2: 20}, {}, [(10, 19)]), ({1: 20, 2: 17}, {}, [(10, 16)]),
+     ({1: 20, 2: 30}, {3: 10}, [(10, 19)]), ({1: 20, 2: 20}, {3: 15}, [(15, 19)])],
+)  # fmt: skip
+def test_what_lies_outside_the_log_of_every_replica_is_lost_by_itself(
+    tmp_path: Path, log: KafkaLog, starts: dict[int, int], ends: dict[int, int],
+    lost: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    brokers = cluster(log, b1=range(20, 40), b2=range(starts[2], 40))
+    brokers.starts, brokers.ends = starts, ends
+    brokers.brokers |= {node: range(end) for node, end in ends.items()}
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert [(each.start, each.end) for each in seen.lost] == lost
+    assert seen.offsets == [each for each in ALL if not lost[0][0] <= each <= lost[0][1]]
+    assert "broker 1: its log has offsets 20 to 39; " in seen.lost[0].why
+
+
+class Reassigned(Cluster):
+    """Another replica is assigned while the first one is asked."""
+
+    async def extent(self, node_id: int, partition: TopicIdPartition) -> Extent | NoAnswer:
+        self.brokers |= {2: ALL}
+        return await Cluster.extent(self, node_id, partition)
+
+
+def test_replicas_that_are_others_than_those_that_were_asked_prove_nothing(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    known = cluster(log, b1=range(20, 40))
+    brokers = Reassigned(known.brokers, known.batches, starts={1: 20})
+    remove(log, 10)
+    seen = outcome(tmp_path, log, brokers)
+    assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
+    assert "the replicas are others than before" in seen.text
 
 
 def test_a_replica_that_does_not_answer_keeps_everything_waiting(
@@ -145,7 +194,8 @@ def test_a_replica_that_does_not_answer_keeps_everything_waiting(
     remove(log, 10)
     seen = outcome(tmp_path, log, brokers)
     assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
-    assert "no good batch of offsets 10 to 19: broker 2: it is down" in seen.text
+    assert "no good batch of offsets 10 to 19: " in seen.text
+    assert "; broker 2: it is down; " in seen.text
 
 
 def turned(batch: bytes, at: int, to: int) -> bytes:
@@ -233,7 +283,7 @@ def test_the_batch_that_the_log_start_lies_in_is_good_though_another_is_damaged(
         (log.directory / f"{10:020d}.{suffix}").unlink()
     log.set_epochs((0, 12))
     log.set_log_start(12)
-    seen = outcome(tmp_path, log, Cluster({1: range(20, 40)}, others))
+    seen = outcome(tmp_path, log, Cluster({1: range(20, 40)}, others), give_up)
     assert [(each.start, each.end) for each in seen.lost] == [(17, 17)]
     assert seen.offsets == [10, 15, 16, *range(18, 40)]
 
@@ -271,7 +321,7 @@ def test_two_bytes_turned_in_one_segment_leave_what_is_between(
         return bytes(data)
 
     rewrite(log, 10, turn)
-    seen = outcome(tmp_path, log, brokers)
+    seen = outcome(tmp_path, log, brokers, give_up)
     assert seen.finished == [(0, 9), (10, 11), (13, 15), (17, 19), (20, 29), (30, 39)]
     assert [(each.start, each.end) for each in seen.lost] == [(12, 12), (16, 16)]
 
@@ -281,6 +331,7 @@ def test_the_good_part_of_a_damaged_segment_fills_a_lost_range(
 ) -> None:
     """A disk came back, or another replica leads, with less than the whole segment."""
     brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    brokers.starts = {1: 20}
     whole = log.log_bytes(10)
     size = len(all_batches(log)[10])
     remove(log, 10)
@@ -301,6 +352,7 @@ def test_what_another_replica_has_by_now_fills_the_rest_of_it(
     tmp_path: Path, log: KafkaLog
 ) -> None:
     brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    brokers.starts = {1: 20}
     kept = log.log_bytes(10)
     remove(log, 10)
 
@@ -368,7 +420,7 @@ def test_another_batch_of_the_same_length_does_not_stand_in_for_a_lost_one(tmp_p
     log, batches = thinned_log(tmp_path, left=left, bad=20)
     brokers = Cluster({1: [0, 10, 25, *range(30, 2_400, 10)]}, batches)
     assert len(batches[25]) == len(batches[20])
-    seen = outcome(tmp_path, log, brokers)
+    seen = outcome(tmp_path, log, brokers, give_up)
     assert seen.finished == [(0, 10), (25, 25), (30, 2_399)]
     assert [(each.start, each.end) for each in seen.lost] == [(11, 24), (26, 29)]
 
@@ -382,13 +434,13 @@ def test_a_thinned_segment_waits_for_the_replica_that_may_have_more_of_the_batch
     assert (seen.finished, seen.lost) == ([], ())
 
 
-def test_what_nobody_has_of_a_thinned_segment_is_lost_up_to_the_good_batches(
+def test_what_nobody_sends_of_a_thinned_segment_is_given_up_as_far_as_the_good_batches(
     tmp_path: Path,
 ) -> None:
     """The header of a batch that fails its check does not tell which offsets it had."""
     left = range(0, 2_400, 10)
     log, batches = thinned_log(tmp_path, left=left, bad=20)
-    seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10)}, batches))
+    seen = outcome(tmp_path, log, Cluster({1: range(30, 2_400, 10)}, batches), give_up)
     assert seen.finished == [(0, 10), (30, 2_399)]
     assert [(each.start, each.end) for each in seen.lost] == [(11, 29)]
 

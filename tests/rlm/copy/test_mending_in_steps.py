@@ -21,7 +21,7 @@ from tests.rlm.copy.test_head_hole import ALL, Trial, log, remove_all, retain
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
-from tests.rlm.replicas import Cluster, cluster, remove
+from tests.rlm.replicas import Cluster, cluster, give_up, remove
 from tests.rlm.virtual_time import run_virtually
 
 __all__ = ["log"]
@@ -129,13 +129,19 @@ def test_what_one_step_fetched_is_gone_before_the_next_one_is_asked_for(
     it.run(main, after_the_first=lambda: remove_all(log, (0, 10, 20, 30)))
 
 
-def test_within_a_step_what_one_replica_lacks_comes_from_the_next_and_the_rest_is_lost(
+def test_within_a_step_what_one_replica_lacks_comes_from_the_next_and_the_rest_waits(
     tmp_path: Path, log: KafkaLog
 ) -> None:
     has = [each for each in ALL if each not in (13, 14, 25)]
     it = in_steps(tmp_path, log, cluster(log, b1=has, b2=[12, 13, *range(30, 40)]))
 
     async def main(node: Node) -> None:
+        assert (it.lost(node), it.finished(node)[-1]) == ([], (0, 9))
+        await give_up(node)
+        await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+        assert (it.lost(node), it.finished(node)[-1][1] < 25) == ([(14, 14)], True)
+        await give_up(node)
+        await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
         assert it.lost(node) == [(14, 14), (25, 25)]
         assert await it.read(node) == [each for each in ALL if each not in (14, 25)]
 
@@ -163,6 +169,7 @@ def test_a_damaged_segment_in_a_lost_range_is_filled_step_by_step(
 ) -> None:
     """A disk came back with the segment's head; another replica has the rest by now."""
     brokers = cluster(log, b1=[*range(10), *range(20, 40)])
+    brokers.starts = {1: 20}
     it = in_steps(tmp_path, log, brokers, bytes_max=100)
     kept = log.log_bytes(10)
     remove(log, 10)

@@ -4,6 +4,7 @@ both come from the tier's segment below and the batches.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from rlm.copy.mending import MendLimits
 from rlm.data_plane.read_request import Isolation, RecordsRequest
 from rlm.format.manifest import IndexType
 from tests.rlm.copy.test_head_hole import ALL, Trial, log, remove_all
+from tests.rlm.held_segments import A_FEW_SCANS_S
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog
 from tests.rlm.one_node import Node
-from tests.rlm.replicas import Cluster, cluster
+from tests.rlm.replicas import Cluster, cluster, give_up
 
 __all__ = ["log"]
 
@@ -98,6 +100,8 @@ def test_behind_what_is_lost_it_begins_with_what_is_left_of_it(
     it = Trial(tmp_path, log, brokers)
 
     async def main(node: Node) -> None:
+        await give_up(node)
+        await asyncio.sleep(A_FEW_SCANS_S)
         assert it.lost(node) == [(10, 13)]
         assert it.finished(node) == [(0, 9), (14, 29), (30, 39)]
         assert await aborted(it, node) == [AbortedTransaction(PRODUCER, 22, 25, 26)]

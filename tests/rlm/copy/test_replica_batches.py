@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from kafka_formats.record_batch import Record, encode_batch
+from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
 from rlm.copy.replica_batches import HoleWalk, Taken
 from rlm.local_log.damage import Damage, Run, Survey, next_fill, next_stretch
 from rlmm.partition_state import LostOffsets
@@ -26,99 +26,111 @@ def walked(
     return walk, walk.take(data)
 
 
+def offsets(taken: Taken) -> list[tuple[int, int]]:
+    return [each[:2] for each in taken.stretches]
+
+
 def test_a_batch_that_the_log_start_lies_in_is_taken_whole() -> None:
     data = batch(10, 14) + batch(15, 19)
     walk, taken = walked(data, free_from=0)
     assert (bytes(taken.data), taken.stretches) == (data, [(10, 19, len(data))])
-    assert (walk.done, walk.lacking, walk.wrong) == (True, [], "")
+    assert (walk.done, walk.wrong) == (True, "")
 
 
 def test_it_is_refused_over_what_this_replica_has_or_where_what_is_below_is_wanted() -> None:
     for free_from in (None, 11):
         walk, taken = walked(batch(10, 14) + batch(15, 19), free_from=free_from)
         assert walk.wrong == "broker 2: a batch 10 to 14 does not fit the hole"
-        assert (taken.stretches, walk.lacking) == ([(15, 19, len(taken.data))], [])
+        assert taken.stretches == [(15, 19, len(taken.data))]
     walk, _ = walked(batch(10, 14, epoch=2) + batch(15, 19), free_from=0)
     assert "has leader epoch 2, the lineage 1" in walk.wrong
 
 
 def test_only_the_first_may_begin_below() -> None:
     walk, taken = walked(batch(10, 14) + batch(13, 19) + batch(20, 20), free_from=0)
-    assert [each[:2] for each in taken.stretches] == [(13, 19)]
-    assert (walk.doubtful, walk.wrong) == ([(10, 14)], "")
+    assert offsets(taken) == [(13, 19)]
+    assert "claims offsets 10 to 14" in walk.wrong
 
 
 def test_of_two_batches_that_want_the_same_offset_the_one_that_others_join_is_taken() -> None:
     """A bit of a base offset turned over on that replica's disk: no CRC has it."""
-    walk, taken = walked(batch(13, 14) + batch(16, 16) + batch(16, 16) + batch(17, 19))
-    assert [each[:2] for each in taken.stretches] == [(16, 19)]
-    assert (walk.lacking, walk.doubtful) == ([], [(13, 14), (16, 16)])
-    walk, taken = walked(batch(12, 12) + batch(13, 14) + batch(16, 16) + batch(16, 19))
-    assert [each[:2] for each in taken.stretches] == [(13, 14)]
+    data = batch(13, 14) + batch(16, 16) + batch(16, 16) + batch(17, 19)
+    walk, _ = walked(data)
+    assert walk.question == 14
+    assert offsets(walk.take(data)) == [(13, 14), (16, 19)]
+    _, taken = walked(batch(12, 12) + batch(13, 14) + batch(16, 16) + batch(16, 19))
+    assert offsets(taken) == [(13, 14)]
 
 
-def test_an_answer_begins_with_the_batch_that_the_last_one_ended_with() -> None:
-    batches = [batch(each, each) for each in range(12, 20)]
-    walk, taken = walked(b"".join(batches[:3])[:-1])
-    assert (walk.question, [each[:2] for each in taken.stretches]) == (13, [(13, 13)])
-    taken = walk.take(b"".join(batches[1:]))
-    assert (walk.done, [each[:2] for each in taken.stretches]) == (True, [(14, 19)])
-    walk, _ = walked(b"".join(batches[:3])[:-1])
-    walk.take(batch(13, 13, epoch=2) + batches[2])
-    assert (walk.done, walk.wrong) == (True, "broker 2 has two batches that claim offset 13")
+def test_a_batch_that_nothing_joins_is_asked_for_by_its_first_and_its_last_offset() -> None:
+    """What a turned bit made of a base offset is another batch's: that one is answered."""
+    alone = batch(15, 17)
+    for last in (b"", batch(19, 19)):
+        walk, taken = walked(alone + last)
+        assert (offsets(taken), walk.question) == ([], 15)
+        assert (offsets(walk.take(alone + last)), walk.question) == ([], 17)
+        assert offsets(walk.take(alone + last)) == [(15, 17)]
+    for answers in ([batch(14, 16)], [alone, batch(16, 18)], [alone, alone + batch(17, 19)], [b""]):
+        walk, _ = walked(alone)
+        for answer in answers:
+            assert offsets(walk.take(answer)) == []
+        assert (walk.question, walk.done) == (16, False)
+        assert "claims offsets 15 to 17" in walk.wrong
+        assert offsets(walk.take(batch(16, 17) + batch(18, 19))) == [(16, 19)]
 
 
-def test_a_batch_behind_a_gap_is_looked_behind_before_it_is_taken() -> None:
-    batches = [batch(17, 17), batch(19, 19), batch(19, 19), batch(20, 20)]
-    walk, taken = walked(b"".join(batches[:2]) + b"\0", first=18)
-    assert (taken.stretches, walk.done, walk.question) == ([], False, 19)
-    taken = walk.take(b"".join(batches[1:]))
-    assert ([each[:2] for each in taken.stretches], walk.lacking) == ([(19, 19)], [])
-    assert taken.data == batches[2]
+def test_what_stands_behind_a_batch_alone_has_to_show() -> None:
+    """An answer's limit may have cut it off."""
+    walk, taken = walked(batch(13, 19) + bytes(HEADER_BYTES - 1))
+    assert (offsets(taken), walk.done) == ([], True)
+    walk, taken = walked(batch(13, 18))
+    assert (offsets(taken), walk.question) == ([], 18)
+    assert offsets(walk.take(batch(13, 18))) == [(13, 18)]
 
 
-def test_where_a_file_ends_the_next_one_is_asked_for() -> None:
-    walk, _ = walked(batch(12, 12))
-    assert walk.question == 12
-    walk.take(batch(12, 12))
-    assert walk.question == 13
-    taken = walk.take(batch(16, 16) + batch(17, 20) + batch(21, 21))
-    assert [each[:2] for each in taken.stretches] == [(16, 16)]
-    assert (walk.lacking, walk.wrong) == (
-        [(13, 15)],
-        "broker 2: a batch 17 to 20 does not fit the hole",
-    )
+def test_two_answers_that_seem_to_join_say_nothing() -> None:
+    walk, _ = walked(batch(13, 14) + batch(15, 15))
+    assert walk.question == 16
+    assert offsets(walk.take(batch(16, 18))) == []
+    assert walk.question == 18
+    assert offsets(walk.take(batch(17, 19))) == []
+    assert (walk.question, walk.done) == (19, False)
 
 
-def test_a_gap_with_something_damaged_in_it_is_not_lacking() -> None:
+def test_behind_something_damaged_the_next_file_is_asked_for() -> None:
     bad = bytearray(batch(14, 15))
     bad[65] ^= 1
     walk, taken = walked(batch(13, 13) + bytes(bad) + batch(16, 19) + batch(20, 20))
-    assert [each[:2] for each in taken.stretches] == [(13, 13), (16, 19)]
-    assert walk.lacking == []
+    assert offsets(taken) == [(13, 13), (16, 19)]
     assert "fails its CRC" in walk.wrong
+    walk, taken = walked(batch(13, 13) + bytes(bad))
+    assert (offsets(taken), walk.question) == ([(13, 13)], 14)
+    walk.take(bytes(bad))
+    assert walk.question == 16
+    assert offsets(walk.take(batch(16, 17) + batch(18, 19))) == [(16, 19)]
 
 
-def test_a_log_that_does_not_reach_says_from_where_to_where_it_goes() -> None:
-    walk = HoleWalk(10, 19, LINEAGE, "broker 2")
-    assert walk.question == 9
-    walk.out_of_range(12, 17)
-    assert (walk.question, walk.done, walk.lacking) == (12, False, [(10, 11)])
-    walk.take(batch(12, 16, epoch=0))
-    walk = HoleWalk(13, 19, LINEAGE, "broker 2")
-    walk.out_of_range(0, 12)
-    assert (walk.done, walk.lacking) == (True, [(13, 19)])
-    walk = HoleWalk(13, 19, LINEAGE, "broker 2")
-    walk.out_of_range(20, 30)
-    assert (walk.done, walk.lacking) == (True, [(13, 19)])
+def test_a_log_is_asked_from_where_it_starts_inside_the_hole_to_where_it_ends() -> None:
+    walk = HoleWalk(10, 19, LINEAGE, "broker 2", start=14)
+    assert walk.question == 14
+    assert offsets(walk.take(batch(13, 15) + batch(16, 16))) == [(13, 16)]
+    walk.take(b"")
+    assert (walk.question, walk.done) == (17, True)
 
 
 def test_in_a_thinned_log_only_what_is_out_of_order_shows() -> None:
     data = batch(14, 14) + batch(17, 17) + batch(16, 16) + batch(30, 30) + b"\0"
     walk = HoleWalk(13, 19, LINEAGE, "broker 2", thinned=True)
     taken = walk.take(data)
-    assert [each[:2] for each in taken.stretches] == [(14, 14)]
-    assert walk.doubtful == [(17, 17), (16, 16)]
+    assert (offsets(taken), walk.question) == ([(14, 14)], 30)
+    walk = HoleWalk(13, 19, LINEAGE, "broker 2", thinned=True)
+    assert offsets(walk.take(batch(14, 14) + batch(17, 17) + batch(23, 23))) == [(14, 14), (17, 17)]
+
+
+def test_in_a_thinned_log_the_last_batch_of_a_file_is_asked_for_by_its_offsets() -> None:
+    walk = HoleWalk(13, 19, LINEAGE, "broker 2", thinned=True)
+    assert (offsets(walk.take(batch(14, 14) + batch(17, 17))), walk.question) == ([(14, 14)], 17)
+    assert offsets(walk.take(batch(17, 17))) == [(17, 17)]
 
 
 def test_a_stretch_begins_with_the_batch_that_the_log_start_lies_in() -> None:

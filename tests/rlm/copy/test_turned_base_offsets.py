@@ -52,7 +52,9 @@ def test_a_replicas_batch_with_another_base_offset_is_neither_taken_nor_are_thos
     remove(log, 10)
     seen = outcome(tmp_path, log, brokers)
     assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
-    assert f"no good batch of offsets {offset} to {offset}: broker 2: " in seen.text
+    missing = f"no good batch of offsets {offset} to {offset}"
+    assert f"{missing}: broker 1: " in seen.text
+    assert f"broker 2: its log goes from 0 to 39, but it sent {missing}" in seen.text
 
 
 def test_it_comes_from_the_replica_that_has_it_right(tmp_path: Path, log: KafkaLog) -> None:
@@ -94,9 +96,7 @@ def test_what_a_batch_here_claims_that_nothing_bears_out_is_not_lost(
     remove(log, 10)
     seen = outcome(tmp_path, log, brokers)
     assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
-    assert (
-        "batches here may be offsets 9 to 19, but nothing beside them bears that out" in seen.text
-    )
+    assert "files here may have offsets 9 to 19, in batches that can't be read" in seen.text
 
 
 @pytest.mark.parametrize(("offset", "turned_to"), [(18, 19), (15, 7), (10, 26)])
@@ -154,6 +154,6 @@ def test_a_held_batch_whose_place_another_base_offset_left_empty_is_not_lost(
             assert state is not None
             assert (node.finished(orders.partition), state.lost_ranges) == ([(0, 9)], ())
             told = node.remote_log.status(orders.partition).why_not_text
-            assert "batches here may be offsets 15 to " in told
+            assert "files here may have offsets 15 to " in told
 
     run_virtually(main)

@@ -1,32 +1,27 @@
-"""A batch's place is borne out by what stands beside it."""
+"""A batch's place is borne out by the batches directly beside it."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlm.local_log.batch_places import Beside, Place, place_of
+from rlm.local_log.batch_places import is_in_order, joins
 
 
 @pytest.mark.parametrize(
-    ("before", "behind", "place"),
+    ("before", "behind", "joined", "in_order"),
     [
-        (Beside(9), None, Place.BORNE_OUT),
-        (None, Beside(13), Place.BORNE_OUT),
-        (Beside(9), Beside(20), Place.BORNE_OUT),
-        (Beside(11), Beside(13), Place.BORNE_OUT),  # the one before is out of place
-        (None, None, Place.ALONE),
-        (Beside(5), Beside(20), Place.ALONE),
-        (Beside(10), None, Place.CONTRADICTED),
-        (Beside(5), Beside(12), Place.CONTRADICTED),
-        (Beside(9, near=False), None, Place.BORNE_OUT),
-        (Beside(9, near=False), Beside(13), Place.BORNE_OUT),
-        (Beside(9, near=False), Beside(20), Place.ALONE),
-        (Beside(5), Beside(13, near=False), Place.ALONE),
-        (Beside(11), Beside(13, near=False), Place.BORNE_OUT),
-        (None, Beside(13, near=False), Place.BORNE_OUT),
+        (9, None, True, True),
+        (None, 13, True, True),
+        (9, 20, True, True),
+        (11, 13, True, False),  # the one before is out of place
+        (None, None, False, True),
+        (5, 20, False, True),
+        (10, None, False, False),
+        (5, 12, False, False),
     ],
 )
 def test_a_batch_that_claims_10_to_12(
-    before: Beside | None, behind: Beside | None, place: Place
+    before: int | None, behind: int | None, joined: bool, in_order: bool
 ) -> None:
-    assert place_of(before, 10, 12, behind) is place
+    assert joins(before, 10, 12, behind) is joined
+    assert is_in_order(before, 10, 12, behind) is in_order
