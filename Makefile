@@ -16,11 +16,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Half of the time each of them waits, so more run at once than there are cores. A file goes to one
 # process, whose tests share servers; those that take longest go first, or the end waits for them.
 SERVERS := $(SOME) -n 4 --dist loadfile --no-loadscope-reorder -q
-LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py)
+LONGEST_INTEGRATION := $(addprefix tests/,broker_plugin/test_plugin_build.py \
+	pipeline/cluster/test_killed_executors.py)
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py \
 	three_brokers.py sidecar_beside_kafka.py leaders_and_followers.py pipeline.py)
 
-.PHONY: demo test check unit spark tools servers integration e2e soak golden lock executors clean
+.PHONY: demo test check unit spark tools servers integration e2e soak golden lock executors plugin clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
@@ -70,8 +71,17 @@ executors: $(VENV)/.dev    ## what Spark executors need as one small wheel, and 
 	cd executors && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
 	cp dist/strandline_executors-*.whl dist/strandline_executors.zip
 
+plugin:                    ## the broker's plug-in: build and test it (needs Java 17 and Maven)
+	@if command -v mvn > /dev/null; then \
+		cd broker_plugin && mvn -q -B verify && ls -l target/strandline-broker-plugin.jar; \
+	elif [ "$$STRANDLINE_REQUIRE_TOOLS" = 1 ]; then \
+		echo "the plug-in needs mvn, which this machine does not have" >&2; exit 1; \
+	else \
+		echo "skipped: the plug-in needs mvn, which this machine does not have"; \
+	fi
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf broker_plugin/target $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import subprocess
 from pathlib import Path
 
-from tests.real.toolbox import REPOSITORY, only_one, require_program
+import pytest
+
+from tests.real.maven import require_java
+from tests.real.toolbox import REPOSITORY, missing, only_one, require_program, tools_dir
 
 PROJECT = REPOSITORY / "broker_plugin"
-JAR = PROJECT / "target" / "strandline-broker-plugin.jar"
-BUILD_DEADLINE_S = 300
+GOLDEN = Path("tests", "golden", "broker_protocol")
+JAR = Path("target", "strandline-broker-plugin.jar")
+BUILD_DEADLINE_S = 600
+_CANT_BE_HAD = ("Could not resolve", "Could not transfer", "PluginResolutionException")
 
 
 def plugin_jar() -> Path:
     """The jar, or `missing` without Maven."""
+    jar = PROJECT / JAR
     with only_one("broker-plugin"):
         sources = [PROJECT / "pom.xml", *(PROJECT / "src" / "main").rglob("*.java")]
         newest = max(path.stat().st_mtime for path in sources)
-        if not JAR.is_file() or JAR.stat().st_mtime < newest:
-            maven = require_program("mvn")
-            subprocess.run(
-                [maven, "-q", "-B", "package", "-DskipTests"],
-                cwd=PROJECT,
-                check=True,
-                timeout=BUILD_DEADLINE_S,
-            )
-    return JAR
+        if not jar.is_file() or jar.stat().st_mtime < newest:
+            maven(PROJECT, "package", "-DskipTests")
+    return jar
+
+
+def fetch_plugin_packages() -> None:
+    """Have Maven fetch all that the build and its tests need, once for each state of its file."""
+    digest = hashlib.sha256((PROJECT / "pom.xml").read_bytes()).hexdigest()[:16]
+    done = tools_dir() / f"broker-plugin-packages-{digest}"
+    if not done.exists():
+        with only_one("broker-plugin"):
+            maven(PROJECT, "verify", "-Dtest=BrokerApiTest#whatTheVersionHasIsFound")
+        done.touch()
+
+
+def copy_of_project(target: Path) -> Path:
+    """The plug-in's sources in another folder, with all that its build reads beside them: brokers
+    may run on the jar of the first meanwhile.
+    """
+    shutil.copy(REPOSITORY / "LICENSE", target / "LICENSE")
+    shutil.copytree(REPOSITORY / GOLDEN, target / GOLDEN)
+    without_target = shutil.ignore_patterns("target")
+    return shutil.copytree(PROJECT, target / PROJECT.name, ignore=without_target)
+
+
+def maven(folder: Path, *arguments: str) -> None:
+    """Run Maven; packages that can't be had are a missing tool, all else fails the test."""
+    require_java()
+    done = subprocess.run(
+        [require_program("mvn"), "-q", "-B", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_DEADLINE_S,
+    )
+    if done.returncode != 0:
+        said = done.stdout[-6_000:]
+        if any(each in said for each in _CANT_BE_HAD):
+            missing(f"the packages of broker_plugin/pom.xml from Maven ({said[-1_000:]})")
+        pytest.fail(f"Maven says:\n{said}")

@@ -2,12 +2,16 @@ package io.strandline.broker;
 
 import io.strandline.broker.Bodies.Versions;
 import io.strandline.broker.NodeException.Kind;
+import io.strandline.broker.Session.Announcement;
 
-import org.apache.kafka.common.utils.AppInfoParser;
+import org.apache.kafka.common.Uuid;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.Closeable;
+import java.io.InputStream;
+import java.util.List;
+import java.util.Properties;
 
 /** Tells the node on a thread of its own which partitions the broker has. */
 final class Announcer implements Closeable {
@@ -69,22 +73,26 @@ final class Announcer implements Closeable {
      * True unless the next try has to wait. Where a change was not understood, all goes at once.
      */
     private boolean announce() {
-        Session.Announcement announcement = closed ? null : session.announcement();
-        if (announcement == null) {
+        List<Announcement> parts = closed ? List.of() : session.announcements();
+        if (parts.isEmpty()) {
             return true;
         }
+        boolean whole = parts.get(0).base() == Session.WHOLE_SET;
+        long last = parts.get(parts.size() - 1).seq();
         try {
-            client.ask(
-                    Call.ANNOUNCE,
-                    null,
-                    Bodies.announce(config, VERSIONS, session.id(), announcement),
-                    Call.ANNOUNCE.deadline(),
-                    Bodies::announced);
-            session.acknowledged(announcement.seq());
+            for (Announcement part : parts) {
+                client.ask(
+                        Call.ANNOUNCE,
+                        null,
+                        Bodies.announce(config, VERSIONS, session.id(), part),
+                        Call.ANNOUNCE.deadline(),
+                        Bodies::announced);
+            }
+            session.acknowledged(last);
             return true;
         } catch (NodeException e) {
-            if (e.is(Kind.RETRY_LATER, "ANNOUNCE") && announcement.base() != Session.WHOLE_SET) {
-                session.forgotten(announcement.seq());
+            if (e.is(Kind.RETRY_LATER, "ANNOUNCE") && !whole) {
+                session.forgotten(last);
                 return true;
             }
             session.unheard(e);
@@ -92,11 +100,13 @@ final class Announcer implements Closeable {
         }
     }
 
-    private static String kafkaVersion() {
-        try {
-            return AppInfoParser.getVersion();
+    static String kafkaVersion() {
+        Properties found = new Properties();
+        try (InputStream in = Uuid.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            found.load(in);
         } catch (Throwable e) {
-            return "unknown";
+            LOG.debug("The broker's version can't be read: {}", e.toString());
         }
+        return found.getProperty("version", "unknown");
     }
 }

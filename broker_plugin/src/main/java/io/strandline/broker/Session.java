@@ -20,6 +20,9 @@ final class Session {
 
     private static final long NEVER = -1;
 
+    /** However long the topics' names are, so many fit into the 1 MiB that a node reads. */
+    private static final int PARTITIONS_OF_ONE_MAX = 3_500;
+
     /** The broker's part in a partition. */
     enum Role {
         LEADER,
@@ -36,7 +39,27 @@ final class Session {
             long base,
             List<TopicIdPartition> leaders,
             List<TopicIdPartition> followers,
-            List<TopicIdPartition> stopped) {}
+            List<TopicIdPartition> stopped) {
+
+        Announcement(long seq, long base) {
+            this(seq, base, new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
+        }
+
+        private int size() {
+            return leaders.size() + followers.size() + stopped.size();
+        }
+
+        private List<TopicIdPartition> of(Role role) {
+            switch (role) {
+                case LEADER:
+                    return leaders;
+                case FOLLOWER:
+                    return followers;
+                default:
+                    return stopped;
+            }
+        }
+    }
 
     private final Uuid id = Uuid.randomUuid();
     private final Map<TopicIdPartition, Change> partitions = new LinkedHashMap<>();
@@ -89,26 +112,31 @@ final class Session {
         }
     }
 
-    /** Null while the broker has not said anything. */
-    synchronized Announcement announcement() {
+    /**
+     * What to announce: in order, and heard only when all are. Parts of a set that is too large for
+     * one request follow as changes, with numbers of their own. None while the broker said nothing.
+     */
+    synchronized List<Announcement> announcements() {
+        List<Announcement> parts = new ArrayList<>();
         if (seq == 0) {
-            return null;
+            return parts;
         }
         long base = acknowledged == NEVER ? WHOLE_SET : acknowledged;
-        List<TopicIdPartition> leaders = new ArrayList<>();
-        List<TopicIdPartition> followers = new ArrayList<>();
-        List<TopicIdPartition> stopped = new ArrayList<>();
-        partitions.forEach(
-                (tip, change) -> {
-                    if (change.role == Role.STOPPED) {
-                        if (base != WHOLE_SET && change.seq > base) {
-                            stopped.add(tip);
-                        }
-                    } else if (change.seq > base) {
-                        (change.role == Role.LEADER ? leaders : followers).add(tip);
-                    }
-                });
-        return new Announcement(seq, base, leaders, followers, stopped);
+        Announcement part = new Announcement(seq, base);
+        parts.add(part);
+        for (Map.Entry<TopicIdPartition, Change> each : partitions.entrySet()) {
+            Change change = each.getValue();
+            boolean told = base == WHOLE_SET ? change.role == Role.STOPPED : change.seq <= base;
+            if (told) {
+                continue;
+            }
+            if (part.size() == PARTITIONS_OF_ONE_MAX) {
+                part = new Announcement(++seq, part.seq);
+                parts.add(part);
+            }
+            part.of(change.role).add(each.getKey());
+        }
+        return parts;
     }
 
     /** The node has heard everything up to this number. */

@@ -41,21 +41,23 @@ final class Trouble {
     }
 
     void failed(Call call, NodeException failure) {
-        if (ordinary(failure)) {
+        String line = line(call, failure);
+        if (line != null) {
+            LOG.warn(line);
+        } else {
             LOG.debug("{} at {}: {}", call.word(), address, failure.getMessage());
-            return;
         }
-        long count = failures.due();
-        if (count > 0) {
-            LOG.warn(
-                    "Tiered storage through the Strandline node {}: {} failed: {}. {} ({} since the"
-                            + " last such line; the broker asks again, and nothing is lost.)",
-                    address,
-                    call.word(),
-                    failure.getMessage(),
-                    whatToDo(failure),
-                    count);
-        }
+    }
+
+    /** The line for a failure; null for one that is ordinary, or too soon after another. */
+    String line(Call call, NodeException failure) {
+        long count = ordinary(failure) ? 0 : failures.due();
+        return count == 0
+                ? null
+                : String.format(
+                        "Tiered storage through the Strandline node %s: %s failed: %s. %s (%d since"
+                                + " the last such line; the broker asks again, and nothing is lost.)",
+                        address, call.word(), failure.getMessage(), whatToDo(failure), count);
     }
 
     void notReady(TopicIdPartition tip, String why) {

@@ -4,13 +4,10 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import org.apache.kafka.common.errors.ReplicaNotAvailableException;
-import org.apache.kafka.common.utils.AppInfoParser;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
-
-import java.util.Arrays;
 
 /** Every method on whatever version of Kafka's interface is on the class path; 3.9 to 4.4 are. */
 @Tag("each-version")
@@ -25,7 +22,7 @@ class BrokerApiTest {
 
     @Test
     void whatTheVersionHasIsFound() {
-        assertEquals(VERSION, AppInfoParser.getVersion());
+        assertEquals(VERSION, Announcer.kafkaVersion());
         assertEquals(!VERSION.startsWith("3."), BrokerApi.hasTxnFlag());
         boolean since42 = !VERSION.startsWith("3.") && !VERSION.matches("4\\.[01]\\..*");
         assertEquals(since42, BrokerApi.hasRetriable());
@@ -75,6 +72,8 @@ class BrokerApiTest {
                                 .getCodeSource()
                                 .getLocation()
                                 .toURI());
+        // The oldest version's tests run before the jar is there.
+        assertEquals(!VERSION.startsWith("3."), jar.isFile());
         if (jar.isFile()) {
             assertTrue(jar.length() < 100 * 1024, jar.length() + " bytes");
             try (java.util.jar.JarFile file = new java.util.jar.JarFile(jar)) {
@@ -89,6 +88,5 @@ class BrokerApiTest {
                                                                         "io/strandline/broker/")));
             }
         }
-        assertTrue(Arrays.asList(Spi.values()).size() > 10);
     }
 }

@@ -1,0 +1,1 @@
+"""The broker's plug-in as Maven builds and tests it."""
