@@ -5,7 +5,9 @@ routes raise them as Starlette's `HTTPException`, and the table finds the kind b
 is stable and is what a client decides on: two kinds may share a status. Problem documents follow
 RFC 9457.
 
-The Java column is the exception of the broker plug-in (KIP-405, storage-api of Kafka 4.2).
+The Java column is the exception of the broker plug-in (KIP-405, storage-api of Kafka 4.2) for
+writes; docs/BROKER_PROTOCOL.md has those of look-ups and reads, which are never fenced: a broker's
+fetcher would give the partition up.
 `RetriableRemoteStorageException` means "ask again, clean nothing up"; a plug-in for older brokers,
 and every metadata look-up, throws `ReplicaNotAvailableException` in its place.
 """

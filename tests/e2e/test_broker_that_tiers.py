@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.broker_site import SECTIONS
+from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess, Sections
 from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
@@ -61,15 +62,19 @@ def broker_settings(node_url: str) -> dict[str, str]:
 
 
 @contextmanager
-def site(tmp_path: Path, version: str = KAFKA_VERSION) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
-    """A node, then a broker that tiers by it."""
+def site(
+    tmp_path: Path, version: str = KAFKA_VERSION, *, announced: bool = True
+) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
+    """A node, then a broker that tiers by it, and tells the node its address if `announced`."""
     broker = KafkaBroker(tmp_path / "broker", version=version)
     (tmp_path / "tier").mkdir()
+    address = "announced" if announced else broker.bootstrap
     settings: dict[str, dict[str, object]] = {
-        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": "announced"},
+        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": address},
         "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
         "copier": {"interval_s": 0.3, "upload_deadline_s": 5, "upload_margin_s": 1},
-        "http": {"anonymous_role": "operate"},
+        "topics": {"include": ["*"]},
+        "http": {"anonymous_role": "admin"},
     }
     broker.format()
     node = NodeProcess(tmp_path / "node", settings)
@@ -231,6 +236,36 @@ def test_tiering_is_disabled_enabled_again_and_records_are_deleted(tmp_path: Pat
         offsets = [record.offset for record in again]
         assert offsets == sorted(set(offsets))
         assert tier.segments()[0]["start_offset"] <= offsets[0]
+
+
+@pytest.mark.soak
+def test_what_the_node_tiered_goes_on_with_the_broker_once_an_admin_says_so(
+    tmp_path: Path,
+) -> None:
+    with site(tmp_path, announced=False) as (broker, node):
+        plain = {**TOPIC_CONFIG, "remote.storage.enable": "false"}
+        del plain["local.retention.ms"], plain["local.retention.bytes"]
+        broker.create_topic(TOPIC, partitions=1, config=plain)
+        tier = TierClient(node.url, TOPIC, 0)
+
+        def copied(count: int) -> None:
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= count, "copies")
+
+        with Writer(broker.bootstrap, TOPIC, 1):
+            copied(4)
+        broker.alter_topic(TOPIC, {"remote.storage.enable": "true", "local.retention.bytes": "1"})
+        broker.wait_until(lambda: "delegated first" in tier.status()["why_not_text"], "its word")
+        mode = f"{node.url}/v1/topics/{TOPIC}/partitions/0/mode"
+        answer = PLAIN.put(mode, json={"mode": "delegated", "confirm": TOPIC})
+        assert answer.status_code == 200, answer.text
+        with Writer(broker.bootstrap, TOPIC, 1) as writer:
+            copied(8)
+        writer.write_filler()
+        broker.wait_until(lambda: len(broker.segment_files(TOPIC, 0)) <= 2, "local retention")
+        everything = consume_all(broker.bootstrap, TOPIC, 0)
+        assert everything[0].offset == 0
+        offsets = [record.offset for record in everything]
+        assert offsets == sorted(set(offsets))
 
 
 def test_a_node_that_hangs_or_is_away_for_long_costs_the_broker_nothing(tmp_path: Path) -> None:
