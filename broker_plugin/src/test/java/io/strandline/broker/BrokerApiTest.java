@@ -39,7 +39,7 @@ class BrokerApiTest {
     void eachMethodWorks(Spi method) throws Exception {
         try (FakeNode node = new FakeNode();
                 Plugin plugin = new Plugin(node.url()).announced()) {
-            assertEquals(method.right(), method.call(plugin));
+            assertEquals(method.right(), method.patientCall(plugin));
         }
     }
 
@@ -51,7 +51,9 @@ class BrokerApiTest {
             node.on(method.wire, FakeNode.error(503, "retry_later", "BUSY"));
             Throwable seen = null;
             try {
-                assertEquals(false, method.call(plugin));
+                assertEquals(
+                        false,
+                        method == Spi.IS_READY ? method.call(plugin) : method.patientCall(plugin));
             } catch (Throwable e) {
                 seen = e;
             }

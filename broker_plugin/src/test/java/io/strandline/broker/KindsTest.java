@@ -104,7 +104,7 @@ class KindsTest {
 
     private static String thrown(Spi method, Plugin plugin) {
         try {
-            return "the result " + method.call(plugin);
+            return "the result " + method.patientCall(plugin);
         } catch (Throwable e) {
             return e.getClass().getSimpleName();
         }

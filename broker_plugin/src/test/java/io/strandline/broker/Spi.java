@@ -195,6 +195,30 @@ enum Spi {
         return null;
     }
 
+    /** As `call`, but a machine that is too busy to answer in time is asked again. */
+    Object patientCall(Plugin plugin) throws Exception {
+        for (int i = 0; i < 20; i++) {
+            try {
+                Object found = call(plugin);
+                if (!Boolean.FALSE.equals(found)) {
+                    return found;
+                }
+            } catch (Exception e) {
+                if (!isLate(e)) {
+                    throw e;
+                }
+            }
+            Thread.sleep(200);
+        }
+        return call(plugin);
+    }
+
+    private static boolean isLate(Exception problem) {
+        return problem.getCause() instanceof NodeException failure
+                && (failure.kind() == NodeException.Kind.TIMEOUT
+                        || failure.reason().equals("ANNOUNCE"));
+    }
+
     private static List<RemoteLogSegmentMetadata> all(Iterator<RemoteLogSegmentMetadata> found) {
         List<RemoteLogSegmentMetadata> all = new ArrayList<>();
         found.forEachRemaining(all::add);
