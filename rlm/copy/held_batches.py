@@ -15,10 +15,13 @@ WINDOW_BYTES = 1 << 20
 """Bytes read at once. A larger batch comes whole."""
 
 
-def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
+def batches_from(
+    log: Path, at: int, position: int, batch_bytes_max: int = BATCH_BYTES_MAX
+) -> tuple[bytes, int]:
     """The batches of a held `.log` from the first one that says it reaches offset `at`, and their
     position, at or behind `position`; and as much of the next one as says where it begins. Empty:
-    none there, unreadable, or damage that can't be walked over before it.
+    none there, unreadable, or damage that can't be walked over before it, as is a length above
+    `batch_bytes_max`.
     """
     try:
         descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
@@ -27,7 +30,7 @@ def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
     try:
         size = os.fstat(descriptor).st_size
         while position < size:
-            left = min(BATCH_BYTES_MAX, size - position)
+            left = min(batch_bytes_max, size - position)
             header = walkable_header(descriptor, position, left, str(log))
             if header is None:
                 break

@@ -305,7 +305,9 @@ class _Asking:
             data = b""
             if held[0] <= walk.question <= held[1]:
                 position = position if walk.question >= asked else 0
-                data, position = await asyncio.to_thread(batches_from, log, walk.question, position)
+                data, position = await asyncio.to_thread(
+                    batches_from, log, walk.question, position, self.job.limits.batch_bytes_max
+                )
                 asked = walk.question
             is_full = await self._keep(HERE, walk, data)
         return position

@@ -36,3 +36,12 @@ def test_nothing_comes_from_what_is_gone_or_damaged_before_it(tmp_path: Path) ->
     data[8:12] = b"\xff" * 4
     log.write_bytes(data)
     assert batches_from(log, 13, 0) == (b"", 0)
+
+
+def test_a_batch_is_as_large_as_the_setting_says(tmp_path: Path) -> None:
+    """A constant of 128 MiB held, whatever `copier.batch_bytes_max` said."""
+    log, batches = tmp_path / "held.log", [batch(10, 99), batch(100, 100)]
+    log.write_bytes(b"".join(batches))
+    large = len(batches[0])
+    assert batches_from(log, 100, 0, large) == (batches[1], large)
+    assert batches_from(log, 100, 0, large - 1) == (b"", 0)

@@ -103,10 +103,10 @@ def test_what_is_held_of_a_damaged_segment_is_walked_once_for_all_its_holes(
     outage, looked = Outage(), list[int]()
     size = len(orders.log_bytes(10)) // 10
 
-    def batches_from(log: Path, at: int, position: int) -> tuple[bytes, int]:
+    def batches_from(log: Path, at: int, position: int, batch_bytes_max: int) -> tuple[bytes, int]:
         if log.name == f"{10:020d}.log":
             looked.append(position // size)
-        return held_batches.batches_from(log, at, position)
+        return held_batches.batches_from(log, at, position, batch_bytes_max)
 
     monkeypatch.setattr("rlm.copy.mending.batches_from", batches_from)
 
