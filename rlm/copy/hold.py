@@ -42,7 +42,7 @@ from rlm.local_log.hold_plan import (
 )
 from rlm.local_log.log_dir import LocalPartition
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
 
 _DELETED = frozenset(
@@ -263,7 +263,7 @@ class Hold:
             next_offset=-1 if state is None else state.next_offset,
             lost_ranges=() if state is None else state.lost_ranges,
             deleted=state is not None and _is_deleted(state),
-            left_out=work.left_out is not None,
+            left_out=work.left_out is not None and work.mode is Mode.SIDECAR,
             log_start_offset=-1 if state is None else state.log_start_offset,
             lineage=() if state is None else state.lineage,
         )

@@ -97,6 +97,13 @@ class PartitionWork:
     repair: asyncio.Task[Copied | AttemptFailed] | None = None
 
     @property
+    def is_kept_by_broker(self) -> bool:
+        """True if the broker deletes nothing of it uncopied: its own remote log manager copies it.
+        Not so where its configs contradict its plug-in (`left_out`): then its retention goes on.
+        """
+        return self.mode is Mode.DELEGATED and self.left_out is None
+
+    @property
     def role(self) -> Role:
         """This node's role for the partition, as of the last scan."""
         if self.left_out is not None:

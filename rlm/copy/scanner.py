@@ -104,6 +104,9 @@ class Scanner:
         """
         scan = await self._in_time(self._find)
         delegated = [each for each in scan.partitions if self.announced.has(each.partition)]
+        contradicted = await self._contradicted(delegated)
+        if self.announced.is_silent:  # of a broker that runs without its plug-in now
+            delegated = [each for each in delegated if each.partition.topic not in contradicted]
         by_broker = frozenset(each.partition for each in delegated)
         others = [each for each in scan.partitions if each.partition not in by_broker]
         left_out = self._by_name(others)
@@ -112,7 +115,6 @@ class Scanner:
         left_out |= by_config
         chosen = [each for each in candidates if each.partition.topic not in left_out]
         asked = [each for each in chosen if each.partition.topic not in unknown]
-        contradicted = await self._contradicted(delegated)
         words = await self._words([*delegated, *asked])
         return Look(
             tuple(

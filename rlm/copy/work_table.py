@@ -116,7 +116,7 @@ class WorkTable:
         self._compaction_seen.after_look(self._works.all())
         if self._hold is not None:
             await self._hold.after_look(
-                each for each in self._works.all() if each.mode is Mode.SIDECAR
+                each for each in self._works.all() if not each.is_kept_by_broker
             )
 
     def _never_read(

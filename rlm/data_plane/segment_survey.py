@@ -188,7 +188,9 @@ class _Found:
             self._add(batch)
             return
         self._bad.append((self._mark, batch.first))
-        if batch.good:  # its own place may be anywhere up to the next good batch
+        if batch.good or (before, behind) != (batch.first - 1, batch.last + 1):
+            # Good, its own place may be anywhere up to the next good batch. Damaged, its length may
+            # be, too, and what it seems to cover be good: only both neighbours prove that it isn't.
             self._doubtful += [(self._mark, self._mark), (batch.first, batch.last)]
 
     def _fits(self, batch: _Batch) -> bool:

@@ -151,6 +151,7 @@ class BrokerCalls:
         update = wire.decode_update(body)
         tip, id_ = update.segment_id.partition, update.segment_id.id
         self._check_known(tip)
+        self._check_delegated(tip)
         match update.state:
             case SegmentState.COPY_SEGMENT_FINISHED:
                 await self._finish_copy(update)
@@ -209,6 +210,7 @@ class BrokerCalls:
             await self._until_deleted(put.partition)
             return self._applied()
         self._check_known(put.partition)
+        self._check_delegated(put.partition)
         state = self.metadata.partition_state(put.partition)
         replaces = -1 if state is None else state.delete_offset
         await self.metadata.put_remote_partition_delete_metadata(
@@ -311,6 +313,15 @@ class BrokerCalls:
     def _check_known(self, tip: TopicIdPartition) -> None:
         if self.metadata.is_deleted(tip):
             raise GoneError(f"{tip} is deleted")
+
+    def _check_delegated(self, tip: TopicIdPartition) -> None:
+        """A partition that this node copies itself is not the broker's to change."""
+        state = self.metadata.partition_state(tip)
+        if state is not None and state.mode is not Mode.DELEGATED:
+            raise RetryLater(
+                f"{tip} has the mode {state.mode.name.lower()}: its segments are not this broker's "
+                "to change or delete; an admin sets the mode to delegated first"
+            )
 
     def _check_readable(self, tip: TopicIdPartition) -> None:
         self._check_known(tip)

@@ -78,6 +78,11 @@ class Plugin:
         """True if the broker tiers this partition itself, through this node."""
         return self.session is not None and self.session.has(tip)
 
+    @property
+    def is_silent(self) -> bool:
+        """True if nothing was heard for so long that the broker may run without the plug-in."""
+        return self.session is None or self._now_s() - self.session.heard_s >= SILENT_S
+
     def added(self, segment: Uuid) -> None:
         """Remember the session that begins this copy."""
         if self.session is not None:

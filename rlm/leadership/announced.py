@@ -14,6 +14,10 @@ class Announced(Protocol):
     def has(self, tip: TopicIdPartition, /) -> bool:
         """True if the broker tiers this partition itself, through this node."""
 
+    @property
+    def is_silent(self) -> bool:
+        """True if nothing was heard of it for so long that the broker may run without it."""
+
     def is_at_work(self, row: RemoteLogSegmentMetadata, /) -> bool:
         """True while the broker may still finish this unfinished copy."""
 
@@ -23,6 +27,8 @@ class Announced(Protocol):
 
 class NoPlugin:
     """A broker without the plug-in."""
+
+    is_silent = True
 
     def has(self, _tip: TopicIdPartition, /) -> bool:
         """Never."""
