@@ -13,6 +13,7 @@ from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import format_targets
 from tests.fuzz.metadata_targets import metadata_targets
 from tests.fuzz.pipeline_targets import pipeline_targets
+from tests.fuzz.plugin_targets import plugin_targets
 from tests.fuzz.quorum_targets import quorum_targets
 from tests.fuzz.remote_targets import remote_targets
 from tests.fuzz.store_targets import store_targets
@@ -55,6 +56,7 @@ LEFT_OUT: dict[str, str] = {
     "rlm.local_log.lost_epochs.read_heads": _FILES,
     "rlm.local_log.replica_directory.read_replica": _FILES,
     "rlm.local_log.replica_directory.read_small": _FILES,
+    "rlm.data_plane.segment_gathering.from_threads": "hands sizes to the event loop",
     "rlm.data_plane.segment_reader.SegmentReader": _BYTES,
     "rlm.data_plane.tiered_read.read_log": _BYTES,
     "rlm.data_plane.tiered_read.read_index": _BYTES,
@@ -68,6 +70,7 @@ def targets() -> list[Target]:
         *format_targets(),
         *metadata_targets(),
         *pipeline_targets(),
+        *plugin_targets(),
         *quorum_targets(),
         *remote_targets(),
         *store_targets(),
