@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.fuzz.engine import Target
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "broker_protocol"
 
-_DECODERS = {
+_DECODERS: dict[str, Callable[[bytes], object]] = {
     "announce": wire.decode_announcement,
     "ready": wire.decode_ready,
     "lookup": wire.decode_look_up,
