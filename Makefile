@@ -21,7 +21,7 @@ LONGEST_INTEGRATION := $(addprefix tests/,broker_plugin/test_plugin_build.py \
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py \
 	three_brokers.py sidecar_beside_kafka.py leaders_and_followers.py pipeline.py)
 
-.PHONY: demo test check unit spark tools servers integration e2e soak golden lock executors plugin clean
+.PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites golden lock executors plugin clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
@@ -56,6 +56,9 @@ e2e: tools
 soak: tools                 ## long runs
 	$(PYTEST) -m soak -q $(call naming,soak)
 
+kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (CLASSES=... some of them)
+	$(BIN)/python -m tests.kafka_suites.run $(CLASSES)
+
 golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it
 	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not spark and not integration and not e2e and not soak" -q -k golden
 
@@ -81,7 +84,7 @@ plugin:                    ## the broker's plug-in: build and test it (needs Jav
 	fi
 
 clean:
-	rm -rf broker_plugin/target $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf broker_plugin/target tests/kafka_suites/target $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,9 +29,15 @@ class NodeQuorum:
     """
 
     def __init__(
-        self, home: Path, kafka_cluster_id: str, sections: Sections, kafka: Path | Sections
+        self,
+        home: Path,
+        kafka_cluster_id: str,
+        sections: Sections,
+        kafka: Path | Sections,
+        founders: Sequence[int] = FOUNDERS,
     ) -> None:
         self._home = home
+        self._founders = founders
         self._kafka_cluster_id = kafka_cluster_id
         self._sections = sections
         self._kafka = (
@@ -45,11 +51,11 @@ class NodeQuorum:
         self.nodes: dict[int, NodeProcess] = {}
 
     def __enter__(self) -> Self:
-        for node_id in FOUNDERS:
+        for node_id in self._founders:
             self._add(node_id)
         self.format()
         try:
-            self.start(*FOUNDERS)
+            self.start(*self._founders)
         except BaseException:
             self._kill_all()
             raise
@@ -66,9 +72,9 @@ class NodeQuorum:
     def format(self, *options: str) -> None:
         """The founders' directories, as voters of a new cluster."""
         self._cluster_id = str(ambient.new_uuid())
-        directories: Mapping[int, Uuid] = {each: ambient.new_uuid() for each in FOUNDERS}
-        voters = ",".join(f"{self._address(each)}:{directories[each]}" for each in FOUNDERS)
-        for node_id in FOUNDERS:
+        directories: Mapping[int, Uuid] = {each: ambient.new_uuid() for each in self._founders}
+        voters = ",".join(f"{self._address(each)}:{directories[each]}" for each in self._founders)
+        for node_id in self._founders:
             self._format(node_id, "--initial-voters", voters, *options)
 
     def start(self, *node_ids: int) -> None:

@@ -1,0 +1,68 @@
+"""`python -m tests.kafka_suites.nodes HOME KAFKA_CLUSTER_ID ID=LOG_DIR[,LOG_DIR]...`: a node beside
+each broker of one of Kafka's tests, and a folder as their store.
+
+The log directories are formatted as the test's brokers would do it, who keep what they find.
+
+Prints a line `ID URL` for each node once all are ready. They are killed when standard input ends,
+so also when the test's process dies.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from strandline.node import ambient
+from tests.e2e.node_process import Sections
+from tests.e2e.node_quorum import NodeQuorum
+
+STORE = "tier"
+SECTIONS: Sections = {
+    "http": {"anonymous_role": "admin"},
+    "copier": {
+        "interval_s": 0.5,
+        "leadership_interval_s": 0.2,
+        "upload_deadline_s": 15,
+        "upload_margin_s": 1,
+        "backoff_base_s": 0.2,
+        "backoff_max_s": 2,
+    },
+    "retention": {"interval_s": 1, "delete_delay_s": 0.5},
+}
+
+
+def main() -> None:
+    """See the module."""
+    home, cluster_id, *brokers = sys.argv[1:]
+    kafka: dict[str, dict[str, object]] = {}
+    for broker in brokers:
+        number, _, log_dirs = broker.partition("=")
+        for log_dir in log_dirs.split(","):
+            format_log_dir(Path(log_dir), cluster_id, number)
+        kafka[number] = {"log_dirs": log_dirs.split(","), "broker": "announced"}
+    store = Path(home) / STORE
+    store.mkdir(parents=True)
+    sections = {**SECTIONS, "stores.main": {"kind": "filesystem", "path": str(store)}}
+    founders = [int(number) for number in kafka]
+    with NodeQuorum(Path(home), cluster_id, sections, kafka, founders) as quorum:
+        for number, node in quorum.nodes.items():
+            print(number, node.url)
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+def format_log_dir(log_dir: Path, cluster_id: str, broker_id: str) -> None:
+    """A node starts beside a formatted directory only."""
+    meta = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": broker_id,
+        "directory.id": str(ambient.new_uuid()),
+    }
+    log_dir.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{key}={value}\n" for key, value in meta.items())
+    (log_dir / "meta.properties").write_text(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+package io.strandline.suites;
+
+import static net.bytebuddy.matcher.ElementMatchers.named;
+import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import kafka.server.QuorumTestHarness;
+import net.bytebuddy.agent.ByteBuddyAgent;
+import net.bytebuddy.agent.builder.AgentBuilder;
+import net.bytebuddy.agent.builder.AgentBuilder.RedefinitionStrategy;
+import net.bytebuddy.asm.Advice;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.tiered.storage.TieredStorageTestHarness;
+import org.junit.platform.launcher.LauncherSession;
+import org.junit.platform.launcher.LauncherSessionListener;
+import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Puts our managers into Kafka's test classes, which stay as they are: JUnit opens a session, and
+ * from then on a test's brokers get nodes beside them when they are configured.
+ */
+public final class Managers implements LauncherSessionListener {
+    private static final String HARNESS = "org.apache.kafka.tiered.storage.TieredStorageTestHarness";
+    private static final String TRANSACTIONS = "kafka.api.TransactionsTest";
+    private static final String EMPTY =
+            "org.apache.kafka.tiered.storage.actions.ExpectEmptyRemoteStorageAction";
+    private static final String METADATA_TOPIC = "__remote_log_metadata";
+
+    private static Nodes nodes;
+
+    @Override
+    public void launcherSessionOpened(LauncherSession session) {
+        new AgentBuilder.Default()
+                .with(RedefinitionStrategy.RETRANSFORMATION)
+                .disableClassFormatChanges()
+                .type(namedOneOf(HARNESS, TRANSACTIONS))
+                .transform(
+                        (type, description, loader, module, domain) ->
+                                type.visit(
+                                                Advice.to(Configured.class)
+                                                        .on(named("modifyConfigs")))
+                                        .visit(Advice.to(SetUp.class).on(named("setUp")))
+                                        .visit(Advice.to(TornDown.class).on(named("tearDown"))))
+                .type(named(EMPTY))
+                .transform(
+                        (type, description, loader, module, domain) ->
+                                type.visit(Advice.to(Emptied.class).on(named("doExecute"))))
+                .installOn(ByteBuddyAgent.install());
+    }
+
+    /** The brokers of {@code test} are about to be made. */
+    public static void configured(Object test, Seq<Properties> brokers) {
+        String clusterId = ((QuorumTestHarness) test).controllerServer().clusterId();
+        boolean ledger = test instanceof TieredStorageTestHarness;
+        List<Properties> settings = CollectionConverters.asJava(brokers);
+        nodes = new Nodes(clusterId, settings, ledger);
+    }
+
+    /** The brokers run. The tests of reassignments describe the topic of Kafka's own manager. */
+    public static void setUp(Object test) throws ExecutionException, InterruptedException {
+        if (test instanceof TieredStorageTestHarness harness
+                && test.getClass().getSimpleName().startsWith("ReassignReplica")) {
+            String servers = harness.bootstrapServers(harness.listenerName());
+            try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
+                NewTopic topic = new NewTopic(METADATA_TOPIC, 1, (short) 1);
+                admin.createTopics(List.of(topic)).all().get();
+            }
+        }
+    }
+
+    /** The brokers are stopped. */
+    public static void tornDown() {
+        if (nodes != null) {
+            nodes.close();
+            nodes = null;
+        }
+    }
+
+    /** Kafka's test has found nothing of the partition in the ledger. */
+    public static void emptied(TopicPartition partition) throws InterruptedException {
+        nodes.waitUntilEmpty(partition);
+    }
+
+    /** Copied to the end of the method of that name. */
+    public static final class Configured {
+        @Advice.OnMethodExit
+        static void exit(@Advice.This Object test, @Advice.Argument(0) Seq<Properties> brokers) {
+            configured(test, brokers);
+        }
+    }
+
+    /** Copied to the end of the method of that name. */
+    public static final class SetUp {
+        @Advice.OnMethodExit
+        static void exit(@Advice.This Object test)
+                throws ExecutionException, InterruptedException {
+            Managers.setUp(test);
+        }
+    }
+
+    /** Copied to the end of the method of that name, also where it throws. */
+    public static final class TornDown {
+        @Advice.OnMethodExit(onThrowable = Throwable.class)
+        static void exit() {
+            tornDown();
+        }
+    }
+
+    /** Copied to the end of the method of that name. */
+    public static final class Emptied {
+        @Advice.OnMethodExit
+        static void exit(@Advice.FieldValue("topicPartition") TopicPartition partition)
+                throws InterruptedException {
+            emptied(partition);
+        }
+    }
+}

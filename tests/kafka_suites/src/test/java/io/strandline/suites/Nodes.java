@@ -1,0 +1,137 @@
+package io.strandline.suites;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.FileSystems;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.PathMatcher;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.apache.kafka.common.TopicPartition;
+
+/**
+ * The nodes of one test, one beside each broker, as processes of the command that the system
+ * property {@code strandline.nodes} names, separated by spaces. They end with this JVM.
+ */
+public final class Nodes implements AutoCloseable {
+    static final String PLUGIN_JAR = System.getProperty("strandline.plugin");
+    private static final String NODE_URL = "strandline.node.url";
+    private static final int STOP_DEADLINE_S = 30;
+    private static final int EMPTY_DEADLINE_S = 60;
+    private static final int POLL_MS = 200;
+
+    private final Path home;
+    private final Process process;
+    private final Map<String, String> urls = new HashMap<>();
+
+    /**
+     * Starts a node for each of {@code brokers}, and names our two managers in its settings; the
+     * storage manager behind the {@code ledger}, where the test needs one.
+     */
+    public Nodes(String clusterId, List<Properties> brokers, boolean ledger) {
+        try {
+            home = Files.createTempDirectory("nodes");
+            process = start(clusterId, brokers);
+            BufferedReader said =
+                    new BufferedReader(
+                            new InputStreamReader(
+                                    process.getInputStream(), StandardCharsets.UTF_8));
+            for (int count = 0; count < brokers.size(); count++) {
+                String line = said.readLine();
+                if (line == null) {
+                    throw new IllegalStateException("the nodes did not start: see the output");
+                }
+                String[] words = line.split(" ");
+                urls.put(words[0], words[1]);
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        for (Properties broker : brokers) {
+            useMetadataManager(broker);
+            useStorageManager(broker, ledger);
+        }
+    }
+
+    private Process start(String clusterId, List<Properties> brokers) throws IOException {
+        List<String> command =
+                new ArrayList<>(List.of(System.getProperty("strandline.nodes").split(" ")));
+        command.add(home.toString());
+        command.add(clusterId);
+        for (Properties broker : brokers) {
+            String logDirs = broker.getProperty("log.dirs", broker.getProperty("log.dir"));
+            command.add(id(broker) + "=" + logDirs);
+        }
+        return new ProcessBuilder(command)
+                .directory(new File(System.getProperty("strandline.repository")))
+                .redirectError(ProcessBuilder.Redirect.INHERIT)
+                .start();
+    }
+
+    private void useMetadataManager(Properties broker) {
+        String manager = "remote.log.metadata.manager.";
+        broker.put(manager + "class.name", "io.strandline.broker.StrandlineMetadataManager");
+        broker.put(manager + "class.path", PLUGIN_JAR);
+        broker.put(broker.get(manager + "impl.prefix") + NODE_URL, urls.get(id(broker)));
+    }
+
+    private void useStorageManager(Properties broker, boolean ledger) {
+        String manager = "remote.log.storage.manager.";
+        if (ledger) {
+            broker.put(manager + "class.name", LedgerStorageManager.class.getName());
+        } else {
+            broker.put(manager + "class.name", "io.strandline.broker.StrandlineStorageManager");
+            broker.put(manager + "class.path", PLUGIN_JAR);
+        }
+        broker.put(broker.get(manager + "impl.prefix") + NODE_URL, urls.get(id(broker)));
+    }
+
+    private static String id(Properties broker) {
+        return String.valueOf(broker.getOrDefault("node.id", broker.get("broker.id")));
+    }
+
+    /** Waits until no object of the partition is in the nodes' store, or throws. */
+    public void waitUntilEmpty(TopicPartition partition) throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(EMPTY_DEADLINE_S);
+        while (!objects(partition).isEmpty()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("the store still has " + objects(partition));
+            }
+            Thread.sleep(POLL_MS);
+        }
+    }
+
+    private List<Path> objects(TopicPartition partition) {
+        String folders = "glob:**/" + partition.topic() + "-*/" + partition.partition() + "/*";
+        PathMatcher ofPartition = FileSystems.getDefault().getPathMatcher(folders);
+        try (Stream<Path> paths = Files.walk(home.resolve("tier"))) {
+            return paths.filter(ofPartition::matches).filter(Files::isRegularFile).toList();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Override
+    public void close() {
+        try {
+            process.getOutputStream().close();
+            if (!process.waitFor(STOP_DEADLINE_S, TimeUnit.SECONDS)) {
+                process.destroyForcibly();
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}
