@@ -55,6 +55,29 @@ def test_a_deleted_topics_segments_go_though_the_broker_removed_the_replica_and_
     run_virtually(main)
 
 
+@pytest.mark.xfail(strict=True, reason="the node waits for a replica that will not come back")
+def test_a_deleted_topics_segments_are_listed_though_its_replica_is_gone(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A broker renames the directories of a deleted topic, then lists the segments of each of its
+    partitions in turn to delete them: once, and never again where that fails.
+    """
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            shutil.rmtree(orders.directory)
+            broker.words[("orders", 0)] = NoAnswer("unknown topic")
+            await asyncio.sleep(30)
+            _, rows, _ = await plugin.page(orders.partition)
+            assert [each.segment_id for each in rows or ()] == [row.segment_id]
+
+    run_virtually(main)
+
+
 def test_a_partition_is_deleted_by_its_three_steps_with_segments_and_all(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
