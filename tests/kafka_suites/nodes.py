@@ -45,8 +45,8 @@ def main() -> None:
     sections = {**SECTIONS, "stores.main": {"kind": "filesystem", "path": str(store)}}
     founders = [int(number) for number in kafka]
     with NodeQuorum(Path(home), cluster_id, sections, kafka, founders) as quorum:
-        for number, node in quorum.nodes.items():
-            print(number, node.url)
+        for node_id, node in quorum.nodes.items():
+            print(node_id, node.url)
         sys.stdout.flush()
         sys.stdin.read()
 

@@ -93,7 +93,7 @@ def run(name: str, jar: Path) -> Counts:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         done = subprocess.run(
             [
-                *(require_program("mvn"), "-q", "-B", "test"),
+                *(require_program("mvn"), "-q", "-B", "-Dstyle.color=never", "test"),
                 *(f"-D{key}={value}" for key, value in properties.items()),
             ],
             cwd=PROJECT,

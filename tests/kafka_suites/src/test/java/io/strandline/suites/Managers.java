@@ -16,6 +16,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.tiered.storage.TieredStorageTestHarness;
+import org.apache.kafka.tiered.storage.integration.BaseReassignReplicaTest;
 import org.junit.platform.launcher.LauncherSession;
 import org.junit.platform.launcher.LauncherSessionListener;
 import scala.collection.Seq;
@@ -64,8 +65,7 @@ public final class Managers implements LauncherSessionListener {
 
     /** The brokers run. The tests of reassignments describe the topic of Kafka's own manager. */
     public static void setUp(Object test) throws ExecutionException, InterruptedException {
-        if (test instanceof TieredStorageTestHarness harness
-                && test.getClass().getSimpleName().startsWith("ReassignReplica")) {
+        if (test instanceof BaseReassignReplicaTest harness) {
             String servers = harness.bootstrapServers(harness.listenerName());
             try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
                 NewTopic topic = new NewTopic(METADATA_TOPIC, 1, (short) 1);
