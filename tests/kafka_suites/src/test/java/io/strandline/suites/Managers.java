@@ -68,7 +68,9 @@ public final class Managers implements LauncherSessionListener {
         if (test instanceof BaseReassignReplicaTest harness) {
             String servers = harness.bootstrapServers(harness.listenerName());
             try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
-                NewTopic topic = new NewTopic(METADATA_TOPIC, 1, (short) 1);
+                int partitions = harness.numRemoteLogMetadataPartitions();
+                NewTopic topic =
+                        new NewTopic(METADATA_TOPIC, partitions, (short) harness.brokerCount());
                 admin.createTopics(List.of(topic)).all().get();
             }
         }
