@@ -307,6 +307,8 @@ async def test_a_worker_that_hangs_at_its_start_and_no_kill_ends_is_told_and_cou
     (left,) = pool._left_behind
     assert f"({left.pid})" in pool.problems()[1].text
     os.kill(left.pid, signal.SIGKILL)
+    while left.is_left_behind:
+        await asyncio.sleep(0.01)
     await pool.close()
 
 
