@@ -108,7 +108,9 @@ class BrokerCalls:
         """
         asked = wire.decode_list(body)
         tip = asked.partition
-        self._check_writable(tip)
+        self._check_readable(tip)
+        if not self._is_replica_removed(tip):
+            self._check_writable(tip)
         applied = self.metadata.applied_offset
         tag = _TAG.pack(self.metadata.changed_at(tip))
         if asked.cursor is None and asked.tag == tag:
@@ -334,6 +336,17 @@ class BrokerCalls:
         why = self.why_not_writable(tip)
         if why is not None:
             raise RetryLater(f"{tip} is not ready on this node: {why}")
+
+    def _is_replica_removed(self, tip: TopicIdPartition) -> bool:
+        """True if the directory of a replica whose claim is this process's has gone. A broker that
+        deletes a topic renames it first, then asks for the segments once, and for good.
+        """
+        work = self.table.work(tip)
+        if work is not None and work.local is not None:
+            return False
+        state = self.metadata.partition_state(tip)
+        mine = self.around.identity.incarnation
+        return state is not None and state.claim is not None and state.claim.incarnation == mine
 
     def _check_deleting(self, tip: TopicIdPartition) -> None:
         why = self.why_not_delete(tip.topic)

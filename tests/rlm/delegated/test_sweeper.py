@@ -55,7 +55,6 @@ def test_a_deleted_topics_segments_go_though_the_broker_removed_the_replica_and_
     run_virtually(main)
 
 
-@pytest.mark.xfail(strict=True, reason="the node waits for a replica that will not come back")
 def test_a_deleted_topics_segments_are_listed_though_its_replica_is_gone(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
