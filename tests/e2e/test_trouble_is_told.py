@@ -98,7 +98,9 @@ class Site:
 
     def waiting(self) -> str:
         """What `strandline partitions` says of those that do not go on."""
-        return strandline("partitions", "--waiting", "--url", self.node.url).stdout
+        said = strandline("partitions", "--waiting", "--url", self.node.url)
+        assert said.stdout, said.stderr or "nothing waits"
+        return said.stdout
 
     def metrics(self) -> set[str]:
         """The lines of /metrics."""
