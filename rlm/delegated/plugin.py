@@ -81,7 +81,7 @@ class Plugin:
     @property
     def is_silent(self) -> bool:
         """True if nothing was heard for so long that the broker may run without the plug-in."""
-        return self.session is None or self._now_s() - self.session.heard_s >= SILENT_S
+        return self.session is None or self._silence_s >= SILENT_S
 
     def added(self, segment: Uuid) -> None:
         """Remember the session that begins this copy."""
@@ -112,11 +112,10 @@ class Plugin:
         refused_s, error = self._refused
         if error is not None and now_s - refused_s < TOLD_FOR_S:
             problems.append(NodeProblem(area, error.reason.lower(), str(error)))
-        silent_s = 0.0 if self.session is None else now_s - self.session.heard_s
-        if silent_s >= SILENT_S:
+        if self.session is not None and self.is_silent:
             text = (
-                f"the plug-in of this node's broker was last heard {silent_s:.0f} s ago: is the "
-                "broker running, and can it reach this node?"
+                f"the plug-in of this node's broker was last heard {self._silence_s:.0f} s ago: is "
+                "the broker running, and can it reach this node?"
             )
             problems.append(NodeProblem(area, "silent", text))
         return tuple(problems)
@@ -125,6 +124,10 @@ class Plugin:
         """True once after partitions were announced: they are to be looked at, and claimed."""
         had, self._has_news = self._has_news, False
         return had
+
+    @property
+    def _silence_s(self) -> float:
+        return 0.0 if self.session is None else self._now_s() - self.session.heard_s
 
     @property
     def _expected(self) -> Expected:

@@ -147,7 +147,7 @@ def let_node_1_lead(fleet: Fleet) -> None:
 
     def leads() -> bool:
         leader = fleet.quorum()["leader_id"]
-        if leader > 1:
+        if leader is not None and leader > 1:  # between two leaders there is none
             fleet.hosts.type(1, as_admin.format(leader) + "strandline quorum transfer 1")
         return bool(leader == 1)
 
