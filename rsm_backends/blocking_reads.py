@@ -30,15 +30,12 @@ class BlockingObject(Protocol):
         """Size of the whole object, once an answer to a read gave it; until then, and for files,
         None.
         """
-        ...
 
     def read_into(self, buffer: memoryview, start: int) -> int:
         """Fill `buffer` from byte `start` on; returns the bytes read, fewer only at the end."""
-        ...
 
     def close(self) -> None:
         """Free connection or file. Idempotent; must not be called while a read is under way."""
-        ...
 
 
 class BlockingStore(Protocol):
@@ -48,11 +45,9 @@ class BlockingStore(Protocol):
         """Open an object; NotFound is raised here or at the first read. `in_order_to` promises that
         one thread reads in order up to that byte: then one request serves all its reads.
         """
-        ...
 
     def close(self) -> None:
         """Free connections and handles. Idempotent."""
-        ...
 
 
 def open_blocking(

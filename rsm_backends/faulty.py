@@ -42,7 +42,6 @@ class FaultPlan(Protocol):
 
     def next_fault(self, operation: str, key: str) -> Fault:
         """The fault for the call about to be made."""
-        ...
 
 
 class RandomFaults:

@@ -40,7 +40,6 @@ class StoreObserver(Protocol):
 
     def store_call_ended(self, call: StoreCall) -> None:
         """One call ended, successfully or not."""
-        ...
 
 
 class MeasuredStore(StoreWrapper):

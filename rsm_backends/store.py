@@ -91,7 +91,6 @@ class ObjectStore(Protocol):
 
         Survives a crash once returned. Safe to repeat unless `create_only`.
         """
-        ...
 
     async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
         """Compare and set: as `put`, but only if the object there has this `etag` (of `head`).
@@ -99,18 +98,15 @@ class ObjectStore(Protocol):
         If many replace one object at once, exactly one wins. Conflict(CHANGED) if the object was
         changed or deleted meanwhile; then nothing was written.
         """
-        ...
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         """Stream bytes [start, end). `end` None means to the object's end; a larger `end` is cut.
 
         NotFound is raised at the first step. Abandoning the iterator frees the connection.
         """
-        ...
 
     async def head(self, key: str) -> ObjectInfo:
         """Describe one object; NotFound if absent."""
-        ...
 
     async def list_page(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
@@ -120,7 +116,6 @@ class ObjectStore(Protocol):
         `cursor` is a page's `next_cursor`, or any key: the list continues behind it. Keys written
         during a list may be missing from its later pages.
         """
-        ...
 
     async def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
@@ -130,15 +125,12 @@ class ObjectStore(Protocol):
 
         A page has at most `limit` (1 to 1000), and may have fewer, or none, before the last.
         """
-        ...
 
     async def delete_many(self, keys: Sequence[str]) -> None:
         """Delete objects; absent ones count as deleted. Raises if any could not be deleted."""
-        ...
 
     async def start_multipart(self, key: str) -> str:
         """Begin a multipart upload and return its id. Nothing is visible until it completes."""
-        ...
 
     async def put_part(
         self, key: str, upload_id: str, number: int, data: Buffer, *, crc32c: int
@@ -147,7 +139,6 @@ class ObjectStore(Protocol):
 
         `data` may be overwritten once this has returned: a store keeps a copy or nothing.
         """
-        ...
 
     async def complete_multipart(
         self,
@@ -159,35 +150,28 @@ class ObjectStore(Protocol):
         create_only: bool = False,
     ) -> ObjectInfo:
         """Make the object visible, whole. `crc32c` is that of the full object and is checked."""
-        ...
 
     async def abort_multipart(self, key: str, upload_id: str) -> None:
         """Drop an upload and its parts; an unknown upload counts as dropped."""
-        ...
 
     async def list_uploads(self, key: str) -> tuple[str, ...]:
         """Ids of the unfinished uploads of exactly this key."""
-        ...
 
     async def uploads_below(self, prefix: str) -> tuple[UnfinishedUpload, ...]:
         """Unfinished uploads whose keys start with `prefix`. MinIO lists none of them, so use
         `list_uploads` where the key is known.
         """
-        ...
 
     async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
         """Kept versions of exactly this key, newest first, at most `VERSIONS_MAX`, without delete
         markers. Empty if the store keeps no versions: only some buckets do.
         """
-        ...
 
     def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
         """Stream one of `versions` from `start` to its end; NotFound once the store dropped it."""
-        ...
 
     async def close(self) -> None:
         """Free connections and handles. Idempotent."""
-        ...
 
 
 PART_BYTES_MIN = 5 * 1024 * 1024

@@ -17,11 +17,9 @@ class ChunkFigures(Protocol):
 
     def chunk_counts(self) -> ChunkCounts:
         """Counts since the node's start."""
-        ...
 
     def chunk_bytes_held(self) -> int:
         """Bytes in the caches now."""
-        ...
 
 
 class CacheMetrics(Collector):

@@ -16,12 +16,10 @@ class KnownDamage(Protocol):
     @property
     def damaged(self) -> int:
         """Damaged segments that this node knows of and that are not repaired."""
-        ...
 
     @property
     def unrepairable(self) -> int:
         """Damaged segments without a whole copy anywhere."""
-        ...
 
 
 class RepairMetrics:

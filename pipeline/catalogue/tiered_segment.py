@@ -95,19 +95,15 @@ class Catalogue(Protocol):
     @property
     def stores(self) -> Mapping[str, StoreConfig]:
         """The stores that segments name, for tasks to open. Picklable."""
-        ...
 
     def topics(self) -> Sequence[str]:
         """Names of all topics with tiered segments, ascending."""
-        ...
 
     def partitions(self, topic: str) -> Sequence[TopicIdPartition]:
         """The topic's partitions, ascending; of topics with the same name, the newest."""
-        ...
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
         """The readable offsets of a partition."""
-        ...
 
     def segments(
         self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
@@ -115,18 +111,14 @@ class Catalogue(Protocol):
         """The readable segments that hold offsets of this range, ascending and disjoint by
         `first_offset` and `last_offset`. Offsets between two are lost or were never tiered.
         """
-        ...
 
     def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Prepares for questions about these partitions: slow work is done for all at once. The
         answers are the same without this call.
         """
-        ...
 
     def refresh(self) -> None:
         """Makes later questions look everything up anew: call it before each look at new data."""
-        ...
 
     def close(self) -> None:
         """Close connections; no questions may follow."""
-        ...

@@ -47,18 +47,15 @@ class Rows(Protocol):
 
     def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
         """Add a batch's records; returns completed Arrow batches."""
-        ...
 
     def add_plain(self, run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
         """Add the batches from `place` on that need no decision: uncompressed, ascending, outside
         transactions, with offsets in the slice. Returns the place behind them, which is `place`
         itself for a reader without a quicker way for them.
         """
-        ...
 
     def rest(self) -> pa.RecordBatch | None:
         """The remaining rows, or None."""
-        ...
 
 
 class RowsKind(Protocol):

@@ -60,28 +60,23 @@ class ExportTable(Protocol):
     @property
     def name(self) -> str:
         """The table's name in messages."""
-        ...
 
     @property
     def id(self) -> str:
         """A unique id in hex digits; a table created anew at the same place gets another. Call
         `open` first.
         """
-        ...
 
     def open(self) -> None:
         """Create the table unless it exists; Conflict(SCHEMA) names what differs if it does."""
-        ...
 
     def refresh(self) -> RunId:
         """Read the table anew; returns the run that made the last commit, or `NO_COMMIT`. Later
         reads answer as of this moment.
         """
-        ...
 
     def exported(self, partition: str) -> Ranges:
         """The offsets of this partition in all commits of this export."""
-        ...
 
     def commit(self, commit: Commit) -> None:
         """Add files and offsets in one step, if the last commit still has a lower number. Does
@@ -90,28 +85,22 @@ class ExportTable(Protocol):
         Conflict(OVERTAKEN) if the last commit has the same or a higher number: then nothing of this
         commit ever counts. After any other error the commit may have been made: `refresh` tells.
         """
-        ...
 
     def named(self, paths: Collection[str]) -> set[str]:
         """Those of `paths` that the table refers to now: a last check before files are removed."""
-        ...
 
     @property
     def any_year(self) -> bool:
         """True if it accepts every timestamp of Kafka; otherwise only those of years 1 to 9999."""
-        ...
 
     @property
     def file_schema(self) -> pa.Schema:
         """The schema of the data files, with the table's field ids."""
-        ...
 
     @property
     def store(self) -> StoreConfig:
         """The store of the table's folder; `prefix` is the folder, ending with `/` on S3."""
-        ...
 
     @property
     def data_folder(self) -> str:
         """The folder of data files below the table's folder: empty, or ending with `/`."""
-        ...

@@ -52,7 +52,6 @@ class ValueDecoding(Protocol):
 
     def start(self) -> Decode:
         """The function that decodes the batches of one task."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,9 @@ class Report(Protocol):
     @property
     def ok(self) -> bool:
         """True if everything was done, and nothing found needs attention."""
-        ...
 
     def as_json(self) -> dict[str, object]:
         """The report for scripts, with the same fields in every run."""
-        ...
 
     def lines(self) -> Iterable[str]:
         """The report for people: results, problems, and what to do about them."""
-        ...

@@ -19,7 +19,6 @@ class Keep(Protocol):
 
     def __call__(self, frame: DataFrame, level: StorageLevel = StorageLevel.DISK_ONLY) -> DataFrame:
         """The kept table, to use instead of `frame`."""
-        ...
 
 
 @contextmanager

@@ -25,11 +25,9 @@ class StageTracker(Protocol):
 
     def getActiveStageIds(self) -> list[int]:  # noqa: N802  Spark's name
         """Ids of running stages."""
-        ...
 
     def getStageInfo(self, stageId: int) -> SparkStageInfo | None:  # noqa: N802, N803  Spark's
         """A stage's state; None if Spark has forgotten it."""
-        ...
 
 
 class StagesSeen:
