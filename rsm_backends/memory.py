@@ -1,7 +1,7 @@
 """An object store in memory: for tests, the simulation and dry runs. Nothing survives the process.
 
 It keeps every promise of the port that does not need a disk, so tests on it can be trusted
-(`rsm_backends.conformance` checks this).
+(`tests.rsm_backends.conformance` checks this).
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from rsm_backends.conformance import CHECKS
 from rsm_backends.store_config import COMPATIBILITY, Compatibility, StoreConfig
 from strandline.doctor.stores import check_store
 from tests.rsm_backends.checking_s3 import serving
+from tests.rsm_backends.conformance import CHECKS
 from tests.rsm_backends.stores import opened
 
 CHECKED = (

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rsm_backends.conformance import CHECKS, Check
-from rsm_backends.conformance_versions import what_is_replaced_or_deleted_can_be_read
-from rsm_backends.faulty import FaultyStore, RandomFaults
 from rsm_backends.measured import MeasuredStore, StoreCall
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from tests.real.s3_admin import make_bucket
+from tests.rsm_backends.conformance import CHECKS, Check
+from tests.rsm_backends.conformance_versions import what_is_replaced_or_deleted_can_be_read
+from tests.rsm_backends.faulty import FaultyStore, RandomFaults
 from tests.rsm_backends.stores import clock_ms, memory_store, opened, retrying
 
 

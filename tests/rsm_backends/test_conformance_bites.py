@@ -11,9 +11,9 @@ import pytest
 from kafka_formats.errors import NotFound, StrandlineError
 from rsm_backends import memory
 from rsm_backends.arguments import changed
-from rsm_backends.conformance import CHECKS
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import FolderPage, ListPage, ObjectInfo, UploadedPart
+from tests.rsm_backends.conformance import CHECKS
 from tests.rsm_backends.stores import clock_ms
 
 

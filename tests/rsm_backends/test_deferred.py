@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import NotFound, RetryLater
-from rsm_backends.conformance import CHECKS, Check
 from rsm_backends.deferred import DeferredStore
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
+from tests.rsm_backends.conformance import CHECKS, Check
 from tests.rsm_backends.stores import clock_ms, memory_store, no_wait
 
 

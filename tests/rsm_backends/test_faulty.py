@@ -8,8 +8,8 @@ import pytest
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import NotFound, RetryLater
-from rsm_backends.faulty import Fault, FaultKind, FaultyStore, RandomFaults, ScriptedFaults
 from rsm_backends.streams import read_all
+from tests.rsm_backends.faulty import Fault, FaultKind, FaultyStore, RandomFaults, ScriptedFaults
 from tests.rsm_backends.stores import memory_store
 
 DATA = bytes(range(200))

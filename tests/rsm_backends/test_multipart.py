@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import AlreadyExists, CorruptData, InvalidRequest, Refused, RetryLater
-from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
 from rsm_backends.multipart import (
     Part,
@@ -24,6 +23,7 @@ from rsm_backends.multipart import (
 )
 from rsm_backends.store import ObjectInfo, UploadedPart
 from rsm_backends.streams import read_all
+from tests.rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from tests.rsm_backends.stores import clock_ms, memory_store
 
 MIB = 1024 * 1024

@@ -18,11 +18,11 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
 from rsm_backends.retrying import PROGRESS_BYTES, RetryingStore, RetryPolicy
 from rsm_backends.store import ObjectInfo
 from rsm_backends.streams import closing_stream, read_all
+from tests.rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from tests.rsm_backends.stores import clock_ms, memory_store, retrying
 
 DATA = b"the bytes of one object"

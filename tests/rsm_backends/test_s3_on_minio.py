@@ -13,7 +13,6 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater, StrandlineError
 from rsm_backends import s3
-from rsm_backends.conformance import CHECKS, Check
 from rsm_backends.probe import probe
 from rsm_backends.store import PART_BYTES_MIN, ObjectStore
 from rsm_backends.store_config import StoreConfig
@@ -21,6 +20,7 @@ from rsm_backends.streams import read_all
 from tests.real.minio import BUCKET, MinioServer
 from tests.real.s3_admin import client, limited
 from tests.real.toolbox import REPOSITORY
+from tests.rsm_backends.conformance import CHECKS, Check
 from tests.rsm_backends.stores import opened
 
 pytestmark = pytest.mark.integration

@@ -27,13 +27,13 @@ from rlm.data_plane.segment_source import SegmentSource
 from rlm.format.manifest import IndexType, ProducerSnapshotOrigin, parse_manifest
 from rlm.format.object_keys import segment_keys
 from rlm.local_log.log_dir import find_partitions
-from rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 from rsm_backends.memory import MemoryStore
 from rsm_backends.multipart import UploadResult
 from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
 from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
 from tests.rlm.tier import NOW_MS, PREFIX, STORE, copy_job, first_job, now_ms, small_parts
+from tests.rsm_backends.faulty import FaultKind, FaultyStore, ScriptedFaults
 
 PART_BYTES = 4_000
 

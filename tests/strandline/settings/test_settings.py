@@ -9,8 +9,8 @@ import pytest
 
 from kafka_formats.errors import InvalidRequest
 from strandline.settings.loading import leaves, load_settings
-from strandline.settings.page import settings_page
 from strandline.settings.settings import Settings
+from tests.strandline.settings.settings_page import settings_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "SETTINGS.md"
 

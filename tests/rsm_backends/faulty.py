@@ -1,4 +1,4 @@
-"""A store that fails on purpose, for tests and the simulation.
+"""A store that fails on purpose.
 
 Real stores fail in these three ways: an error before anything happened, an error after it happened
 (the lost answer, the hard case), and a stream that breaks off. To the caller all look alike:
@@ -62,7 +62,7 @@ class RandomFaults:
         self._torn = torn
         self._latency_max_s = latency_max_s
 
-    def next_fault(self, operation: str, key: str) -> Fault:  # noqa: ARG002 (the port's shape)
+    def next_fault(self, operation: str, key: str) -> Fault:
         drawn = self._random_fraction()
         latency_s = self._random_fraction() * self._latency_max_s
         if drawn < self._before_effect:
@@ -85,7 +85,7 @@ class ScriptedFaults:
         """Number of entries that no call has taken yet."""
         return len(self._script)
 
-    def next_fault(self, operation: str, key: str) -> Fault:  # noqa: ARG002 (the port's shape)
+    def next_fault(self, operation: str, key: str) -> Fault:
         for at, (name, kind) in enumerate(self._script):
             if name == operation:
                 del self._script[at]

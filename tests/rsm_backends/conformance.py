@@ -1,4 +1,4 @@
-"""The checks that every object store passes, shipped so that you can test your own store.
+"""The checks that every object store passes; a new backend is done when it passes them.
 
     for check in CHECKS:
         await check.run(store, f"conformance/{check.name}/")
@@ -16,17 +16,17 @@ from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, Conflict, CorruptData, InvalidRequest, NotFound
-from rsm_backends.conformance_lists import (
+from rsm_backends.multipart import PartLimits, upload_parts
+from rsm_backends.store import PART_BYTES_MIN, ObjectStore, UploadedPart
+from rsm_backends.streams import read_all
+from tests.rsm_backends.conformance_lists import (
     a_list_goes_on_after_its_cursor_was_deleted,
     a_list_goes_on_behind_any_key,
     folders_are_listed_each_once,
     lists_are_complete_and_in_byte_order,
     lists_order_other_scripts_by_their_bytes,
 )
-from rsm_backends.conformance_versions import versions_are_of_exactly_their_key
-from rsm_backends.multipart import PartLimits, upload_parts
-from rsm_backends.store import PART_BYTES_MIN, ObjectStore, UploadedPart
-from rsm_backends.streams import read_all
+from tests.rsm_backends.conformance_versions import versions_are_of_exactly_their_key
 
 ABANDONED_STREAMS = 40
 """More than a store's connections, so that a leak shows (`connections_max` is 32)."""
