@@ -13,7 +13,6 @@ from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
 
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
-RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 _PARTITION_MAX = 2**31 - 1

@@ -21,7 +21,6 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_UINT32 = struct.Struct(">I")
 
 
 class Writer:
@@ -50,9 +49,6 @@ class Writer:
     def int64(self, value: int) -> None:
         self._fixed(_INT64, value)
 
-    def uint32(self, value: int) -> None:
-        self._fixed(_UINT32, value)
-
     def boolean(self, value: bool) -> None:
         self._data.append(1 if value else 0)
 
@@ -72,12 +68,6 @@ class Writer:
             self.bytes_(value.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise InvalidRequest(f"the text {value[:40]!r} is not valid Unicode") from error
-
-    def nullable_string(self, value: str | None) -> None:
-        if value is None:
-            self.uvarint(0)
-        else:
-            self.string(value)
 
     def bytes_(self, value: Buffer) -> None:
         self.uvarint(len(value) + 1)
@@ -175,9 +165,6 @@ class Reader:
     def int64(self) -> int:
         return self._fixed(_INT64)
 
-    def uint32(self) -> int:
-        return self._fixed(_UINT32)
-
     def boolean(self) -> bool:
         value = self._take(1)[0]
         if value > 1:
@@ -218,10 +205,6 @@ class Reader:
 
     def string(self) -> str:
         return self._text(self._take(self._length("a string")))
-
-    def nullable_string(self) -> str | None:
-        raw = self.nullable_bytes()
-        return None if raw is None else self._text(raw)
 
     def bytes_(self) -> bytes:
         return self._take(self._length("a byte field"))

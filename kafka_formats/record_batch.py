@@ -57,7 +57,6 @@ _CODEC_MAX = int(Codec.ZSTD)
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_DELETE_HORIZON = 0x40
 TRANSACTIONAL_OR_CONTROL = _TRANSACTIONAL | _CONTROL
 
 
@@ -110,11 +109,6 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         return bool(self.attributes & _LOG_APPEND_TIME)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        """Compaction put the delete horizon into `base_timestamp`; deltas count from there."""
-        return bool(self.attributes & _DELETE_HORIZON)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from rsm_backends.store import ObjectStore, UploadedPart
 ABORT_DEADLINE_S = 30.0
 """Time a failed upload waits for its abort. An upload that is left over, `list_uploads` finds."""
 
-_MIB = 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
@@ -33,12 +32,6 @@ class UploadResult:
 
     size: int
     crc32c: int
-
-
-def part_bytes_for(size_bytes: int, part_bytes: int) -> int:
-    """The part size for an object: `part_bytes`, or as many MiB as 10,000 parts need."""
-    least = -(-size_bytes // PARTS_MAX)
-    return max(part_bytes, -(-least // _MIB) * _MIB)
 
 
 @dataclass(frozen=True, slots=True)

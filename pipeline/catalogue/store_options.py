@@ -32,7 +32,6 @@ DEFAULT_STORE = "main"
 
 STORE_OPTION = "strandline.store"
 S3_OPTION = "strandline.s3."
-REGION_DEFAULT = "us-east-1"
 
 S3_KEYS = (
     "endpoint", "region", "path-style", "ca.file", "access.key", "secret.key", "session.token",

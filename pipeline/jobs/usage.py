@@ -162,7 +162,7 @@ def _age(lived_ms: Column) -> Column:
 
 
 def _puts(size: Column) -> Column:
-    """`tier_usage.puts_of`, on Spark."""
+    """Number of requests that wrote an object of this size."""
     parts = f.ceil(size / PART_BYTES) + 2
     return f.when(size <= PART_BYTES, f.lit(1)).otherwise(parts).cast("bigint")
 

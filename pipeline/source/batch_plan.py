@@ -22,8 +22,6 @@ from pipeline.source.options import SourceOptions
 from pipeline.source.plan import Task, plan_tasks
 from pipeline.source.tier_view import PartitionView, TierView
 
-Views = dict[TopicIdPartition, PartitionView]
-
 
 def plan_batch(
     tier: TierView,

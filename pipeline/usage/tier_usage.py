@@ -88,11 +88,6 @@ class Projection:
         return self.storage_price + self.put_price + self.read_price
 
 
-def puts_of(size_bytes: int) -> int:
-    """Number of requests that wrote an object of this size."""
-    return 1 if size_bytes <= PART_BYTES else -(-size_bytes // PART_BYTES) + 2
-
-
 def topic_usages(holdings: Iterable[Holding], prices: Prices) -> list[TopicUsage]:
     """Topics by size, the largest first."""
     by_topic: dict[str, list[Holding]] = {}

@@ -38,9 +38,6 @@ class Lag:
     gone_offsets: int = 0
 
 
-NO_LAG = Lag(0, 0, 0)
-
-
 def lag(segments: Sequence[TimedSegment], next_offset: int, now_ms: int) -> Lag:
     """The lag; `next_offset` -1: nothing of the partition was ever copied."""
     behind = uncopied(segments, next_offset)

@@ -153,10 +153,6 @@ def partition_of_topic_name_key(key: bytes) -> TopicIdPartition:
     return TopicIdPartition(key[1 : -PARTITION_BYTES - 1].decode(), Uuid(key[-16:]), number)
 
 
-def topic_name_partition_prefix(topic: str, number: int) -> bytes:
-    return topic_name_prefix(topic) + _int32(number, "partition")
-
-
 def segment_key(segment: Uuid) -> bytes:
     return _SEGMENT + segment
 

@@ -265,11 +265,6 @@ def _starts(scan: Iterator[tuple[bytes, bytes]], *, lowest_only: bool) -> Iterat
             yield start, segment
 
 
-def remote_log_size(rows: RowReader, partition: TopicIdPartition, leader_epoch: int) -> int:
-    """Bytes of all segments that hold the epoch, whatever their state (Kafka's definition)."""
-    return sum(segment.size_bytes for segment in list_segments(rows, partition, leader_epoch))
-
-
 def segment(
     rows: RowReader, partition: TopicIdPartition, segment_uuid: Uuid
 ) -> RemoteLogSegmentMetadata | None:

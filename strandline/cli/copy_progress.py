@@ -47,12 +47,6 @@ class CopyProgressView:
         self._all: TaskID | None = None
         self._under_way: dict[Uuid, tuple[int, int]] = {}
         self._bytes_done = 0
-        self.segments_copied = 0
-
-    @property
-    def bytes_copied(self) -> int:
-        """Bytes of the `.log` files copied so far."""
-        return self._bytes_done
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -77,7 +71,6 @@ class CopyProgressView:
             case SegmentCopied():
                 self._under_way.pop(event.segment_id.id, None)
                 self._bytes_done += event.size_bytes
-                self.segments_copied += 1
                 self._line(
                     f"[green]copied[/green]  {_name(event.segment_id.partition)}  offsets "
                     f"{event.start_offset} to {event.end_offset}  "

@@ -121,9 +121,9 @@ def _read_primitives(data: bytes) -> None:
     """The first bytes say which readers the rest goes through."""
     reader = Reader(data[8:], SOURCE)
     reads: tuple[Callable[[], object], ...] = (
-        reader.string, reader.nullable_string, reader.bytes_, reader.nullable_bytes, reader.uuid,
+        reader.string, reader.bytes_, reader.nullable_bytes, reader.uuid,
         reader.array_length, reader.tagged_fields, reader.uvarint, reader.boolean, reader.int8,
-        reader.int16, reader.int32, reader.int64, reader.uint32,
+        reader.int16, reader.int32, reader.int64,
     )  # fmt: skip
     for choice in data[:8]:
         reads[choice % len(reads)]()

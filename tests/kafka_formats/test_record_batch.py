@@ -90,7 +90,6 @@ def test_the_golden_batch_is_read() -> None:
     assert header.is_transactional
     assert not header.is_control
     assert not header.is_log_append_time
-    assert not header.has_delete_horizon
     assert records_of(GOLDEN) == GOLDEN_RECORDS
 
 
@@ -177,7 +176,6 @@ def test_a_delete_horizon_moves_the_base_of_the_timestamps() -> None:
     batch = bytearray(GOLDEN)
     batch[22] |= 0x40
     batch[27:35] = horizon.to_bytes(8, "big")
-    assert header_of(batch).has_delete_horizon
     assert [record.timestamp_ms for record in records_of(batch)] == [horizon, horizon + 5]
 
 

@@ -17,7 +17,6 @@ from rsm_backends.memory import MemoryStore
 from rsm_backends.multipart import (
     Part,
     PartLimits,
-    part_bytes_for,
     upload_parts,
     upload_whole_parts,
 )
@@ -236,12 +235,6 @@ async def test_an_object_of_too_many_parts_is_refused_and_aborted() -> None:
 async def test_useless_sizes_are_refused(part_bytes: int, parallel: int) -> None:
     with pytest.raises(InvalidRequest):
         await upload_parts(memory_store(), "a", source([]), PartLimits(part_bytes, parallel))
-
-
-def test_parts_grow_only_where_ten_thousand_would_not_do() -> None:
-    assert part_bytes_for(0, 16 * MIB) == 16 * MIB
-    assert part_bytes_for(160_000 * MIB, 16 * MIB) == 16 * MIB
-    assert part_bytes_for(160_000 * MIB + 1, 16 * MIB) == 17 * MIB
 
 
 async def made(parts: Iterable[Part]) -> AsyncIterator[Part]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlm.copy.copy_plan import uncopied
-from rlm.copy.lag import NO_LAG, OTHER_TOPICS, Lag, lag, summed, worst_topics
+from rlm.copy.lag import OTHER_TOPICS, Lag, lag, summed, worst_topics
 from tests.rlm.planner_facts import NOW_MS, LogSegment, log
 
 
@@ -28,13 +28,13 @@ def test_only_sealed_segments_that_hold_the_next_offset_or_later_ones_count() ->
 
 
 def test_an_idle_partition_has_none() -> None:
-    assert lag(sealed(0), -1, NOW_MS) == NO_LAG
-    assert lag(sealed(0, 100, 200), 200, NOW_MS) == NO_LAG
-    assert lag((), 0, NOW_MS) == NO_LAG
+    assert lag(sealed(0), -1, NOW_MS) == Lag(0, 0, 0)
+    assert lag(sealed(0, 100, 200), 200, NOW_MS) == Lag(0, 0, 0)
+    assert lag((), 0, NOW_MS) == Lag(0, 0, 0)
 
 
 def test_a_single_record_in_the_active_segment_is_no_lag_and_in_a_sealed_one_is() -> None:
-    assert lag(sealed(0, 1), 1, NOW_MS) == NO_LAG
+    assert lag(sealed(0, 1), 1, NOW_MS) == Lag(0, 0, 0)
     assert lag(sealed(0, 1), 0, NOW_MS) == Lag(1_000, 1, 0)
 
 
@@ -47,7 +47,7 @@ def test_the_age_is_never_negative_and_that_of_the_oldest_whose_time_is_known() 
 
 
 def test_topics_beyond_the_bound_are_one_sum_and_nothing_is_lost() -> None:
-    lags = {f"t{number}": Lag(10, 1, number) for number in range(1, 6)} | {"idle": NO_LAG}
+    lags = {f"t{number}": Lag(10, 1, number) for number in range(1, 6)} | {"idle": Lag(0, 0, 0)}
     shown = worst_topics(lags, 2)
     assert shown == {"t5": Lag(10, 1, 5), "t4": Lag(10, 1, 4), OTHER_TOPICS: Lag(30, 3, 3)}
     assert summed(shown.values()) == summed(lags.values())
