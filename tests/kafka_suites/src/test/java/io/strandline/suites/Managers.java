@@ -1,12 +1,13 @@
 package io.strandline.suites;
 
 import static net.bytebuddy.matcher.ElementMatchers.named;
-import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
+import kafka.server.KafkaConfig;
 import kafka.server.QuorumTestHarness;
 import net.bytebuddy.agent.ByteBuddyAgent;
 import net.bytebuddy.agent.builder.AgentBuilder;
@@ -27,8 +28,9 @@ import scala.jdk.javaapi.CollectionConverters;
  * from then on a test's brokers get nodes beside them when they are configured.
  */
 public final class Managers implements LauncherSessionListener {
-    private static final String HARNESS = "org.apache.kafka.tiered.storage.TieredStorageTestHarness";
-    private static final String TRANSACTIONS = "kafka.api.TransactionsTest";
+    // Not the classes of the tests: to transform a loaded class takes the names of parameters from
+    // its methods (JDK-8240908), and tests are told by them which group protocol is meant.
+    private static final String HARNESS = "kafka.api.IntegrationTestHarness";
     private static final String EMPTY =
             "org.apache.kafka.tiered.storage.actions.ExpectEmptyRemoteStorageAction";
     private static final String METADATA_TOPIC = "__remote_log_metadata";
@@ -40,12 +42,12 @@ public final class Managers implements LauncherSessionListener {
         new AgentBuilder.Default()
                 .with(RedefinitionStrategy.RETRANSFORMATION)
                 .disableClassFormatChanges()
-                .type(namedOneOf(HARNESS, TRANSACTIONS))
+                .type(named(HARNESS))
                 .transform(
                         (type, description, loader, module, domain) ->
                                 type.visit(
                                                 Advice.to(Configured.class)
-                                                        .on(named("modifyConfigs")))
+                                                        .on(named("generateConfigs")))
                                         .visit(Advice.to(SetUp.class).on(named("setUp")))
                                         .visit(Advice.to(TornDown.class).on(named("tearDown"))))
                 .type(named(EMPTY))
@@ -55,12 +57,19 @@ public final class Managers implements LauncherSessionListener {
                 .installOn(ByteBuddyAgent.install());
     }
 
-    /** The brokers of {@code test} are about to be made. */
-    public static void configured(Object test, Seq<Properties> brokers) {
+    /** The brokers of {@code test} are about to be made: their settings with our managers. */
+    public static Seq<KafkaConfig> configured(Object test, Seq<KafkaConfig> brokers) {
         String clusterId = ((QuorumTestHarness) test).controllerServer().clusterId();
         boolean ledger = test instanceof TieredStorageTestHarness;
-        List<Properties> settings = CollectionConverters.asJava(brokers);
+        List<Properties> settings = new ArrayList<>();
+        for (KafkaConfig broker : CollectionConverters.asJava(brokers)) {
+            Properties properties = new Properties();
+            properties.putAll(broker.originals());
+            settings.add(properties);
+        }
         nodes = new Nodes(clusterId, settings, ledger);
+        List<KafkaConfig> changed = settings.stream().map(KafkaConfig::fromProps).toList();
+        return CollectionConverters.asScala(changed).toSeq();
     }
 
     /** The brokers run. The tests of reassignments describe the topic of Kafka's own manager. */
@@ -92,8 +101,9 @@ public final class Managers implements LauncherSessionListener {
     /** Copied to the end of the method of that name. */
     public static final class Configured {
         @Advice.OnMethodExit
-        static void exit(@Advice.This Object test, @Advice.Argument(0) Seq<Properties> brokers) {
-            configured(test, brokers);
+        static void exit(
+                @Advice.This Object test, @Advice.Return(readOnly = false) Seq<KafkaConfig> brokers) {
+            brokers = configured(test, brokers);
         }
     }
 
