@@ -7,6 +7,7 @@ start and deletes the tier.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -109,7 +110,7 @@ class BrokerCalls:
         asked = wire.decode_list(body)
         tip = asked.partition
         self._check_readable(tip)
-        if not self._is_replica_removed(tip):
+        if self.why_not_writable(tip) is not None and not await self._is_replica_removed(tip):
             self._check_writable(tip)
         applied = self.metadata.applied_offset
         tag = _TAG.pack(self.metadata.changed_at(tip))
@@ -337,16 +338,19 @@ class BrokerCalls:
         if why is not None:
             raise RetryLater(f"{tip} is not ready on this node: {why}")
 
-    def _is_replica_removed(self, tip: TopicIdPartition) -> bool:
+    async def _is_replica_removed(self, tip: TopicIdPartition) -> bool:
         """True if the directory of a replica whose claim is this process's has gone. A broker that
-        deletes a topic renames it first, then asks for the segments once, and for good.
+        deletes a topic renames it first, then asks for the segments once, and for good: the disk
+        tells, as this node's last look at it may be older.
         """
-        work = self.table.work(tip)
-        if work is not None and work.local is not None:
-            return False
         state = self.metadata.partition_state(tip)
         mine = self.around.identity.incarnation
-        return state is not None and state.claim is not None and state.claim.incarnation == mine
+        if state is None or state.claim is None or state.claim.incarnation != mine:
+            return False
+        work = self.table.work(tip)
+        if work is None or work.local is None:
+            return True
+        return not await asyncio.to_thread(work.local.directory.is_dir)
 
     def _check_deleting(self, tip: TopicIdPartition) -> None:
         why = self.why_not_delete(tip.topic)

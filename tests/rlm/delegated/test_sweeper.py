@@ -77,6 +77,27 @@ def test_a_deleted_topics_segments_are_listed_though_its_replica_is_gone(
     run_virtually(main)
 
 
+def test_they_are_listed_though_the_node_has_not_seen_yet_that_the_replica_went(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A broker does not know the topic any more, some moments before it renames the directories."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            broker.words[("orders", 0)] = NoAnswer("unknown topic")
+            await asyncio.sleep(30)
+            assert (await refused(plugin.page(orders.partition))).kind == "retry_later"
+            shutil.rmtree(orders.directory)
+            _, rows, _ = await plugin.page(orders.partition)
+            assert [each.segment_id for each in rows or ()] == [row.segment_id]
+
+    run_virtually(main)
+
+
 def test_a_partition_is_deleted_by_its_three_steps_with_segments_and_all(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
