@@ -1,5 +1,6 @@
-"""`python -m tests.kafka_suites.nodes HOME KAFKA_CLUSTER_ID ID=LOG_DIR[,LOG_DIR]...`: a node beside
-each broker of one of Kafka's tests, and a folder as their store.
+"""`python -m tests.kafka_suites.nodes [--without-brokers] HOME CLUSTER_ID ID=LOG_DIR[,LOG_DIR]...`:
+a node beside each broker of one of Kafka's tests, and a folder as their store. Without brokers each
+leads what is in its log directories.
 
 The log directories are formatted as the test's brokers would do it, who keep what they find.
 
@@ -9,6 +10,7 @@ so also when the test's process dies.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -33,18 +35,25 @@ SECTIONS: Sections = {
 
 def main() -> None:
     """See the module."""
-    home, cluster_id, *brokers = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--without-brokers", action="store_true")
+    parser.add_argument("home", type=Path)
+    parser.add_argument("cluster_id")
+    parser.add_argument("brokers", nargs="+")
+    asked = parser.parse_args()
     kafka: dict[str, dict[str, object]] = {}
-    for broker in brokers:
+    for broker in asked.brokers:
         number, _, log_dirs = broker.partition("=")
         for log_dir in log_dirs.split(","):
-            format_log_dir(Path(log_dir), cluster_id, number)
-        kafka[number] = {"log_dirs": log_dirs.split(","), "broker": "announced"}
-    store = Path(home) / STORE
+            format_log_dir(Path(log_dir), asked.cluster_id, number)
+        kafka[number] = {"log_dirs": log_dirs.split(",")}
+        if not asked.without_brokers:
+            kafka[number]["broker"] = "announced"
+    store = asked.home / STORE
     store.mkdir(parents=True)
     sections = {**SECTIONS, "stores.main": {"kind": "filesystem", "path": str(store)}}
     founders = [int(number) for number in kafka]
-    with NodeQuorum(Path(home), cluster_id, sections, kafka, founders) as quorum:
+    with NodeQuorum(asked.home, asked.cluster_id, sections, kafka, founders) as quorum:
         for node_id, node in quorum.nodes.items():
             print(node_id, node.url)
         sys.stdout.flush()

@@ -1,5 +1,6 @@
-"""`python -m tests.kafka_suites.run [CLASS[#METHOD]...]`: Kafka's test classes, one JVM each, and
-how many tests of each ran, passed and failed. All classes where none is named.
+"""`python -m tests.kafka_suites.run [--kafka VERSION] [--managers ours|kafka] [CLASS[#METHOD]...]`:
+Kafka's test classes, one JVM each, and how many tests of each ran, passed and failed. All classes
+of that version where none is named.
 
 A class that ran fewer tests than it has counts as failed: a set-up that finds no test reports no
 failure either.
@@ -7,6 +8,7 @@ failure either.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -16,33 +18,47 @@ from pathlib import Path
 from time import perf_counter
 from xml.etree import ElementTree
 
-from tests.real.broker_plugin import plugin_jar
+from tests.real.broker_plugin import fetch_packages, plugin_jar
 from tests.real.maven import require_java
 from tests.real.toolbox import REPOSITORY, require_program
 
 PROJECT = REPOSITORY / "tests" / "kafka_suites"
-REPORTS = PROJECT / "target" / "surefire-reports"
 CLASS_DEADLINE_S = 5_400
+VERSIONS = ("4.3.0", "4.0.2", "3.9.2")
 TESTS = {
-    "TransactionsWithTieredStoreTest": 42,
-    "OffloadAndConsumeFromLeaderTest": 2,
-    "DeleteTopicTest": 2,
-    "ListOffsetsTest": 2,
-    "ReassignReplicaExpandTest": 2,
-    "ReassignReplicaMoveTest": 2,
-    "ReassignReplicaShrinkTest": 2,
-    "EnableRemoteLogOnTopicTest": 2,
-    "DisableRemoteLogOnTopicTest": 2,
-    "RollAndOffloadActiveSegmentTest": 2,
-    "PartitionsExpandTest": 2,
-    "FetchFromLeaderWithCorruptedCheckpointTest": 2,
-    "AlterLogDirTest": 2,
-    "DeleteSegmentsByRetentionTimeTest": 2,
-    "DeleteSegmentsByRetentionSizeTest": 2,
-    "DeleteSegmentsDueToLogStartOffsetBreachTest": 2,
-    "OffloadAndTxnConsumeFromLeaderTest": 2,
+    "TransactionsWithTieredStoreTest": (42, 41, 57),
+    "OffloadAndConsumeFromLeaderTest": (2, 2, 2),
+    "DeleteTopicTest": (2, 2, 2),
+    "ListOffsetsTest": (2, 2, 0),
+    "ReassignReplicaExpandTest": (2, 2, 2),
+    "ReassignReplicaMoveTest": (2, 2, 2),
+    "ReassignReplicaShrinkTest": (2, 2, 2),
+    "EnableRemoteLogOnTopicTest": (2, 2, 2),
+    "DisableRemoteLogOnTopicTest": (2, 2, 1),
+    "RollAndOffloadActiveSegmentTest": (2, 2, 2),
+    "PartitionsExpandTest": (2, 2, 2),
+    "FetchFromLeaderWithCorruptedCheckpointTest": (2, 2, 2),
+    "AlterLogDirTest": (2, 2, 2),
+    "DeleteSegmentsByRetentionTimeTest": (2, 2, 2),
+    "DeleteSegmentsByRetentionSizeTest": (2, 2, 2),
+    "DeleteSegmentsDueToLogStartOffsetBreachTest": (2, 2, 2),
+    "OffloadAndTxnConsumeFromLeaderTest": (2, 2, 0),
+    "RemoteLogMetadataManagerTest": (4, 4, 6),
+    "RemoteLogSegmentLifecycleTest": (12, 12, 18),
 }
-"""Of Kafka 4.3.0: each class, and how many tests it has."""
+"""Each class, and how many tests it has in each of the versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The version of Kafka; the managers: the plug-in's jar, or None for Kafka's own."""
+
+    kafka: str
+    plugin: Path | None
+
+    def due(self, name: str) -> int:
+        """How many tests of a class have to run; of a part of one, any."""
+        return 1 if "#" in name else TESTS[name][VERSIONS.index(self.kafka)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,42 +67,60 @@ class Counts:
 
     ran: int
     failed: tuple[str, ...]
+    left_out: int
     took_s: float
 
     @property
     def passed(self) -> int:
-        """All that ran and neither failed nor were skipped."""
-        return self.ran - len(self.failed)
+        """All that ran, and neither failed nor were left out."""
+        return self.ran - len(self.failed) - self.left_out
 
 
 def main() -> int:
     """See the module; 1 where anything failed or did not run."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kafka", choices=VERSIONS, default=VERSIONS[0])
+    parser.add_argument("--managers", choices=("ours", "kafka"), default="ours")
+    parser.add_argument("classes", nargs="*")
+    chosen = parser.parse_args()
     require_java()
-    jar = plugin_jar()
+    setup = Setup(chosen.kafka, plugin_jar() if chosen.managers == "ours" else None)
     well = True
-    for name in sys.argv[1:] or list(TESTS):
-        counts = run(name, jar)
-        # A part of a class is as many tests as its methods have: two at least.
-        due = 1 if "#" in name else TESTS[name]
+    for name in chosen.classes or [each for each in TESTS if setup.due(each)]:
+        counts = run(name, setup)
+        due = setup.due(name)
         well = well and counts.ran >= due and not counts.failed
-        print(f"{name}: {counts.passed} of {max(due, counts.ran)} passed, {counts.took_s:.0f} s")
+        left_out = f", {counts.left_out} left out" if counts.left_out else ""
+        print(
+            f"{name}: {counts.passed} of {max(due, counts.ran)} passed{left_out}, "
+            f"{counts.took_s:.0f} s"
+        )
         for failure in counts.failed:
             print(f"  {failure}")
         sys.stdout.flush()
     return 0 if well else 1
 
 
-def run(name: str, jar: Path) -> Counts:
+def fetch_suites() -> None:
+    """Have Maven fetch what the newest version's tests need, by running a small one."""
+    small = ("-Dtest=RemoteLogSegmentMetadataTransformTest", "-Dstrandline.plugin=")
+    tmp = f"-Dstrandline.tmp={tempfile.gettempdir()}"
+    fetch_packages(PROJECT, "kafka-suites", "test", *small, tmp)
+
+
+def run(name: str, setup: Setup) -> Counts:
     """One class, or some of its methods, in a JVM with a folder of its own."""
-    for report in REPORTS.glob("TEST-*.xml"):
+    reports = PROJECT / "target" / setup.kafka / "surefire-reports"
+    for report in reports.glob("TEST-*.xml"):
         report.unlink()
     began = perf_counter()
     with tempfile.TemporaryDirectory(prefix="kafka-suites-") as folder:
         properties = {
             "test": name,
+            "kafka.version": setup.kafka,
             "strandline.nodes": f"{sys.executable} -m tests.kafka_suites.nodes",
             "strandline.repository": REPOSITORY,
-            "strandline.plugin": jar,
+            "strandline.plugin": setup.plugin or "",
             "strandline.tmp": folder,
         }
         # Nodes are Python processes by the dozen: each would compile all of ours anew.
@@ -102,24 +136,25 @@ def run(name: str, jar: Path) -> Counts:
             text=True,
             timeout=CLASS_DEADLINE_S,
         )
-    ran, failed = reported()
+    ran, failed, left_out = reported(reports)
     if ran == 0:
         print(done.stdout[-4_000:])
-    return Counts(ran, failed, perf_counter() - began)
+    return Counts(ran, failed, left_out, perf_counter() - began)
 
 
-def reported() -> tuple[int, tuple[str, ...]]:
-    """How many tests ran by Surefire's reports, and each that did not pass."""
-    ran, failed = 0, []
-    for report in REPORTS.glob("TEST-*.xml"):
+def reported(reports: Path) -> tuple[int, tuple[str, ...], int]:
+    """Surefire's reports: how many tests ran, each that failed, how many left themselves out."""
+    ran, failed, left_out = 0, [], 0
+    for report in reports.glob("TEST-*.xml"):
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             ran += 1
-            for kind in ("failure", "error", "skipped"):
+            left_out += case.find("skipped") is not None
+            for kind in ("failure", "error"):
                 if (found := case.find(kind)) is not None:
                     words = found.get("message") or found.get("type") or kind
                     failed.append(f"{case.get('name')}: {words.splitlines()[0][:200]}")
                     break
-    return ran, tuple(failed)
+    return ran, tuple(failed), left_out
 
 
 if __name__ == "__main__":

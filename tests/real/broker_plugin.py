@@ -31,12 +31,19 @@ def plugin_jar() -> Path:
 
 
 def fetch_plugin_packages() -> None:
-    """Have Maven fetch all that the build and its tests need, once for each state of its file."""
-    digest = hashlib.sha256((PROJECT / "pom.xml").read_bytes()).hexdigest()[:16]
-    done = tools_dir() / f"broker-plugin-packages-{digest}"
+    """What the plug-in's build and its tests need."""
+    fetch_packages(
+        PROJECT, "broker-plugin", "verify", "-Dtest=BrokerApiTest#whatTheVersionHasIsFound"
+    )
+
+
+def fetch_packages(project: Path, name: str, *arguments: str) -> None:
+    """Have Maven fetch all that these goals of a project need, once for each state of its file."""
+    digest = hashlib.sha256((project / "pom.xml").read_bytes()).hexdigest()[:16]
+    done = tools_dir() / f"{name}-packages-{digest}"
     if not done.exists():
-        with only_one("broker-plugin"):
-            maven(PROJECT, "verify", "-Dtest=BrokerApiTest#whatTheVersionHasIsFound")
+        with only_one(name):
+            maven(project, *arguments)
         done.touch()
 
 
@@ -63,5 +70,5 @@ def maven(folder: Path, *arguments: str) -> None:
     if done.returncode != 0:
         said = done.stdout[-6_000:]
         if any(each in said for each in _CANT_BE_HAD):
-            missing(f"the packages of broker_plugin/pom.xml from Maven ({said[-1_000:]})")
+            missing(f"the packages of {folder.name}/pom.xml from Maven ({said[-1_000:]})")
         pytest.fail(f"Maven says:\n{said}")

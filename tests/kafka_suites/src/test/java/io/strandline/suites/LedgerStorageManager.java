@@ -4,9 +4,6 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.UncheckedIOException;
-import java.net.URL;
-import java.net.URLClassLoader;
-import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.server.log.remote.storage.ClassLoaderAwareRemoteStorageManager;
@@ -25,23 +22,11 @@ import org.apache.kafka.server.log.remote.storage.RemoteStorageManager;
 public final class LedgerStorageManager extends ClassLoaderAwareRemoteStorageManager {
     private static final String OURS = "io.strandline.broker.StrandlineStorageManager";
 
-    private final RemoteStorageManager ours = load();
+    private final RemoteStorageManager ours = Nodes.load(RemoteStorageManager.class, OURS);
 
     /** The broker calls it. */
     public LedgerStorageManager() {
         super(new LocalTieredStorage(), LedgerStorageManager.class.getClassLoader());
-    }
-
-    private static RemoteStorageManager load() {
-        try {
-            URL[] jar = {Path.of(Nodes.PLUGIN_JAR).toUri().toURL()};
-            ClassLoader loader =
-                    new URLClassLoader(jar, LedgerStorageManager.class.getClassLoader());
-            Class<?> manager = Class.forName(OURS, true, loader);
-            return (RemoteStorageManager) manager.getDeclaredConstructor().newInstance();
-        } catch (ReflectiveOperationException | IOException e) {
-            throw new IllegalStateException(e);
-        }
     }
 
     @Override

@@ -2,11 +2,13 @@ package io.strandline.suites;
 
 import static net.bytebuddy.matcher.ElementMatchers.named;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Supplier;
 import kafka.server.KafkaConfig;
 import kafka.server.QuorumTestHarness;
 import net.bytebuddy.agent.ByteBuddyAgent;
@@ -16,6 +18,8 @@ import net.bytebuddy.asm.Advice;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.server.log.remote.metadata.storage.RemotePartitionMetadataStore;
+import org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager;
 import org.apache.kafka.tiered.storage.TieredStorageTestHarness;
 import org.apache.kafka.tiered.storage.integration.BaseReassignReplicaTest;
 import org.junit.platform.launcher.LauncherSession;
@@ -33,12 +37,17 @@ public final class Managers implements LauncherSessionListener {
     private static final String HARNESS = "kafka.api.IntegrationTestHarness";
     private static final String EMPTY =
             "org.apache.kafka.tiered.storage.actions.ExpectEmptyRemoteStorageAction";
+    private static final String BUILDER =
+            "org.apache.kafka.server.log.remote.metadata.storage.RemoteLogMetadataManagerTestUtils$Builder";
     private static final String METADATA_TOPIC = "__remote_log_metadata";
 
     private static Nodes nodes;
 
     @Override
     public void launcherSessionOpened(LauncherSession session) {
+        if (Nodes.PLUGIN_JAR.isEmpty()) {
+            return; // Kafka's own managers, for comparison
+        }
         new AgentBuilder.Default()
                 .with(RedefinitionStrategy.RETRANSFORMATION)
                 .disableClassFormatChanges()
@@ -54,6 +63,10 @@ public final class Managers implements LauncherSessionListener {
                 .transform(
                         (type, description, loader, module, domain) ->
                                 type.visit(Advice.to(Emptied.class).on(named("doExecute"))))
+                .type(named(BUILDER))
+                .transform(
+                        (type, description, loader, module, domain) ->
+                                type.visit(Advice.to(Built.class).on(named("build"))))
                 .installOn(ByteBuddyAgent.install());
     }
 
@@ -67,7 +80,8 @@ public final class Managers implements LauncherSessionListener {
             properties.putAll(broker.originals());
             settings.add(properties);
         }
-        nodes = new Nodes(clusterId, settings, ledger);
+        nodes = new Nodes(clusterId, settings);
+        nodes.use(settings, ledger);
         List<KafkaConfig> changed = settings.stream().map(KafkaConfig::fromProps).toList();
         return CollectionConverters.asScala(changed).toSeq();
     }
@@ -96,6 +110,12 @@ public final class Managers implements LauncherSessionListener {
     /** Kafka's test has found nothing of the partition in the ledger. */
     public static void emptied(TopicPartition partition) throws InterruptedException {
         nodes.waitUntilEmpty(partition);
+    }
+
+    /** A test of the metadata manager alone makes one, with a store that it watches. */
+    public static TopicBasedRemoteLogMetadataManager built(
+            Supplier<RemotePartitionMetadataStore> store) throws IOException {
+        return new LedgerMetadataManager(store.get());
     }
 
     /** Copied to the end of the method of that name. */
@@ -130,6 +150,24 @@ public final class Managers implements LauncherSessionListener {
         static void exit(@Advice.FieldValue("topicPartition") TopicPartition partition)
                 throws InterruptedException {
             emptied(partition);
+        }
+    }
+
+    /** Copied around the method of that name, which is skipped. */
+    public static final class Built {
+        @Advice.OnMethodEnter(skipOn = Advice.OnNonDefaultValue.class)
+        static TopicBasedRemoteLogMetadataManager enter(
+                @Advice.FieldValue("remotePartitionMetadataStore")
+                        Supplier<RemotePartitionMetadataStore> store)
+                throws IOException {
+            return built(store);
+        }
+
+        @Advice.OnMethodExit
+        static void exit(
+                @Advice.Enter TopicBasedRemoteLogMetadataManager made,
+                @Advice.Return(readOnly = false) TopicBasedRemoteLogMetadataManager answer) {
+            answer = made;
         }
     }
 }

@@ -5,6 +5,8 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileSystems;
 import java.nio.file.Files;
@@ -25,7 +27,8 @@ import org.apache.kafka.common.TopicPartition;
  */
 public final class Nodes implements AutoCloseable {
     static final String PLUGIN_JAR = System.getProperty("strandline.plugin");
-    private static final String NODE_URL = "strandline.node.url";
+    static final String NODE_URL = "strandline.node.url";
+    static final String WITHOUT_BROKERS = "--without-brokers";
     private static final int STOP_DEADLINE_S = 30;
     private static final int EMPTY_DEADLINE_S = 60;
     private static final int POLL_MS = 200;
@@ -34,14 +37,11 @@ public final class Nodes implements AutoCloseable {
     private final Process process;
     private final Map<String, String> urls = new HashMap<>();
 
-    /**
-     * Starts a node for each of {@code brokers}, and names our two managers in its settings; the
-     * storage manager behind the {@code ledger}, where the test needs one.
-     */
-    public Nodes(String clusterId, List<Properties> brokers, boolean ledger) {
+    /** Starts a node for each of {@code brokers}. */
+    public Nodes(String clusterId, List<Properties> brokers, String... options) {
         try {
             home = Files.createTempDirectory("nodes");
-            process = start(clusterId, brokers);
+            process = start(clusterId, brokers, options);
             BufferedReader said =
                     new BufferedReader(
                             new InputStreamReader(
@@ -57,15 +57,25 @@ public final class Nodes implements AutoCloseable {
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
-        for (Properties broker : brokers) {
-            useMetadataManager(broker);
-            useStorageManager(broker, ledger);
+    }
+
+    /** One of our classes, as a broker loads it: from the plug-in's jar. */
+    static <T> T load(Class<T> type, String name) {
+        try {
+            URL[] jar = {Path.of(PLUGIN_JAR).toUri().toURL()};
+            ClassLoader loader = new URLClassLoader(jar, Nodes.class.getClassLoader());
+            Class<?> found = Class.forName(name, true, loader);
+            return type.cast(found.getDeclaredConstructor().newInstance());
+        } catch (ReflectiveOperationException | IOException e) {
+            throw new IllegalStateException(e);
         }
     }
 
-    private Process start(String clusterId, List<Properties> brokers) throws IOException {
+    private Process start(String clusterId, List<Properties> brokers, String[] options)
+            throws IOException {
         List<String> command =
                 new ArrayList<>(List.of(System.getProperty("strandline.nodes").split(" ")));
+        command.addAll(List.of(options));
         command.add(home.toString());
         command.add(clusterId);
         for (Properties broker : brokers) {
@@ -78,11 +88,27 @@ public final class Nodes implements AutoCloseable {
                 .start();
     }
 
+    /**
+     * Names our two managers in the settings of {@code brokers}; the storage manager behind the
+     * {@code ledger}, where the test needs one.
+     */
+    public void use(List<Properties> brokers, boolean ledger) {
+        for (Properties broker : brokers) {
+            useMetadataManager(broker);
+            useStorageManager(broker, ledger);
+        }
+    }
+
+    /** The address of the node beside {@code broker}. */
+    public String url(Properties broker) {
+        return urls.get(id(broker));
+    }
+
     private void useMetadataManager(Properties broker) {
         String manager = "remote.log.metadata.manager.";
         broker.put(manager + "class.name", "io.strandline.broker.StrandlineMetadataManager");
         broker.put(manager + "class.path", PLUGIN_JAR);
-        broker.put(broker.get(manager + "impl.prefix") + NODE_URL, urls.get(id(broker)));
+        broker.put(broker.get(manager + "impl.prefix") + NODE_URL, url(broker));
     }
 
     private void useStorageManager(Properties broker, boolean ledger) {
@@ -93,7 +119,7 @@ public final class Nodes implements AutoCloseable {
             broker.put(manager + "class.name", "io.strandline.broker.StrandlineStorageManager");
             broker.put(manager + "class.path", PLUGIN_JAR);
         }
-        broker.put(broker.get(manager + "impl.prefix") + NODE_URL, urls.get(id(broker)));
+        broker.put(broker.get(manager + "impl.prefix") + NODE_URL, url(broker));
     }
 
     private static String id(Properties broker) {
