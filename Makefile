@@ -18,7 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 SERVERS := $(SOME) -n 4 --dist loadfile --no-loadscope-reorder -q
 LONGEST_INTEGRATION := $(addprefix tests/,broker_plugin/test_plugin_build.py \
 	pipeline/cluster/test_killed_executors.py)
-LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py \
+LONGEST_E2E := tests/kafka_suites/test_subset.py \
+	$(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py \
 	three_brokers.py sidecar_beside_kafka.py leaders_and_followers.py pipeline.py)
 
 .PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites golden lock executors plugin clean
@@ -56,8 +57,8 @@ e2e: tools
 soak: tools                 ## long runs
 	$(PYTEST) -m soak -q $(call naming,soak)
 
-kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (CLASSES=... some of them)
-	$(BIN)/python -m tests.kafka_suites.run $(CLASSES)
+kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (KAFKA=4.0.2 MANAGERS=kafka CLASSES=...)
+	$(BIN)/python -m tests.kafka_suites.run $(if $(KAFKA),--kafka $(KAFKA)) $(if $(MANAGERS),--managers $(MANAGERS)) $(CLASSES)
 
 golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it
 	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not spark and not integration and not e2e and not soak" -q -k golden

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import pytest
 
+from tests.kafka_suites.run import fetch_suites
 from tests.real.broker_plugin import fetch_plugin_packages
 from tests.real.image_build import build_image
 from tests.real.kafka import KAFKA_VERSION, kafka_class_data, kafka_jars
@@ -33,6 +34,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     "Spark's classes for quick starts": spark_class_data,
     f"Spark's Kafka source {CONNECTOR_VERSION}": spark_kafka_jars,
     "what Maven builds the broker's plug-in with": fetch_plugin_packages,
+    "Kafka's own tests": fetch_suites,
     "kcat": kcat_folder,
     "Debian's rclone": packaged_rclone,
     f"kustomize {KUSTOMIZE_VERSION}, built from its Go module": kustomize_program,
