@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kafka_suites.run import VERSIONS, Setup, run
+from tests.kafka_suites.run import VERSIONS, Setup, fetch_suites, run
 from tests.real.broker_plugin import plugin_jar
 from tests.real.maven import require_java
 
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 )
 def test_kafkas_own_test_passes_with_both_managers_ours(name: str) -> None:
     require_java()
+    fetch_suites()
     setup = Setup(VERSIONS[0], plugin_jar())
     counts = run(name, setup)
     if counts.failed:  # Kafka's tests have deadlines, whatever else the machine does
