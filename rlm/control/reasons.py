@@ -100,8 +100,8 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "nothing if it passes; else see below, or let another replica lead", SOON_S,
     ),
     WhyNot.BROKER_UNAVAILABLE: Reason(
-        "broker unavailable", "the broker does not say who leads, or the topic was deleted or made "
-        "again while it was asked",
+        "broker unavailable", "the broker does not say who leads, or knows the topic under another "
+        "id than the directory: it was deleted or made again, or the file is damaged",
         "look at the broker, `kafka.broker` and its credentials", SOON_S,
     ),
     WhyNot.METADATA_UNAVAILABLE: Reason(
@@ -114,7 +114,8 @@ WHY_NOT: dict[WhyNot, Reason] = {
     ),
     WhyNot.UNUSABLE_DIRECTORY: Reason(
         "unusable directory", "the partition's directory can't be read or understood",
-        "the text names the file: permissions, a disk, a damaged checkpoint", SOON_S,
+        "the text names the file: permissions, a disk, a checkpoint that its batches contradict",
+        SOON_S,
     ),
     WhyNot.EPOCH_NOT_ON_DISK: Reason(
         "epoch not on disk", "the broker leads at an epoch that its checkpoint does not have yet",

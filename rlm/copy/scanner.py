@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.log_names import PARTITION_METADATA_FILE
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import Wait, WhyNot
 from rlm.leadership.announced import Announced, NoPlugin
@@ -49,6 +51,9 @@ class BrokerPort(Protocol):
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]: ...
 
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
+        """The id under which it knows each topic; empty if it knows no ids."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -85,6 +90,7 @@ class Scanner:
     """Looks when asked, one look at a time.
 
     `_leads`: answers of the last look about partitions whose directory was still theirs afterwards.
+    `_known_ids`: topics that the broker knows under the id of their directories.
     """
 
     log_dirs: tuple[Path, ...]
@@ -97,6 +103,7 @@ class Scanner:
     _reading: asyncio.Future[Any] | None = None
     _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
     _leads: Mapping[TopicIdPartition, Leads] = field(default_factory=dict)
+    _known_ids: frozenset[tuple[str, Uuid]] = frozenset()
 
     async def look(self) -> Look:
         """InvalidRequest or Refused if no path is a log directory or one is another cluster's;
@@ -221,6 +228,9 @@ class Scanner:
             each.partition: answers.get((each.partition.topic, each.partition.partition), LEFT_OUT)
             for each in partitions
         }
+        words |= await self._under_wrong_ids(
+            [each for each in partitions if isinstance(words[each.partition], Leads)]
+        )
         leads = {tip: word for tip, word in words.items() if isinstance(word, Leads)}
         # An unchanged answer was checked before: idle partitions need no second check.
         news = [
@@ -232,6 +242,31 @@ class Scanner:
         others = await self._in_time(partial(_of_other_topics, news)) if news else {}
         self._leads = {tip: word for tip, word in leads.items() if tip not in others}
         return words | others
+
+    async def _under_wrong_ids(
+        self, partitions: Sequence[LocalPartition]
+    ) -> dict[TopicIdPartition, NoAnswer]:
+        """Partitions whose partition.metadata, which has no checksum, names another id than the
+        broker: copied under it, the records would be another topic's. Each id is asked once.
+        """
+        assert self.broker is not None, "asked for its words before"
+        ids = {(each.partition.topic, each.partition.topic_id) for each in partitions}
+        new = sorted(topic for topic, _ in ids - self._known_ids)
+        answers = await self.broker.topic_ids(new) if new else {}
+        known = {each for each in ids if answers.get(each[0], each[1]) == each[1]}
+        self._known_ids = frozenset(ids & (known | self._known_ids))
+        wrong: dict[TopicIdPartition, NoAnswer] = {}
+        for each in partitions:
+            tip = each.partition
+            if (tip.topic, tip.topic_id) in self._known_ids:
+                continue
+            answer = answers[tip.topic]
+            wrong[tip] = answer if isinstance(answer, NoAnswer) else NoAnswer(
+                f"{each.directory / PARTITION_METADATA_FILE} names the topic id {tip.topic_id}, "
+                f"and the broker knows {tip.topic} as {answer}: correct the file while the broker "
+                "is down, unless the topic was just made again"
+            )  # fmt: skip
+        return wrong
 
 
 def _of_other_topics(replicas: Sequence[LocalPartition]) -> dict[TopicIdPartition, NoAnswer]:

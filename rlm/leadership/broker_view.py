@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,7 @@ from kafka_client import broker_requests
 from kafka_client.broker_requests import BrokerError, FoundOffset, TopicPartition
 from kafka_client.connection import RESPONSE_BYTES_MAX, Connection, Endpoint
 from kafka_client.sasl import SaslCredentials
-from kafka_client.topic_id_requests import can_ask_topic_ids, unknown_topic_ids
+from kafka_client.topic_id_requests import can_ask_topic_ids, topic_ids, unknown_topic_ids
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.leadership.leadership import (
@@ -167,6 +168,18 @@ class BrokerView:
         if isinstance(found, NoAnswer):
             return dict.fromkeys(topics, found)
         return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
+
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
+        """The id under which the broker knows each topic; empty if it knows no ids."""
+        found: dict[str, Uuid | NoAnswer] = {}
+        for start in range(0, len(topics), TOPIC_IDS_PER_REQUEST_MAX):
+            some = topics[start : start + TOPIC_IDS_PER_REQUEST_MAX]
+            answers = await self.ask(partial(topic_ids, topics=some))
+            if isinstance(answers, NoAnswer):
+                found |= dict.fromkeys(some, answers)
+            elif answers is not None:
+                found |= {topic: _topic_id(topic, answers.get(topic)) for topic in some}
+        return found
 
     async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
         """The ids of `ids` that each live broker does not know, by its node id. A broker that was
@@ -357,6 +370,13 @@ class BrokerView:
             )
         except (KeyError, ValueError) as error:
             return NoAnswer(f"the broker's configs of {topic} are not usable ({error!r})")
+
+
+def _topic_id(topic: str, answer: Uuid | BrokerError | None) -> Uuid | NoAnswer:
+    if isinstance(answer, Uuid):
+        return answer
+    word = "nothing" if answer is None else answer.name
+    return NoAnswer(f"the broker answered {word} for the id of {topic}")
 
 
 def _timestamp_for(connection: Connection, timestamp: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from kafka_formats.log_names import (
     PARTITION_METADATA_FILE,
     segment_file_name,
 )
-from rlm.local_log.replica_directory import Replica, read_replica
+from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
+from rlm.local_log.replica_directory import ProblemKind, Replica, ReplicaError, read_replica
 
 READS_TO_TRUST = 2
 """Equal looks before a replica is trusted: a second change in one clock tick leaves the
@@ -44,9 +46,12 @@ class ReplicaMemory:
 
     def __init__(self) -> None:
         self._known: dict[Path, _Known] = {}
+        self._checked: dict[Path, bytes] = {}
 
     def read(self, directory: Path, high_watermark: int | None) -> Replica:
-        """As `read_replica`, without reading an unchanged replica."""
+        """As `read_replica`, without reading an unchanged replica. ReplicaError, too, if the
+        batches contradict its leader-epoch-checkpoint.
+        """
         known = self._known.pop(directory, None)
         try:
             # Stamps before the files are read: the next look sees a change in between.
@@ -63,14 +68,37 @@ class ReplicaMemory:
         except OSError:
             return read_replica(directory, high_watermark)  # which says what is wrong
         replica = read_replica(directory, high_watermark)
+        with suppress(OSError):  # files that went since: the next look finds another checkpoint
+            self._check_epochs(replica)
         if replica.warning is None:
             again = known is not None and known.seen == seen
             self._known[directory] = _Known(seen, replica, READS_TO_TRUST if again else 1)
         return replica
 
+    def _check_epochs(self, replica: Replica) -> None:
+        """Once for each content of the checkpoint, and again until a batch lies behind its last
+        border.
+        """
+        directory, checkpoint = replica.directory, replica.checkpoint_bytes
+        if self._checked.pop(directory, None) == checkpoint:
+            self._checked[directory] = checkpoint
+            return
+        try:
+            if check_epochs(directory, replica.logs, replica.leader_epochs):
+                self._checked[directory] = checkpoint
+        except EpochsContradictedError as error:
+            path = directory / LEADER_EPOCH_CHECKPOINT_FILE
+            if path.read_bytes() == checkpoint:
+                raise ReplicaError(
+                    ProblemKind.CORRUPT,
+                    f"{path} is damaged, or a batch is: {error}. Let another replica lead; while "
+                    "this broker is down, correct the line, or copy the file from another replica",
+                ) from None
+
     def keep(self, directories: Collection[Path]) -> None:
         """Forget all others."""
         kept = set(directories)
+        self._checked = {path: self._checked[path] for path in kept & self._checked.keys()}
         for directory in [each for each in self._known if each not in kept]:
             del self._known[directory]
 

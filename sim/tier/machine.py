@@ -344,6 +344,13 @@ class NodeBroker:
         await self._answer("topic_configs")
         return dict.fromkeys(topics, self._machine.world.brokers.topic_config(self._machine))
 
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
+        found = {each: self._machine.world.brokers.named((each, 0)) for each in topics}
+        return {
+            topic: NoAnswer("it was deleted") if there is None else there.tip.topic_id
+            for topic, there in found.items()
+        }
+
     async def _answer(self, name: str) -> None:
         delay_ms = self._machine.world.faults.answer_ms(self._machine, name)
         await asyncio.sleep(delay_ms / 1000)

@@ -186,13 +186,16 @@ def topic_id(topic: str, *brokers: KafkaBroker) -> Uuid:
     return parse_partition_metadata(path.read_bytes(), source=str(path))
 
 
-async def test_a_deleted_topics_id_is_unknown_to_each_broker(
+async def test_topics_are_known_by_their_ids_until_they_are_deleted(
     broker: KafkaBroker, second_broker: KafkaBroker
 ) -> None:
     broker.create_topic("kept")
     broker.create_topic("deleted")
     ids = {name: topic_id(name, broker, second_broker) for name in ("kept", "deleted")}
     async with view_of(connection_settings(broker)) as view:
+        found = await view.topic_ids(["kept", "deleted", "never-made"])
+        assert isinstance(found.pop("never-made"), NoAnswer)
+        assert found == ids
         asked = sorted(ids.values())
         assert await view.unknown_topic_ids(asked) == {1: frozenset(), 2: frozenset()}
         broker.delete_topic("deleted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kafka_formats.kafka_uuid import Uuid
 from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 
@@ -21,6 +22,8 @@ class FakeBroker:
         default_factory=lambda: LocalLogStart(0, 0)
     )
 
+    ids: dict[str, Uuid | NoAnswer] = field(default_factory=dict)
+
     async def leadership(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
@@ -33,3 +36,6 @@ class FakeBroker:
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         return dict.fromkeys(topics, self.config)
+
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
+        return {each: self.ids[each] for each in topics if each in self.ids}

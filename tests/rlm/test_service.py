@@ -70,6 +70,8 @@ def test_a_one_shot_run_copies_every_sealed_segment_and_reports_it(
 
 def test_the_job_names_everything_the_worker_needs(tmp_path: Path, orders: KafkaLog) -> None:
     orders.set_epochs((0, 0), (2, 15))
+    orders.write_across(10, 15, 20, epochs=(0, 2))
+    orders.write(20, end=25, epoch=2)
 
     async def main() -> None:
         async with new_world(tmp_path, (orders.log_dir,)).boot() as node:

@@ -260,7 +260,8 @@ def test_a_topic_made_anew_under_its_name_is_never_mixed_with_the_old_one(
         metadata = encode_partition_metadata(anew.partition.topic_id)
         (anew.directory / "partition.metadata").write_bytes(metadata)
         anew.set_epochs((0, 0), (1, 5))
-        anew.write(0, 5, 25, end=30)
+        anew.write(0, end=5)
+        anew.write(5, 25, end=30, epoch=1)
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
@@ -272,8 +273,8 @@ def test_a_topic_made_anew_under_its_name_is_never_mixed_with_the_old_one(
             for base, data in (await read_back(node, orders)).items():
                 assert data == old[base]
             assert node.remote_log.status(orders.partition).why_not_copying is WhyNot.NO_LOCAL_LOG
-            assert node.finished(anew.partition) == [(0, 4)]
-            assert await read_back(node, anew) == {0: anew.log_bytes(0)}
+            assert node.finished(anew.partition) == [(0, 4), (5, 24)]
+            assert await read_back(node, anew) == {0: anew.log_bytes(0), 5: anew.log_bytes(5)}
             await node.remote_log.close()
 
     run_virtually(main)

@@ -235,6 +235,8 @@ def test_what_is_held_below_a_head_that_delete_records_took_says_nothing_of_that
     """Else a claim says that the epoch of what is held went on, and is refused from then on."""
     orders.delete_segment(0)
     orders.set_epochs((2, 15))
+    orders.write(10, 20, 30, end=35, epoch=2)
+    orders.write_across(10, 15, 20, epochs=(0, 2))
     work = PartitionWork(orders.partition, local=look_at(orders))
     work.units = (unit_of(orders, 0, 10, 0),)
     assert work.claimed_checkpoint == epochs((2, 15))

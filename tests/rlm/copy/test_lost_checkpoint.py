@@ -39,7 +39,8 @@ def orders(tmp_path: Path) -> KafkaLog:
 
 def lose_the_checkpoint(log: KafkaLog) -> None:
     """20 to 44 are sealed and not copied; the election at epoch 1 found no checkpoint."""
-    log.write(20, 30, 40, 45, end=50)
+    log.write(20, 30, 40, end=45)
+    log.write(45, end=50, epoch=1)
     log.set_epochs((1, 45))
     log.set_high_watermark(50)
 
@@ -210,7 +211,8 @@ def test_batches_of_an_epoch_that_nobody_claimed_are_waited_for(
         world = new_world(tmp_path, (orders.log_dir,))
         await copy_what_is_sealed(world, orders)
         orders.write(20, 30, end=30)
-        orders.write(30, 40, 45, end=50, epoch=1)
+        orders.write(30, 40, end=45, epoch=1)
+        orders.write(45, end=50, epoch=2)
         orders.set_epochs((2, 45))
         async with world.boot(broker=broker) as node:
             await node.remote_log.start()

@@ -108,8 +108,10 @@ def test_an_empty_segment_passes(tmp_path: Path) -> None:
 
 
 def rewritten(replica: ReplicaWriter, log: bytes) -> CopyJob:
+    """The job of a look right before the damage."""
+    job = first_job(replica.log_dir)
     log_path(replica).write_bytes(log)
-    return first_job(replica.log_dir)
+    return job
 
 
 def test_any_flipped_byte_but_of_offsets_is_found_where_it_is(replica: ReplicaWriter) -> None:
@@ -121,6 +123,7 @@ def test_any_flipped_byte_but_of_offsets_is_found_where_it_is(replica: ReplicaWr
             continue
         damaged = bytearray(log)
         damaged[position] ^= 0x10
+        log_path(replica).write_bytes(log)
         with pytest.raises(CorruptData) as caught:
             verify(rewritten(replica, bytes(damaged)))
         assert caught.value.source == str(log_path(replica))
@@ -188,10 +191,11 @@ def test_a_batch_of_another_leader_is_corrupt_data(replica: ReplicaWriter, epoch
 
 
 def test_a_batch_over_the_border_of_two_epochs_is_corrupt_data(replica: ReplicaWriter) -> None:
+    job = first_job(replica.log_dir)
     replica.epochs = [EpochEntry(0, 0), EpochEntry(2, 33)]
     replica._write_checkpoint()
     with pytest.raises(CorruptData, match="leader epoch"):
-        verify(first_job(replica.log_dir))
+        verify(replace(job, leader_epochs=tuple(replica.epochs)))
 
 
 def test_below_the_log_start_the_lineage_may_have_lost_its_head(replica: ReplicaWriter) -> None:

@@ -25,7 +25,10 @@ def log_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def orders(log_dir: Path) -> KafkaLog:
     log = KafkaLog.create(log_dir, "orders", entries=((0, 0), (2, 15)))
-    log.write(0, 10, 20, end=25)
+    log.write(0, 10, 20, end=25, epoch=2)
+    log.write(0, end=10)
+    log.write_across(10, 15, 20, epochs=(0, 2))
+    log.set_high_watermark(25)
     return log
 
 
@@ -123,10 +126,12 @@ def test_what_follows_a_unit_is_told_by_the_live_log_while_the_unit_is_a_part_of
     unit = held(directory, orders, 0)
     assert unit.followed_by == 0
     orders.set_epochs((0, 0), (3, 10))
+    orders.write(10, 20, end=25, epoch=3)
     assert followed_by(unit) == 3
     copied = orders.log_bytes(0)
     orders.delete_segment(0)
     orders.set_epochs((4, 10))
+    orders.write(10, 20, end=25, epoch=4)
     assert followed_by(unit) == 0, "it is not there any more"
     (orders.directory / unit.segment.log_path.name).write_bytes(copied)
     assert followed_by(unit) == 0, "another file has its place"

@@ -68,7 +68,7 @@ def test_one_read_is_not_trusted(replica: ReplicaWriter, reads: Reads) -> None:
 
 
 def restore_in_place(replica: ReplicaWriter) -> None:
-    (replica.directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(b"0\n2\n0 0\n4 12\n")
+    (replica.directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(b"0\n2\n0 0\n4 1200\n")
 
 
 def roll(replica: ReplicaWriter) -> None:
