@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction, AuditLine
-from rlm.node_files.audit_log import AuditPage, AuditPosition, Matches
+from rlm.node_files.audit_log import AuditLog, AuditPage, AuditPosition, Matches
 
 ORDERS = TopicIdPartition("orders", Uuid(b"orders-topic-id-"), 2)
 PAYMENTS = TopicIdPartition("payments", Uuid(b"payments--topic-"), 0)
@@ -26,7 +26,7 @@ def some_lines() -> list[AuditLine]:
 
 
 @dataclass
-class FakeAudit:
+class FakeAudit(AuditLog):
     """As `AuditLog.newest`; a position is the number of lines before it."""
 
     lines: list[AuditLine] = field(default_factory=some_lines)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from rlm.reconcile.collection_plan import Known, ObjectClass
-from rlm.reconcile.collector import Collection, CollectionRequest, CollectionState
+from rlm.reconcile.collector import Collection, CollectionRequest, CollectionState, Collector
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectInfo
 
 JOB_ID = Uuid(b"a-collection-id-")
 
 
-@dataclass
-class FakeCollector:
+class FakeCollector(Collector):
     """As `rlm.reconcile.collector.Collector`."""
 
-    last: Collection | None = None
-    runs: bool = False
-    known: dict[Uuid, Known] = field(default_factory=dict)
+    def __init__(self, *, runs: bool = False, known: dict[Uuid, Known] | None = None) -> None:
+        self.last: Collection | None = None
+        self.runs = runs
+        self.known = known or {}
 
     def start(self, request: CollectionRequest, by: str, /) -> Collection:
         if self.runs:

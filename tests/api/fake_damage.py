@@ -6,7 +6,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 
 
 class NothingDamaged:
-    """The part of `api.http.context.RemoteLog` that tells of damaged segments."""
+    """The part of `RemoteLogManager` that tells of damaged segments."""
 
     def is_mending(self, _: TopicIdPartition, /) -> bool:
         return False

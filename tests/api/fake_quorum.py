@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from rlmm.log.quorum_records import Voter
-from rlmm.quorum.admin import CanStop
+from rlmm.quorum.admin import CanStop, QuorumAdmin
 from rlmm.rows.feature_level import FeatureLevels, check_may_finalise
 
 
 @dataclass
-class FakeQuorum:
+class FakeQuorum(QuorumAdmin):
     """`error` is raised by whatever is asked next; `never_answers` keeps everybody waiting;
     `levels_known` are the feature levels of its one node, None: all.
     """

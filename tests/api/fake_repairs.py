@@ -15,6 +15,7 @@ from rlm.repair.repair_run import (
     RepairRun,
     RepairState,
 )
+from rlm.repair.repairs import Repairs
 from rlmm.segment import RemoteLogSegmentId
 from tests.api.fake_collector import JOB_ID
 from tests.api.fake_collector import FakeCollector as FakeCollector
@@ -26,7 +27,7 @@ DAMAGED = RemoteLogSegmentId(
 
 
 @dataclass
-class FakeRepairs:
+class FakeRepairs(Repairs):
     """As `rlm.repair.repairs.Repairs`."""
 
     last: RepairRun | None = None

@@ -444,11 +444,12 @@ def _context(
     manager: FakeMetadata, rlm: FakeRemoteLog, quorum: FakeQuorum | None = None
 ) -> ApiContext:
     uuids = counted_uuids()
+    three_parts: Any = rlm
     return ApiContext(
         manager=manager,
-        rlm=rlm,
-        answers=rlm,
-        reads=rlm,
+        rlm=three_parts,
+        answers=three_parts,
+        reads=three_parts,
         quorum=quorum or FakeQuorum(),
         audit=FakeAudit(),
         collector=FakeCollector(),

@@ -12,10 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from api.http.context import RemoteLog
 from api.http.tokens import Role
 from kafka_formats.log_names import segment_file_name
-from rlm.service import RemoteLogManager
 from rlmm.rows.feature_level import LEVELS_KNOWN
 from tests.api.fakes import app_over, make_node
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
@@ -23,11 +21,6 @@ from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
 
 ORDERS = "/v1/topics/orders/partitions/0"
-
-
-def as_remote_log(remote_log: RemoteLogManager) -> RemoteLog:
-    """Type-checked: the real manager is what the routes call."""
-    return remote_log
 
 
 def new_orders(folder: Path) -> KafkaLog:
@@ -53,7 +46,7 @@ async def asked(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[httpx.AsyncCl
         context = replace(
             fake.context,
             manager=node.metadata,
-            rlm=as_remote_log(node.remote_log),
+            rlm=node.remote_log,
             answers=node.parts.answers,
             reads=node.parts.reads,
             anonymous_role=Role.ADMIN,

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -107,7 +108,7 @@ async def served(
     node = make_node(limits=limits)
     node.manager.segments[0] = replace(node.manager.segments[0], size_bytes=len(log))
     segment = (await copied(pool, replica)).pieces[0].segment
-    remote_log = WorkersLog(pool=pool, segment=segment)
+    remote_log: Any = WorkersLog(pool=pool, segment=segment)
     app = replace(node, context=replace(node.context, reads=remote_log)).app()
     server = await serve(app, "127.0.0.1", 0, tls=tls, limits=limits)
     try:

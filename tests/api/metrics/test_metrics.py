@@ -31,7 +31,6 @@ from rsm_backends.memory import MemoryStore
 from tests.api.fakes import (
     BASE,
     TIP,
-    FakeRemoteLog,
     copying_status,
     make_node,
     make_status,
@@ -153,12 +152,10 @@ def test_every_metric_is_documented() -> None:
 
 async def test_troubles_of_the_node_are_counted_by_area_until_they_are_over() -> None:
     node = make_node()
-    rlm = node.context.rlm
-    assert isinstance(rlm, FakeRemoteLog)
-    rlm.troubles = [NodeProblem(ProblemArea.STORE, name, "it is away") for name in ("a", "b")]
+    node.rlm.troubles = [NodeProblem(ProblemArea.STORE, name, "it is away") for name in ("a", "b")]
     async with node.client() as client:
         text = (await client.get("/metrics")).text
         assert 'strandline_node_problems{area="store"} 2.0' in text
         assert 'strandline_node_problems{area="clock"} 0.0' in text
-        rlm.troubles = []
+        node.rlm.troubles = []
         assert 'strandline_node_problems{area="store"} 0.0' in (await client.get("/metrics")).text

@@ -18,7 +18,7 @@ from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.apply import claims as apply_claims
 from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import BASE, app_over, make_node, write_tokens
-from tests.api.test_over_real_parts import ORDERS, as_remote_log, get, new_orders
+from tests.api.test_over_real_parts import ORDERS, get, new_orders
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
@@ -78,7 +78,7 @@ async def leading(tmp_path: Path) -> AsyncIterator[World]:
         context = replace(
             make_node().context,
             manager=node.metadata,
-            rlm=as_remote_log(node.remote_log),
+            rlm=node.remote_log,
             answers=node.parts.answers,
             reads=node.parts.reads,
             anonymous_role=Role.ADMIN,

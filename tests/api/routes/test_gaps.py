@@ -17,7 +17,6 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
 from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import BASE, app_over, make_node, write_tokens
-from tests.api.test_over_real_parts import as_remote_log
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
@@ -61,7 +60,7 @@ async def damaged(tmp_path: Path) -> AsyncIterator[tuple[World, KafkaLog]]:
         context = replace(
             fakes.context,
             manager=node.metadata,
-            rlm=as_remote_log(node.remote_log),
+            rlm=node.remote_log,
             answers=node.parts.answers,
             reads=node.parts.reads,
             anonymous_role=Role.ADMIN,

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from api.http.api_limits import ApiLimits
-from api.http.context import Quorum
 from kafka_formats.errors import (
     AlreadyExists,
     Conflict,
@@ -20,7 +19,6 @@ from kafka_formats.errors import (
 )
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.quorum.admin import QuorumAdmin
 from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import app_over, make_node, write_tokens
 
@@ -35,11 +33,6 @@ CHANGES = [
     ("POST", "/v1/quorum/feature-level", {"feature_level": 2}),
     ("POST", "/v1/quorum/accept-cut", None),
 ]
-
-
-def as_quorum(admin: QuorumAdmin) -> Quorum:
-    """Type-checked: the real one is what the routes call."""
-    return admin
 
 
 async def test_each_change_reaches_the_quorum_and_answers_with_what_stands_then() -> None:

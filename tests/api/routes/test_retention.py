@@ -77,7 +77,7 @@ async def test_an_admin_accepts_a_share_once_on_the_node_that_leads() -> None:
         retention.claimed = False
         answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT)
         assert (answer.status_code, answer.json()["reason"]) == (409, "NOT_CLAIMED")
-    assert [asked for _, asked in retention.accepted] == [AskedAcceptance(85.0, 1200, "anonymous")]
+    assert [asked for _, asked in retention.accepts] == [AskedAcceptance(85.0, 1200, "anonymous")]
     async with node_with(retention, Role.OPERATE).client() as client:
         answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT)
         assert answer.status_code == 403
@@ -89,7 +89,7 @@ async def test_a_share_that_is_none_is_refused(percent: object) -> None:
     async with node_with(retention).client() as client:
         answer = await client.put(f"{PATH}/accepted-percent", json=ACCEPT | {"percent": percent})
     assert answer.json()["kind"] == "invalid_request"
-    assert retention.accepted == []
+    assert retention.accepts == []
 
 
 async def test_a_policy_tells_which_topic_it_was_set_for_and_counts_for_no_other() -> None:
