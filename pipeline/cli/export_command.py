@@ -33,24 +33,14 @@ from pipeline.cli.export_options import (
     ValueSubjectOption,
     export_options,
 )
-from pipeline.cli.options import (
-    ConfOption,
-    JsonOption,
-    MasterOption,
-    ReportOption,
-    StoreOption,
-    TierOption,
-    TokenFileOption,
-    UrlOption,
-    tier_options,
-    typed_key_values,
-)
-from pipeline.cli.running import finish, job_context
+from pipeline.cli.running import Job, runs_job
 from pipeline.jobs import export
 from strandline.cli.exit_codes import ExitCode
 
 
+@runs_job
 def export_command(
+    job: Job,
     to: ToOption,
     topics: TopicsOption = None,
     topic_pattern: TopicPatternOption = None,
@@ -79,14 +69,6 @@ def export_command(
     on_error: OnErrorOption = "fail",
     dead_letters_to: DeadLettersToOption = None,
     aiven_keys: AivenKeysOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    options: TierOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    report: ReportOption = None,
-    json_wanted: JsonOption = False,
 ) -> ExitCode:
     """Append tiered records to a table: Parquet, Delta or Iceberg, every offset once.
 
@@ -96,9 +78,7 @@ def export_command(
     --format delta --partition-by-day`
     """
     wanted = export_options(locals())
-    tier = tier_options(options, store, url, token_file)
-    export.check_options(wanted, tier)
-    spark = typed_key_values(conf, option="--conf")
-    with job_context("export", options=tier, master=master, conf=spark) as context:
+    export.check_options(wanted, job.tier)
+    with job.context("export") as context:
         found = export.run(context, wanted)
-    return finish(found, report_file=report, json_wanted=json_wanted)
+    return job.finish(found)

@@ -7,20 +7,12 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import (
-    ConfOption,
-    JsonOption,
-    MasterOption,
-    ReportOption,
-    StoreOption,
-    TierOption,
-    tier_options,
-    typed_key_values,
-)
-from pipeline.cli.running import finish, job_context
+from pipeline.cli.running import Job, runs_job_on_bucket
 
 
+@runs_job_on_bucket
 def rebuild_command(
+    job: Job,
     output: Annotated[
         Path, typer.Option("--output", help="Folder that the snapshot is written to.")
     ] = Path(),
@@ -43,12 +35,6 @@ def rebuild_command(
         bool,
         typer.Option("--read-only", help="All partitions start READ_ONLY: no node copies to them."),
     ] = False,
-    store: StoreOption = None,
-    option: TierOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    report: ReportOption = None,
-    json: JsonOption = False,
 ) -> int:
     """Make a metadata snapshot from the bucket's manifests, when all others are lost.
 
@@ -66,11 +52,6 @@ def rebuild_command(
         accept_doubt,
         Mode.READ_ONLY if read_only else None,
     )
-    with job_context(
-        "rebuild",
-        options=tier_options(option, store, None, None),
-        master=master,
-        conf=typed_key_values(conf, option="--conf"),
-    ) as context:
+    with job.context("rebuild") as context:
         done = run(context, options)
-    return finish(done, report_file=report, json_wanted=json)
+    return job.finish(done)

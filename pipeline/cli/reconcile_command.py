@@ -9,22 +9,12 @@ from typing import Annotated
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.cli.options import (
-    ConfOption,
-    JsonOption,
-    MasterOption,
-    ReportOption,
-    StoreOption,
-    TierOption,
-    TokenFileOption,
-    UrlOption,
-    tier_options,
-    typed_key_values,
-)
-from pipeline.cli.running import finish, job_context
+from pipeline.cli.running import Job, runs_job
 
 
+@runs_job
 def reconcile_command(
+    job: Job,
     snapshot: Annotated[
         Path | None,
         typer.Option(
@@ -48,14 +38,6 @@ def reconcile_command(
         int,
         typer.Option(min=0, help="Allow this many orphans, whatever share of all objects it is."),
     ] = 0,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    option: TierOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    report: ReportOption = None,
-    json: JsonOption = False,
 ) -> int:
     """Compare every object in the bucket with the metadata. Deletes nothing itself.
 
@@ -65,15 +47,13 @@ def reconcile_command(
     from pipeline.jobs.reconcile import ReconcileOptions, check_options, run
     from pipeline.process import ambient
 
-    given = tier_options(option, store, url, token_file)
-    typed = typed_key_values(conf, option="--conf")
     if csv and table is None:
         raise InvalidRequest("has no effect without --table: give both", field="--csv")
     options = ReconcileOptions(
-        node_address(given, os.environ), snapshot, table, csv, apply, accept_objects,
+        node_address(job.tier, os.environ), snapshot, table, csv, apply, accept_objects,
         ambient.now_ms, ambient.wait,
     )  # fmt: skip
     check_options(options)
-    with job_context("reconcile", options=given, master=master, conf=typed) as context:
+    with job.context("reconcile") as context:
         done = run(context, options)
-    return finish(done, report_file=report, json_wanted=json)
+    return job.finish(done)

@@ -9,23 +9,12 @@ import typer
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
-from pipeline.cli.options import (
-    ConfOption,
-    JsonOption,
-    MasterOption,
-    ReportOption,
-    StoreOption,
-    TierOption,
-    TokenFileOption,
-    UrlOption,
-    key_values,
-    tier_options,
-    typed_key_values,
-)
-from pipeline.cli.running import finish, job_context
+from pipeline.cli.options import key_values, typed_key_values
+from pipeline.cli.running import Job, runs_job
 from pipeline.jobs.restore import IntoKafka, IntoLogDirs, run
 from pipeline.restore.kafka_target import KafkaAddress
 from pipeline.restore.ranges import Wanted
+from strandline.cli.exit_codes import ExitCode
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The tiered topic.")]
 PartitionOption = Annotated[
@@ -97,7 +86,9 @@ TopicIdOption = Annotated[
 ]
 
 
+@runs_job
 def restore_command(
+    job: Job,
     topic: TopicArgument,
     partition: PartitionOption = None,
     starting_offsets: StartingOffsetsOption = None,
@@ -115,15 +106,7 @@ def restore_command(
     mapping: MappingOption = None,
     into_log_dirs: LogDirsOption = None,
     topic_id: TopicIdOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    option: TierOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    report: ReportOption = None,
-    json_output: JsonOption = False,
-) -> None:
+) -> ExitCode:
     """Restore a topic into Kafka: a cluster, or a stopped broker's log directories.
 
     All of it or a range, exactly once, however often it is killed and run again. Records produced
@@ -150,11 +133,9 @@ def restore_command(
             compare,
             mapping,
         )
-    tier = tier_options(option, store, url, token_file)
-    spark_conf = typed_key_values(conf, option="--conf")
-    with job_context("restore", options=tier, master=master, conf=spark_conf) as context:
+    with job.context("restore") as context:
         found = run(context, options)
-    raise typer.Exit(finish(found, report_file=report, json_wanted=json_output))
+    return job.finish(found)
 
 
 def _address(bootstrap: str, given: list[str] | None, file: Path | None) -> KafkaAddress:

@@ -1,59 +1,131 @@
-"""Runs a job from its options to its report: session, catalogue, stores, and an exit code."""
+"""`@runs_job`: a job from its options to its report: session, catalogue, and an exit code."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kafka_formats.errors import InternalError, InvalidRequest, StrandlineError
 from pipeline.catalogue.manifest_catalogue import OnDamage
 from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.cli.options import (
+    ConfOption,
+    JsonOption,
+    MasterOption,
+    ReportOption,
+    StoreOption,
+    TierOption,
+    TokenFileOption,
+    UrlOption,
+    tier_options,
+    typed_key_values,
+)
 from pipeline.cli.spark_output import new_log, stderr_to
 from pipeline.jobs.job import JobContext, Report
 from pipeline.process.compiled import say_what_is_not_compiled
 from pipeline.spark.session import open_session
+from strandline.cli.asking import declare
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, print_json
 
+_NODE_OPTIONS = (("url", UrlOption, None), ("token_file", TokenFileOption, None))
+_OPTIONS = (
+    ("option", TierOption, None),
+    ("master", MasterOption, None),
+    ("conf", ConfOption, None),
+    ("report", ReportOption, None),
+    ("json", JsonOption, False),
+)
 
-@contextmanager
-def job_context(
-    name: str,
-    *,
-    options: Mapping[str, str],
-    master: str | None,
-    conf: Mapping[str, str],
-    on_damage: OnDamage | None = None,
-) -> Iterator[JobContext]:
-    """Everything a job needs; the Spark session ends with the block. The tier is opened before
-    Spark, which takes seconds to start, so that a wrong option is reported at once. `on_damage`: as
-    for `open_catalogue`. Spark's own output goes to a file, which is named if the job ends in an
-    error that may be Spark's.
-    """
-    say_what_is_not_compiled()
-    catalogue = open_catalogue(options, on_damage=on_damage)
-    require_java()
-    log = new_log(name)
-    errors.print("starting Spark, which takes some seconds", style="dim")
-    try:
-        with stderr_to(log):
-            spark = open_session(name, master=master, conf=conf)
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the options that all jobs share say: the tier's, Spark's, where the report goes."""
+
+    tier: Mapping[str, str]
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    report_file: Path | None = None
+    json_wanted: bool = False
+
+    @contextmanager
+    def context(self, name: str, on_damage: OnDamage | None = None) -> Iterator[JobContext]:
+        """Everything a job needs; the Spark session ends with the block. The tier is opened before
+        Spark, which takes seconds to start, so that a wrong option is reported at once.
+        `on_damage`: as for `open_catalogue`. Spark's own output goes to a file, which is named if
+        the job ends in an error that may be Spark's.
+        """
+        say_what_is_not_compiled()
+        catalogue = open_catalogue(self.tier, on_damage=on_damage)
+        require_java()
+        log = new_log(name)
+        errors.print("starting Spark, which takes some seconds", style="dim")
         try:
-            yield JobContext(spark, options, catalogue, errors)
-        finally:
-            spark.stop()
-            catalogue.close()
-    except BaseException as error:
-        if not isinstance(error, StrandlineError) or isinstance(error, InternalError):
-            errors.print(f"Spark's own output is in {log}", markup=False)
+            with stderr_to(log):
+                spark = open_session(name, master=self.master, conf=self.conf)
+            try:
+                yield JobContext(spark, self.tier, catalogue, errors)
+            finally:
+                spark.stop()
+                catalogue.close()
+        except BaseException as error:
+            if not isinstance(error, StrandlineError) or isinstance(error, InternalError):
+                errors.print(f"Spark's own output is in {log}", markup=False)
+                raise
+            log.unlink()
             raise
         log.unlink()
-        raise
-    log.unlink()
+
+    def finish(self, report: Report) -> ExitCode:
+        """Print and write the report: what a job of hours found is told even if the file can't be
+        written. INCOMPLETE if something in it needs attention.
+        """
+        if self.json_wanted:
+            print_json(report.as_json())
+        else:
+            for line in report.lines():
+                console.print(line, markup=False)
+        if self.report_file is not None:
+            write_report(self.report_file, report.as_json())
+        return ExitCode.OK if report.ok else ExitCode.INCOMPLETE
+
+
+def runs_job(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that all jobs share to a command that takes a `Job` first."""
+    return _with_options(command, (("store", StoreOption, None), *_NODE_OPTIONS, *_OPTIONS))
+
+
+def runs_job_on_bucket(command: Callable[..., int]) -> Callable[..., int]:
+    """As `runs_job`, for a job that asks no node."""
+    return _with_options(command, (("store", StoreOption, None), *_OPTIONS))
+
+
+def _with_options(
+    command: Callable[..., int], more: Sequence[tuple[str, Any, Any]]
+) -> Callable[..., int]:
+    defaults = {name: default for name, _, default in (*_NODE_OPTIONS, *more)}
+
+    @functools.wraps(command)
+    def run(**given: Any) -> int:
+        shared = {name: given.pop(name, default) for name, default in defaults.items()}
+        job = Job(
+            tier_options(shared["option"], shared["store"], shared["url"], shared["token_file"]),
+            shared["master"],
+            typed_key_values(shared["conf"], option="--conf"),
+            shared["report"],
+            shared["json"],
+        )
+        return command(job, **given)
+
+    declare(run, command, more)
+    return run
 
 
 def require_java() -> None:
@@ -65,20 +137,6 @@ def require_java() -> None:
             "Spark needs Java 17 or newer: install it, or point JAVA_HOME at it"
             + (f" (JAVA_HOME is {home})" if home else "")
         )
-
-
-def finish(report: Report, *, report_file: Path | None, json_wanted: bool) -> ExitCode:
-    """Print and write the report: what a job of hours found is told even if the file can't be
-    written. INCOMPLETE if something in it needs attention.
-    """
-    if json_wanted:
-        print_json(report.as_json())
-    else:
-        for line in report.lines():
-            console.print(line, markup=False)
-    if report_file is not None:
-        write_report(report_file, report.as_json())
-    return ExitCode.OK if report.ok else ExitCode.INCOMPLETE
 
 
 def write_report(path: Path, document: Mapping[str, object]) -> None:

@@ -8,19 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.catalogue.tiered_segment import DamagedSegment
-from pipeline.cli.options import (
-    ConfOption,
-    JsonOption,
-    MasterOption,
-    ReportOption,
-    StoreOption,
-    TierOption,
-    TokenFileOption,
-    UrlOption,
-    tier_options,
-    typed_key_values,
-)
-from pipeline.cli.running import finish, job_context
+from pipeline.cli.running import Job, runs_job
 from pipeline.jobs import scrub
 from strandline.cli.exit_codes import ExitCode
 
@@ -55,21 +43,15 @@ PostOption = Annotated[
 ]
 
 
+@runs_job
 def scrub_command(
+    job: Job,
     topics: TopicsOption = None,
     partitions: PartitionsOption = None,
     records: RecordsOption = False,
     state: StateOption = None,
     post: PostOption = True,
     aiven_keys: AivenKeysOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    options: TierOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    report: ReportOption = None,
-    json_wanted: JsonOption = False,
 ) -> ExitCode:
     """Read every tiered byte and check it: checksums, batches, offsets, indexes, metadata.
 
@@ -85,11 +67,7 @@ def scrub_command(
         aiven_keys=tuple(aiven_keys or ()),
         post=post,
     )
-    tier = tier_options(options, store, url, token_file)
-    spark = typed_key_values(conf, option="--conf")
     damaged: list[DamagedSegment] = []
-    with job_context(
-        "scrub", options=tier, master=master, conf=spark, on_damage=damaged.append
-    ) as context:
+    with job.context("scrub", damaged.append) as context:
         found = scrub.run(context, wanted, damaged)
-    return finish(found, report_file=report, json_wanted=json_wanted)
+    return job.finish(found)

@@ -8,23 +8,13 @@ from typing import Annotated
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.cli.options import (
-    ConfOption,
-    JsonOption,
-    MasterOption,
-    ReportOption,
-    StoreOption,
-    TierOption,
-    TokenFileOption,
-    UrlOption,
-    key_values,
-    tier_options,
-    typed_key_values,
-)
-from pipeline.cli.running import finish, job_context
+from pipeline.cli.options import key_values
+from pipeline.cli.running import Job, runs_job
 
 
+@runs_job
 def usage_command(
+    job: Job,
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder for pictures (PNG) and a page (HTML).")
     ] = None,
@@ -41,14 +31,6 @@ def usage_command(
     read_gib: Annotated[
         float, typer.Option(min=0, help="GiB read from the bucket in a month, as an estimate.")
     ] = 0.0,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    option: TierOption = None,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    report: ReportOption = None,
-    json: JsonOption = False,
 ) -> int:
     """Bytes, objects and requests of each topic by age, and what a month costs.
 
@@ -73,11 +55,6 @@ def usage_command(
     table = changed(parse_prices(text, source=name), key_values(price, option="--price"))
     read_bytes = round(read_gib * GIB)
     options = UsageOptions(table, output, read_bytes, read_bytes // READ_BYTES, ambient.now_ms())
-    with job_context(
-        "usage",
-        options=tier_options(option, store, url, token_file),
-        master=master,
-        conf=typed_key_values(conf, option="--conf"),
-    ) as context:
+    with job.context("usage") as context:
         done = run(context, options)
-    return finish(done, report_file=report, json_wanted=json)
+    return job.finish(done)

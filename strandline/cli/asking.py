@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,16 +34,6 @@ class Answer:
 
 def asks_node(command: Callable[..., Answer]) -> Callable[..., int]:
     """Add `--url`, `--token-file` and `--json` to a command that takes a `NodeClient` first."""
-    declared = inspect.signature(command, eval_str=True)
-    parameters = [
-        *list(declared.parameters.values())[1:],
-        *(
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-            )
-            for name, kind, default in _OPTIONS
-        ),
-    ]
 
     @functools.wraps(command)
     def run(*, url: str, token_file: Path | None, json: bool, **options: Any) -> int:
@@ -55,9 +45,27 @@ def asks_node(command: Callable[..., Answer]) -> Callable[..., int]:
             answer.show()
         return answer.code
 
+    declare(run, command, _OPTIONS)
+    return run
+
+
+def declare(
+    run: Callable[..., int], command: Callable[..., Any], more: Iterable[tuple[str, Any, Any]]
+) -> None:
+    """Show Typer `run` with the options of `command` but its first parameter, and `more`: name,
+    type and default of each.
+    """
+    declared = inspect.signature(command, eval_str=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *list(declared.parameters.values())[1:],
+        *(
+            inspect.Parameter(name, kind, default=default, annotation=annotation)
+            for name, annotation, default in more
+        ),
+    ]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     vars(run)["__signature__"] = declared.replace(parameters=parameters, return_annotation=int)
-    return run
 
 
 def command_group(text: str) -> typer.Typer:

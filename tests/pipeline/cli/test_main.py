@@ -22,7 +22,7 @@ from pipeline.cli.options import (
     tier_options,
     typed_key_values,
 )
-from pipeline.cli.running import finish
+from pipeline.cli.running import Job
 from strandline.cli import pipeline_command
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.pipeline_command import options_of_settings
@@ -207,7 +207,7 @@ def test_a_report_that_can_not_be_written_is_printed_all_the_same(
     report = Damaged()
     for place in (tmp_path / "none" / "report.json", tmp_path, tmp_path / ".."):
         with pytest.raises(InvalidRequest, match="--report"):
-            finish(report, report_file=place, json_wanted=False)
+            Job({}, report_file=place).finish(report)
         assert "3 segments are damaged" in capsys.readouterr().out
     assert not list(tmp_path.parent.glob(".*unfinished"))
 

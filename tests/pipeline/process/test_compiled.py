@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.running import job_context
+from pipeline.cli.running import Job
 from pipeline.process import compiled as compiled_module
 from pipeline.process.compiled import MODULES, compiled
 
@@ -44,7 +44,7 @@ def test_a_job_says_it_on_the_driver_before_it_begins(
     with (
         caplog.at_level(logging.WARNING),
         pytest.raises(OpenedError),
-        job_context("scrub", options={}, master=None, conf={}),
+        Job({}).context("scrub"),
     ):
         pass
     said = [record.getMessage() for record in caplog.records]
