@@ -9,35 +9,21 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from kafka_formats import varints
-from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, seal_batch
+from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, seal_batch
 
 _CONTROL = 0x20
 _NO_BARE_RECORD = 0x07 | _CONTROL  # a codec, control records
-_BARE = b"\x00\x00\x00\x01"  # attributes, time and offset as the batch's, no key
-_BARE_FRONT_BYTES = range(len(_BARE) + 2, len(_BARE) + 11)
 CONTROL_KEY_BYTES = 4
-_FIRST_OF_CONTROL = bytes((0, 0, 0, CONTROL_KEY_BYTES << 1))  # as _BARE, and the key's length
+_FIRST_OF_CONTROL = bytes(
+    (0, 0, 0, CONTROL_KEY_BYTES << 1)
+)  # attributes, time and offset as the batch's, the key's length
 _FRONTS_KEPT = 2_048
 _WRITTEN_KEPT = 2_048
 
 
-def sole_value(data: bytes, header: BatchHeader) -> bytes | None:
-    """The value of a whole batch of one bare record: neither compressed nor control, with no key,
-    no headers, and the batch's offset and time. None for any other batch: read it the general way.
-    """
-    if header.record_count != 1 or header.attributes & _NO_BARE_RECORD:
-        return None
-    body_bytes = header.length - (HEADER_BYTES - LOG_OVERHEAD)
-    front = _front_of_bare_record(body_bytes)
-    end = HEADER_BYTES + body_bytes
-    if not front or len(data) != end or data[-1] or not data.startswith(front, HEADER_BYTES):
-        return None
-    return data[HEADER_BYTES + len(front) : end - 1]
-
-
 def bare_values(data: bytes, header: BatchHeader) -> list[bytes] | None:
-    """The values of a whole batch of bare records as `sole_value` says, at neighbouring offsets
-    from the batch's on. None for any other batch: read it the general way.
+    """The values of a whole batch of bare records, neither compressed nor control, at neighbouring
+    offsets from the batch's on. None for any other batch: read it the general way.
     """
     if header.attributes & _NO_BARE_RECORD:
         return None
@@ -148,7 +134,7 @@ _WRITTEN = tuple(map(_written, range(_WRITTEN_KEPT)))
 
 def _front(index: int, key: bytes | None) -> bytes:
     """The bytes of a record between its size and its value's length."""
-    front = bytearray(_BARE[:2])
+    front = bytearray(2)  # attributes, and the batch's time
     varints.write(front, index)
     varints.write_bytes(front, key)
     return bytes(front)
@@ -157,17 +143,3 @@ def _front(index: int, key: bytes | None) -> bytes:
 @lru_cache(maxsize=64)  # more than there are types of control records
 def _fronts(key: bytes | None) -> tuple[bytes, ...]:
     return tuple(_front(index, key) for index in range(_FRONTS_KEPT))
-
-
-@lru_cache(maxsize=1_024)
-def _front_of_bare_record(record_bytes: int) -> bytes:
-    """The bytes before the value in a bare record of this size; empty if no record can have it."""
-    for front_bytes in _BARE_FRONT_BYTES:
-        length = record_bytes - front_bytes - 1
-        value, front = bytearray(), bytearray()
-        varints.write(value, length)
-        varints.write(front, len(_BARE) + len(value) + length + 1)
-        front += _BARE + value
-        if length >= 0 and len(front) == front_bytes:
-            return bytes(front)
-    return b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from kafka_formats.bare_records import bare_values, encode_bare_values, sole_value
+from kafka_formats.bare_records import bare_values, encode_bare_values
 from kafka_formats.control_record import control_key, parse_control_key
 from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log.log_directory import EncodedBatch, StoredBatch
@@ -59,8 +59,7 @@ def committed_group(batches: Sequence[StoredBatch], from_offset: int) -> Committ
 def committed_records(batch: StoredBatch) -> Iterable[CommittedRecord]:
     """The records of a batch, without those of the log itself. CorruptData on damage."""
     header = batch.header
-    value = sole_value(batch.data, header)
-    values = bare_values(batch.data, header) if value is None else (value,)
+    values = bare_values(batch.data, header)
     if values is None:
         return _all_records(batch)
     timestamp_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp

@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kafka_formats import varints
 from kafka_formats.bare_records import bare_values
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.crc32c import crc32c
@@ -18,7 +17,6 @@ from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import (
     HEADER_BYTES,
-    LOG_OVERHEAD,
     BatchHeader,
     Record,
     check_crc,
@@ -47,10 +45,6 @@ NO_OP = PRIVATE_CONTROL_TYPES_FROM - 1
 """Control record type of the core's NoOp: the log's own, so readers never see it."""
 
 _PRODUCED = "produce"
-_LONE_HEADER = struct.Struct(">qi4xbIhi30xi")
-_LONE = (2, 0, 0, 1)  # magic, attributes, last offset delta, records
-_LONE_START = b"\0\0\0\1"  # attributes, deltas of timestamp and offset, no key
-_NO_HEADERS = b"\0"
 _PLACE = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _EPOCH_AT = 12
@@ -104,42 +98,10 @@ def proposals_produced(records: bytes) -> tuple[Proposal, ...]:
     """The records of a client's batches, for a common batch. InvalidRequest: no batch, damage,
     records that only a leader may write, or fields that metadata records lack.
     """
-    lone = _lone_record(records)
-    if lone is not None:
-        return (lone,)
     return tuple(each for _, _, found in _produced_batches(records) for each in found)
 
 
-def _lone_record(records: bytes) -> Proposal | None:
-    """The record of most requests (one batch, one data record), in a third of the time."""
-    if len(records) <= HEADER_BYTES:
-        return None
-    base_offset, length, magic, crc, attributes, delta, count = _LONE_HEADER.unpack_from(records)
-    if (
-        (magic, attributes, delta, count) != _LONE
-        or base_offset < 0
-        or length != len(records) - LOG_OVERHEAD
-        or crc32c(memoryview(records)[_CHECKED_FROM:]) != crc
-    ):
-        return None
-    try:
-        size, at = varints.read_varint(records, HEADER_BYTES)
-        value_size, value_at = varints.read_varint(records, at + len(_LONE_START))
-    except varints.MalformedError:
-        return None
-    end = value_at + value_size
-    if (
-        at + size != len(records)
-        or not records.startswith(_LONE_START, at)
-        or value_size < 0
-        or records[end:] != _NO_HEADERS
-    ):
-        return None
-    return Proposal(None, records[value_at:end])
-
-
 def _produced_batches(records: bytes) -> Iterator[tuple[BatchHeader, bytes, tuple[Proposal, ...]]]:
-    """Each batch with its proposals."""
     at = 0
     try:
         while at < len(records):

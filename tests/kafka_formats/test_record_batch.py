@@ -12,7 +12,6 @@ from kafka_formats.bare_records import (
     control_values,
     encode_bare_values,
     encode_control_values,
-    sole_value,
 )
 from kafka_formats.compression import Codec
 from kafka_formats.control_record import end_transaction_value
@@ -328,40 +327,6 @@ def test_a_record_has_at_most_so_many_headers() -> None:
                 list(iter_records(batch, source=SOURCE, position=0))
 
 
-@settings(deadline=None)
-@given(
-    value=st.binary(max_size=200) | st.integers(0, 9_000).map(bytes),
-    key=st.none() | st.binary(max_size=3),
-    headers=st.sampled_from([(), (("h", b""),)]),
-    delta=st.integers(0, 2),
-    codec=st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP]),
-    control=st.booleans(),
-    append_time_ms=st.none() | st.just(11),
-    more=st.booleans(),
-)
-def test_the_sole_value_is_what_the_general_way_reads(
-    value: bytes,
-    key: bytes | None,
-    headers: tuple[tuple[str, bytes | None], ...],
-    delta: int,
-    codec: Codec,
-    control: bool,
-    append_time_ms: int | None,
-    more: bool,
-) -> None:
-    records = [Record(5 + delta, 9, key, value, headers)]
-    records += [Record(6 + delta, 9, None, b"")] * more
-    batch = encode_batch(
-        records, base_offset=5, codec=codec, control=control, log_append_time_ms=append_time_ms
-    )
-    found = sole_value(batch, header_of(batch))
-    bare = not (key is not None or headers or delta or codec or control or more)
-    assert found == (value if bare else None)
-    if bare:
-        (record,) = records_of(batch)
-        assert (record.offset, record.key, record.value, record.headers) == (5, None, found, ())
-
-
 @given(
     values=st.lists(st.binary(max_size=200), min_size=1, max_size=5),
     key=st.none() | st.just(b""),
@@ -482,16 +447,3 @@ def test_every_damaged_byte_of_control_records_means_the_same_both_ways() -> Non
     for cut in range(61, len(whole)):
         assert control_values(whole[:cut], header_of(whole)) is None
     assert control_values(BARE, header_of(BARE)) is None
-
-
-def test_every_damaged_byte_of_a_bare_record_means_the_same_both_ways() -> None:
-    for at in range(61, len(BARE)):
-        for new in {0, 1, 2, 0x7F, 0x80, 0xFF, BARE[at] ^ 1}:
-            batch = BARE[:at] + bytes((new,)) + BARE[at + 1 :]
-            found = sole_value(batch, header_of(batch))
-            if found is not None:
-                assert [record.value for record in records_of(batch)] == [found]
-    for cut in range(61, len(BARE)):
-        assert sole_value(BARE[:cut], header_of(BARE)) is None
-    assert sole_value(BARE + b"\0", header_of(BARE)) is None
-    assert sole_value(batch_of(b""), header_of(batch_of(b""))) is None

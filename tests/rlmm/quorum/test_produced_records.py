@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,6 @@ from kafka_formats.errors import InvalidRequest
 from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
-from rlmm.quorum import framing
 from rlmm.quorum.framing import NO_OP, frame_produced, proposals_produced
 from tests.fuzz import repairs
 
@@ -39,27 +36,6 @@ def test_produced_records_are_the_proposals_that_were_encoded(sent: list[Proposa
     data = encoded(sent)
     assert list(proposals_produced(data)) == sent
     assert sum(each.record_count for each in frame_produced(data, timestamp_ms=1)) == len(sent)
-
-
-@given(
-    st.binary(max_size=200),
-    st.lists(st.tuples(st.integers(0, 80), st.integers(0, 255)), max_size=2),
-    st.binary(max_size=1),
-)
-def test_one_record_alone_is_read_as_among_others(
-    value: bytes, damage: list[tuple[int, int]], behind: bytes
-) -> None:
-    """Whatever the fast way takes, the general way takes for the same."""
-    changed = bytearray(encoded([Proposal(None, value)]) + behind)
-    for at, byte in damage:
-        changed[at % len(changed)] = byte
-    data = repairs.batches(bytes(changed))
-    fast = framing._lone_record(data)
-    with patch.object(framing, "_lone_record", return_value=None):
-        if fast is not None:
-            assert proposals_produced(data) == (fast,)
-        elif not damage and not behind:
-            raise AssertionError("the fast way does not take the usual form")
 
 
 WHOLE = encoded([Proposal(None, b"value")])
