@@ -260,7 +260,6 @@ class ModeRequest(Wire):
 
     @property
     def wanted(self) -> Mode:
-        """Map."""
         return Mode[self.mode.upper()]
 
     def change(self, name: PartitionModeChange) -> PartitionModeChange:

@@ -28,7 +28,6 @@ class RatesView(Wire):
     read_bytes_per_s: Rate
 
     def rates(self) -> Rates:
-        """Map."""
         return Rates(self.copy_bytes_per_s, self.read_bytes_per_s)
 
 
@@ -47,7 +46,6 @@ class LimitsRequest(RatesView):
     ] = None
 
     def limits(self) -> FlowLimits:
-        """Map."""
         return FlowLimits(
             self.rates(), {topic: rates.rates() for topic, rates in self.topics.items()}
         )

@@ -26,7 +26,6 @@ class CollectRequest(Wire):
     ] = 0
 
     def request(self) -> CollectionRequest:
-        """Map."""
         return CollectionRequest(self.apply, self.accept_objects)
 
 

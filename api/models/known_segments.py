@@ -27,7 +27,6 @@ class AskedSegment(Wire):
     segment_id: Annotated[StrictStr, Field(max_length=100)]
 
     def id(self) -> RemoteLogSegmentId:
-        """Map."""
         check_topic_name(self.topic)
         topic_id = parse_uuid(self.topic_id, "topic_id")
         partition = TopicIdPartition(self.topic, topic_id, self.partition)
@@ -64,7 +63,6 @@ class KnownView(Wire):
 
     @classmethod
     def of_known(cls, asked: RemoteLogSegmentId, known: Known) -> KnownView:
-        """Map."""
         row = known.row
         if row is None or row.segment_id != asked:  # our id in another partition is nobody's
             return cls(

@@ -166,7 +166,6 @@ class LeaderTransitionRequest(Wire):
     log_end_offset: OffsetIn
 
     def query(self, partition: TopicIdPartition) -> LeaderTransitionQuery:
-        """Map."""
         return LeaderTransitionQuery(
             partition=partition,
             leader_epoch=self.leader_epoch,
@@ -252,7 +251,6 @@ class FollowerFetchView(PartitionName):
 
     @classmethod
     def of_answer(cls, answer: FollowerFetchAnswer) -> FollowerFetchView:
-        """Map."""
         tip = answer.partition
         indexes = None
         if answer.segment is not None:

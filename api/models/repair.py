@@ -35,7 +35,6 @@ class RepairAsked(Wire):
     apply: Annotated[StrictBool, Field(description="False: only report.")] = False
 
     def request(self) -> RepairRequest:
-        """The request for the repairs."""
         segment = None if self.segment is None else parse_uuid(self.segment, "segment")
         return RepairRequest(self.topic, self.partition, segment, self.from_scrub, self.apply)
 

@@ -74,7 +74,6 @@ class RetentionPlanView(Wire):
     def of_plan(
         cls, tip: TopicIdPartition, plan: RetentionPlan, accepted: str | None
     ) -> RetentionPlanView:
-        """A plan for the partition."""
         deletions = plan.deletions[:PLAN_SEGMENTS_MAX]
         return cls.of(
             plan,

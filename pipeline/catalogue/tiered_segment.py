@@ -41,7 +41,6 @@ class TieredSegment:
 
     @property
     def partition(self) -> TopicIdPartition:
-        """The partition of the segment."""
         return self.segment_id.partition
 
     def keys(self, prefix: str) -> SegmentKeys:

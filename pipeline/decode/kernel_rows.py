@@ -51,7 +51,6 @@ class KernelRows:
         self._constants: dict[str, pa.Array] = {}
 
     def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
-        """See `Rows`."""
         header, body, _ = batch
         if not header.record_count and not body:
             return
@@ -75,7 +74,6 @@ class KernelRows:
             self._refuse(batch)
 
     def add_plain(self, run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
-        """See `Rows`."""
         status = kernel.FULL
         while status == kernel.FULL:
             status, *fields = self._columns.plain(run.headers, run.data, *place)
@@ -87,7 +85,6 @@ class KernelRows:
         return place
 
     def rest(self) -> pa.RecordBatch | None:
-        """See `Rows`."""
         return self._take() if self._columns.collected() else None
 
     def _refuse(self, batch: WantedBatch) -> NoReturn:

@@ -49,7 +49,6 @@ class PureRows:
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names}
 
     def add(self, batch: WantedBatch) -> Iterator[pa.RecordBatch]:
-        """See `Rows`."""
         header = batch.header
         for record in self._records(batch):
             if not self._slice.first_offset <= record.offset <= self._slice.last_offset:
@@ -64,7 +63,6 @@ class PureRows:
         return place
 
     def rest(self) -> pa.RecordBatch | None:
-        """See `Rows`."""
         return self._take() if self._rows else None
 
     def _records(self, batch: WantedBatch) -> Iterator[Record]:

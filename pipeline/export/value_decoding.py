@@ -48,7 +48,6 @@ class ValueFormats:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def decoded(self) -> dict[Field, Format]:
-        """The fields that are decoded, with their formats."""
         formats: dict[Field, Format] = {"key": self.key, "value": self.value}
         return {name: kind for name, kind in formats.items() if kind != "binary"}
 

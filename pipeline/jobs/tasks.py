@@ -94,7 +94,6 @@ class _Waves(Generic[Item, Result]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def start(self, wave: Sequence[Item], work: Guarded[Item, Result]) -> None:
-        """Start a wave."""
         self.under_way.append((len(wave), self._threads.submit(self._run, wave, work)))
 
     def _run(self, wave: Sequence[Item], work: Guarded[Item, Result]) -> list[Result | Failed]:

@@ -259,7 +259,6 @@ FromWorker = (
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:
-    """The bytes of one message."""
     if isinstance(message, Data):
         return b"".join(data_frame(message.job_id, (message.data,)))
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)

@@ -42,7 +42,6 @@ class LogLevelSettings(Section):
     )
 
     def by_area(self) -> Mapping[LogArea, LogLevel]:
-        """The levels by area."""
         return {area: getattr(self, area) for area in LogArea}
 
 

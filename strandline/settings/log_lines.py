@@ -35,7 +35,6 @@ class JsonLines(logging.Formatter):
         self._node_id = node_id
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of one record."""
         at = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, object] = {
             "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1_000:03d}Z",
