@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rlm.data_plane.chunk_cache import ChunkCounts
-
-
-class ChunkFigures(Protocol):
-    """Figures of the worker pool, as of its workers' last heartbeats."""
-
-    def chunk_counts(self) -> ChunkCounts:
-        """Counts since the node's start."""
-
-    def chunk_bytes_held(self) -> int:
-        """Bytes in the caches now."""
+from rlm.worker.pool import WorkerPool
 
 
 class CacheMetrics(Collector):
     """Metrics that are read from the pool at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._figures: ChunkFigures | None = None
+        self._pool: WorkerPool | None = None
         registry.register(self)
 
-    def watch(self, figures: ChunkFigures) -> None:
-        """Read from `figures` from now on; before that all is zero."""
-        self._figures = figures
+    def watch(self, pool: WorkerPool) -> None:
+        """Read from `pool` from now on; before that all is zero."""
+        self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
         """Look-ups by outcome, bytes held, and the outcome of reading ahead."""
-        figures = self._figures
-        counts = ChunkCounts() if figures is None else figures.chunk_counts()
+        pool = self._pool
+        counts = ChunkCounts() if pool is None else pool.chunk_counts()
         lookups = CounterMetricFamily(
             "strandline_chunk_cache_lookups",
             "Chunks readers looked for: hit, miss, or shared (another reader was fetching it).",
@@ -49,7 +39,7 @@ class CacheMetrics(Collector):
         yield GaugeMetricFamily(
             "strandline_chunk_cache_bytes",
             "Bytes of chunks that the workers keep.",
-            value=0 if figures is None else figures.chunk_bytes_held(),
+            value=0 if pool is None else pool.chunk_bytes_held(),
         )
         ahead = CounterMetricFamily(
             "strandline_read_ahead",

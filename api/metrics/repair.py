@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from rlm.control.run_events import CopyEvent, SegmentRepaired
-
-
-class KnownDamage(Protocol):
-    """Known damage, met by `rlm.repair.repairs.Repairs`."""
-
-    @property
-    def damaged(self) -> int:
-        """Damaged segments that this node knows of and that are not repaired."""
-
-    @property
-    def unrepairable(self) -> int:
-        """Damaged segments without a whole copy anywhere."""
+from rlm.repair.repairs import Repairs
 
 
 class RepairMetrics:
@@ -46,7 +34,7 @@ class RepairMetrics:
         if isinstance(event, SegmentRepaired):
             self._repaired.inc()
 
-    def watch(self, known: KnownDamage) -> None:
-        """Read from `known` at each scrape from now on."""
-        self._damaged.set_function(lambda: known.damaged)
-        self._unrepairable.set_function(lambda: known.unrepairable)
+    def watch(self, repairs: Repairs) -> None:
+        """Read from `repairs` at each scrape from now on."""
+        self._damaged.set_function(lambda: repairs.damaged)
+        self._unrepairable.set_function(lambda: repairs.unrepairable)

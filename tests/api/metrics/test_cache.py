@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from api.metrics.metrics import NodeMetrics
 from rlm.data_plane.chunk_cache import ChunkCounts
+from rlm.worker.pool import WorkerPool
 
 
-class Workers:
+class Workers(WorkerPool):
+    def __init__(self) -> None:
+        """Starts none."""
+
     def chunk_counts(self) -> ChunkCounts:
         return ChunkCounts(hits=5, misses=4, shared=3, ahead_used=2, ahead_wasted=1)
 
