@@ -47,7 +47,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the options that all jobs share say: the tier's, Spark's, where the report goes."""
+    """The options that all jobs share: the tier's, Spark's, and where the report goes."""
 
     tier: Mapping[str, str]
     master: str | None = None
