@@ -26,7 +26,7 @@ from rlmm.segment import OFFSET_MAX
 
 RECORDS_BYTES_MAX = 256 << 20
 """Largest batch, as stored and decompressed, unless `maxBatchBytes` says otherwise. A worker holds
-it twice.
+it up to three times.
 """
 
 

@@ -55,6 +55,8 @@ class Answers:
     broker: BrokerPort | None
     breathe: Breathe
     identity: Identity
+    batch_bytes_max: int
+    """Largest batch, decompressed, that a look-up by time decodes."""
 
     def claim_outlook(self, partition: TopicIdPartition) -> ClaimOutlook | NoOutlook:
         """The effect of this node's next claim; nothing is awaited, as in `leader_transition`."""
@@ -140,7 +142,7 @@ class Answers:
         if self.metadata.partition_state(partition) is None:
             self._check_ready(partition)
         self.reader.state_of(partition)
-        search = TimestampSearch(self.reader, partition, self.breathe)
+        search = TimestampSearch(self.reader, partition, self.breathe, self.batch_bytes_max)
         if spec is OffsetSpec.MAX_TIMESTAMP:
             found = await search.with_max_timestamp()
         else:

@@ -10,7 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
-from kafka_formats.record_batch import LOG_OVERHEAD, BatchHeader, iter_records, parse_header
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.record_batch import (
+    LOG_OVERHEAD,
+    BatchHeader,
+    Record,
+    decode_records,
+    parse_header,
+    records_within,
+)
 from kafka_formats.time_index import TimeIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import Breathe
@@ -36,9 +44,14 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSearch:
+    """InvalidRequest(copier.batch_bytes_max) if a batch that has to be decoded decompresses to more
+    than `batch_bytes_max`.
+    """
+
     reader: ResolvedReads
     partition: TopicIdPartition
     breathe: Breathe
+    batch_bytes_max: int
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
         """None if no tiered record is that young: ask the broker for the local rest."""
@@ -86,7 +99,7 @@ class TimestampSearch:
             return None
         async for data in self._whole_batches(served, piece, start):
             found = await asyncio.to_thread(
-                search_batches, data, timestamp_ms, piece.first_offset, piece.valid_until
+                search_batches, data, timestamp_ms, piece, self.batch_bytes_max
             )
             if found is not None:
                 return found
@@ -97,9 +110,7 @@ class TimestampSearch:
         piece = self.reader.piece(served)
         best: FoundRecord | None = None
         async for data in self._whole_batches(served, piece, piece.first_offset):
-            found = await asyncio.to_thread(
-                largest_in_batches, data, piece.first_offset, piece.valid_until
-            )
+            found = await asyncio.to_thread(largest_in_batches, data, piece, self.batch_bytes_max)
             if found is not None and (best is None or _is_before(found, best)):
                 best = found
         return best
@@ -138,33 +149,52 @@ class _OnePiece:
 
 
 def search_batches(
-    data: bytes, timestamp_ms: int, first_offset: int, last_offset: int
+    data: bytes, timestamp_ms: int, piece: SegmentPiece, bytes_max: int
 ) -> FoundRecord | None:
-    """The first record of whole batches that is at or after the time, within the offsets."""
+    """The first record of whole batches that is at or after the time, within the piece."""
     for at, header in _headers(data):
         if header.max_timestamp < timestamp_ms:
             continue
-        for record in iter_records(data, at, source=SOURCE, position=at):
-            inside = first_offset <= record.offset <= last_offset
-            if inside and record.timestamp_ms >= timestamp_ms:
-                epoch = header.partition_leader_epoch
-                return FoundRecord(record.offset, record.timestamp_ms, epoch)
+        for found in _records(data, at, header, piece, bytes_max):
+            if found.timestamp_ms >= timestamp_ms:
+                return found
     return None
 
 
-def largest_in_batches(data: bytes, first_offset: int, last_offset: int) -> FoundRecord | None:
-    """The first record with the largest timestamp of whole batches, within the offsets."""
+def largest_in_batches(data: bytes, piece: SegmentPiece, bytes_max: int) -> FoundRecord | None:
+    """The first record with the largest timestamp of whole batches, within the piece."""
     best: FoundRecord | None = None
     # In the order of their largest timestamps, so that few are decoded.
     for at, header in sorted(_headers(data), key=lambda each: (-each[1].max_timestamp, each[0])):
         if best is not None and header.max_timestamp < best.timestamp_ms:
             break
-        for record in iter_records(data, at, source=SOURCE, position=at):
-            found = FoundRecord(record.offset, record.timestamp_ms, header.partition_leader_epoch)
-            inside = first_offset <= record.offset <= last_offset
-            if inside and (best is None or _is_before(found, best)):
+        for found in _records(data, at, header, piece, bytes_max):
+            if best is None or _is_before(found, best):
                 best = found
     return best
+
+
+def _records(
+    data: bytes, at: int, header: BatchHeader, piece: SegmentPiece, bytes_max: int
+) -> Iterator[FoundRecord]:
+    """The records of a batch that are within the piece. One that is alone is told by the header, so
+    that a very large one is not decompressed for its time.
+    """
+    if (header.record_count, header.last_offset_delta) == (1, 0):
+        records = iter([Record(header.base_offset, header.max_timestamp, None, None)])
+    else:
+        batch = memoryview(data)[at : at + header.size_bytes]
+        found = records_within(batch, header, source=SOURCE, position=at, bytes_max=bytes_max)
+        if found is None:
+            raise InvalidRequest(
+                f"the batch at offset {header.base_offset} decompresses to more than {bytes_max} "
+                "bytes: raise the limit to look into it by time",
+                field="copier.batch_bytes_max",
+            )
+        records = decode_records(found, header, source=SOURCE, position=at)
+    for record in records:
+        if piece.first_offset <= record.offset <= piece.valid_until:
+            yield FoundRecord(record.offset, record.timestamp_ms, header.partition_leader_epoch)
 
 
 def _is_before(found: FoundRecord, best: FoundRecord) -> bool:

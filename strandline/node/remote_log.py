@@ -109,7 +109,7 @@ class RemoteLogParts:
         given = self.given
         return Answers(
             given.metadata, self.reads, self.table, given.broker, _breathe(self.around),
-            self.around.identity,
+            self.around.identity, self.around.limits.batch_bytes_max,
         )  # fmt: skip
 
     def new_broker_calls(self) -> BrokerCalls:

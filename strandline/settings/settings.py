@@ -123,7 +123,8 @@ class CopierSettings(Section):
     )
     batch_bytes_max: Annotated[int, Field(ge=2**20, le=2**31 - 1)] = Field(
         default=128 * 2**20,
-        description="Largest record batch that is copied, held whole in a worker's memory.",
+        description="Largest record batch that is copied, held whole in a worker's memory; and, "
+        "decompressed, that is looked into for an offset by time.",
     )
     upload_deadline_s: PositiveSeconds = Field(
         default=900.0, description="A copy that takes longer is given up and tried again."

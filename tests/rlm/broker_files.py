@@ -141,6 +141,17 @@ class ReplicaWriter:
         self._take(batch, first + count)
         return batch
 
+    def append_values(self, *values: bytes, codec: Codec) -> None:
+        """One batch of records with these values."""
+        first = self.next_offset
+        records = [
+            Record(offset, FIRST_TIMESTAMP_MS + offset, None, value)
+            for offset, value in enumerate(values, first)
+        ]
+        epoch = self.epochs[-1].epoch
+        batch = encode_batch(records, base_offset=first, codec=codec, partition_leader_epoch=epoch)
+        self._take(batch, first + len(values))
+
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """A COMMIT or ABORT marker."""
         offset = self.next_offset

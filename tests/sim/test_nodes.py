@@ -52,6 +52,11 @@ def test_seeds_that_nobody_chose_hold_as_well() -> None:
 
 
 @pytest.mark.soak
+def test_a_snapshot_that_ended_inside_a_batch_held_its_installer_back_no_more() -> None:
+    held("nodes", run, [900058], events=5000)
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", SOAK_SEEDS)
 def test_every_invariant_holds_over_long_runs(first: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import TieredSegment
-from rlm.data_plane.copy_job import CopyJob, CopyResult
+from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
 from rlm.data_plane.segment_copy import copy_segment
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rsm_backends.memory import MemoryStore
@@ -47,14 +47,21 @@ class FolderTier:
         return replace(self, folder=folder)
 
 
-def tier_log_dir(log_dir: Path, folder: Path, *topics: str) -> FolderTier:
+def tier_log_dir(
+    log_dir: Path,
+    folder: Path,
+    *topics: str,
+    limits: UploadLimits = UploadLimits(),  # noqa: B008 - frozen
+) -> FolderTier:
     """Copy the sealed segments of a log directory's topics (none named: of all) into `folder`."""
     scan = find_partitions([log_dir], kafka_cluster_id=None)
     wanted = (p for p in scan.partitions if not topics or p.partition.topic in topics)
-    return asyncio.run(_tier(wanted, folder))
+    return asyncio.run(_tier(wanted, folder, limits))
 
 
-async def _tier(partitions: Iterable[LocalPartition], folder: Path) -> FolderTier:
+async def _tier(
+    partitions: Iterable[LocalPartition], folder: Path, limits: UploadLimits
+) -> FolderTier:
     store = MemoryStore(now_ms)
     found: dict[TopicIdPartition, list[TieredSegment]] = {}
     for partition in partitions:
@@ -62,7 +69,7 @@ async def _tier(partitions: Iterable[LocalPartition], folder: Path) -> FolderTie
         for segment in partition.segments:
             if segment.next_base_offset is None:
                 continue
-            job = copy_job(partition, segment)
+            job = replace(copy_job(partition, segment), limits=limits)
             result = await copy_segment(job, store, now_ms=now_ms)
             segments.append(tiered(job, result, partition.local_log_start_offset))
     for info in (await store.list_page("")).objects:

@@ -53,9 +53,10 @@ def test_a_pause_of_the_node_is_shown_and_survives_a_restart(idle: NodeProcess) 
     assert ask(idle, "resume", "deleting").stdout == "deleting goes on, on node 1\n"
     assert paused_in_status(idle) == {}
     told = json.loads(ask(idle, "audit", "--json").stdout)
-    assert [(line["action"], line["by"]) for line in told] == [
-        ("resumed", "anonymous"), ("paused", "anonymous"),
-    ]  # fmt: skip
+    assert [(line["action"], line["by"], line["why"]) for line in told] == [
+        ("resumed", "anonymous", "deleting on this node"),
+        ("paused", "anonymous", "deleting on this node: a wrong policy"),
+    ]
 
 
 def test_a_topic_is_paused_without_touching_the_rest_of_its_policy(idle: NodeProcess) -> None:
