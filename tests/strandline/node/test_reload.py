@@ -1,0 +1,54 @@
+"""Words of the log after a SIGHUP: what was read again, and that there was nothing to read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from api.http.tokens import TokenBook
+from strandline.node.running import NOTHING_TO_READ, _reload
+from strandline.node.serving import HttpInterface
+
+NODE = cast(Any, SimpleNamespace(pool=SimpleNamespace(look_for_keys=lambda: None)))
+
+
+def interface(tokens: Path | None, *, tls: bool) -> HttpInterface:
+    server = cast(Any, SimpleNamespace(reload_tls=lambda: tls))
+    return HttpInterface("http://node", TokenBook(tokens), server)
+
+
+@pytest.mark.parametrize(
+    ("has_tokens", "tls", "said"),
+    [
+        (False, False, NOTHING_TO_READ),
+        (True, False, "tokens were read again"),
+        (False, True, "certificates were read again"),
+        (True, True, "tokens and certificates were read again"),
+    ],
+)
+def test_only_what_is_configured_was_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, has_tokens: bool, tls: bool, said: str
+) -> None:
+    tokens = tmp_path / "tokens" if has_tokens else None
+    if tokens is not None:
+        tokens.write_text(f"somebody read {'0' * 64}\n")
+    caplog.set_level(logging.INFO)
+    _reload(interface(tokens, tls=tls), NODE)
+    assert [record.getMessage() for record in caplog.records][-1] == said
+
+
+def test_a_wrong_tokens_file_keeps_the_old_tokens_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"somebody read {'0' * 64}\n")
+    http = interface(tokens, tls=True)
+    tokens.write_text("this is no tokens file at all\n")
+    caplog.set_level(logging.INFO)
+    _reload(http, NODE)
+    assert "kept the old tokens and certificates: " in caplog.records[-1].getMessage()
+    assert len(http.tokens) == 1
