@@ -65,7 +65,7 @@ def create_app(context: ApiContext) -> FastAPI:
             RequestValidationError: _pass_on,
         },
     )
-    app.include_router(_v1())
+    app.include_router(_v1(), prefix="/v1")  # one of its own would build each route twice
     app.include_router(health.router)
     app.add_api_route(
         "/v1/openapi.json",
@@ -81,7 +81,6 @@ def create_app(context: ApiContext) -> FastAPI:
 
 def _v1() -> APIRouter:
     router = APIRouter(
-        prefix="/v1",
         dependencies=[
             Depends(require(Role.READ)),
             Depends(wished_offset),
