@@ -52,6 +52,8 @@ def lived(path: Path, seed: int) -> list[str]:
                 async with plugin.http:
                     for _ in range(STEPS):
                         await step(model, plugin)
+        if model.lost:
+            return
         async with world.boot(
             broker=broker_of(log, stable=10**6), topics=NO_TOPICS, data_plane=True, limits=QUICK
         ) as node:
@@ -62,8 +64,8 @@ def lived(path: Path, seed: int) -> list[str]:
                     for task in ("copy", "expire", "consume"):
                         await model.call(plugin, task)
                     await asyncio.sleep(20)
-            await asyncio.sleep(2_000)  # the node ends its deletions
             if not model.lost:
+                await asyncio.sleep(2_000)  # the node ends its deletions
                 assert await plugin_is_done(model, node)
                 await node.assert_quiesced()
 
