@@ -261,8 +261,11 @@ def test_a_clock_that_is_an_hour_off(tmp_path: Path, orders: KafkaLog) -> None:
 
 
 def test_a_pause_that_was_forgotten(tmp_path: Path, orders: KafkaLog) -> None:
+    limits = replace(LIMITS, scan_interval_s=30.0)  # a look takes a millisecond, in hours as well
+
     async def main() -> None:
-        async with watched(new_world(tmp_path, (orders.log_dir,))) as (node, seen):
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with watched(world, limits=limits) as (node, seen):
             await decide(node, EVERYTHING_IS_OLD)
             await node.parts.expirer.run_pass()
             await node.parts.given.switches.pause(Switch.DELETING, by="alice")

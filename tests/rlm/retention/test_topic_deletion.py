@@ -26,6 +26,8 @@ from tests.rlm.virtual_time import run_virtually
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 STARTED = PartitionDeleteState.DELETE_PARTITION_STARTED
 HOUR_MS = 3_600_000
+HOURS = replace(LIMITS, scan_interval_s=20.0)
+"""Where hours pass and no second decides: a look takes a millisecond of the machine's time."""
 GONE_AFTER_S = LIMITS.deletion_settle_s + LIMITS.delete_delay_s + 10 * LIMITS.scan_interval_s
 """From the end of the grace until the last row of a small partition is gone, by any node."""
 ONLY_THE_MARKER = {f"{PREFIX}_strandline/cluster.json"}
@@ -89,7 +91,7 @@ def test_an_undo_within_the_grace_brings_reading_and_copying_back(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
     async def main() -> None:
-        async with new_world(tmp_path, (orders.log_dir,)).boot() as node:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(limits=HOURS) as node:
             await node.remote_log.start()
             await asyncio.sleep(30)
             marked = await mark(node, orders.partition, HOUR_MS)
@@ -252,7 +254,7 @@ def test_a_store_that_fails_for_one_topic_keeps_no_other_from_going(
 def test_a_topic_made_again_under_its_name_is_another_one(tmp_path: Path, orders: KafkaLog) -> None:
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
-        async with world.boot() as node:
+        async with world.boot(limits=HOURS) as node:
             await node.remote_log.run_once()
             await mark(node, orders.partition, HOUR_MS)
         shutil.rmtree(orders.directory)
@@ -264,12 +266,12 @@ def test_a_topic_made_again_under_its_name_is_another_one(tmp_path: Path, orders
         (again.directory / "partition.metadata").write_bytes(metadata)
         again.set_epochs((0, 0))
         again.write(0, 10, end=15)
-        async with world.boot() as node:
+        async with world.boot(limits=HOURS) as node:
             await node.remote_log.start()
             await asyncio.sleep(60)
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
             assert node.finished(again.partition) == [(0, 9)]
-            await asyncio.sleep(HOUR_MS / 1000 + GONE_AFTER_S)
+            await asyncio.sleep(2 * HOUR_MS / 1000)
             assert node.metadata.partition_state(orders.partition) is None
             assert node.finished(again.partition) == [(0, 9)]
             assert await read(node, again.partition) == again.log_bytes(0)
