@@ -64,9 +64,9 @@ def test_a_batch_over_the_limit_waits_by_the_settings_name_until_it_is_raised(
             told = r"segment 0 to 2: copier\.batch_bytes_max: .* over the limit .*: raise the limit"
             assert re.match(told, page.last_error.text)
             await node.remote_log.close()
-            await node.assert_quiesced()
         async with world.boot(data_plane=True, limits=LARGE) as node:
             await node.remote_log.run_once()
+            await node.assert_quiesced()
             assert node.finished(replica.partition) == [(0, 2)]
             assert await read(node, replica, RecordFormat.BATCHES) > 200 * MIB
 
