@@ -7,7 +7,10 @@ does, from the next file. So a batch counts as being where it says in two cases:
 
 1. The batch directly before or behind it in the same answer joins it.
 2. The answers to its own first and to its own last offset begin with it, and the next batch in its
-   file begins above it, or there is none.
+   file begins above it, or there is none. Where none shows, the broker's own limit
+   (`fetch.max.bytes`, a quota) may have cut it off. It didn't where the broker has sent a longer
+   answer of several batches, and it doesn't matter where the answer to the offset directly below
+   the batch does not begin with it.
 
 Nothing else is believed: not that two answers seem to join, nor that a batch fills the hole.
 It is taken if its CRC, its leader epoch and the borders of the hole are right, too.
@@ -16,8 +19,10 @@ One fault at a replica is assumed: any bits of one batch turned, or any batches 
 then stand in their places, and one with a turned base offset isn't taken. Not by 1: its neighbours
 join its true place only. Not by 2: one of the two offsets lies outside its true place, so another
 batch has it. If that one stands before it, it answers in its stead. If it stands behind it in the
-same file, the next batch does not begin above it; if in another file, that one is answered. Two
-faults at one replica may deceive this: a batch turned into the place of one that is gone there.
+same file, the next batch does not begin above it, and it is also what is answered to all offsets
+from its true place to its claim; if in another file, that one is answered. Two faults at one
+replica may deceive this: a batch turned into the place of one that is gone there. So may a limit
+below one batch where DeleteRecords put the log start just there.
 
 Where the cleaner was at work gaps are legal, so a batch is believed already if the one behind it
 shows and both beside it are in order with it. One turned within its gap is taken then.
@@ -80,10 +85,9 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Batches that stand one behind another, the last one perhaps cut. `ends`: so does the file."""
+    """Batches that stand one behind another, the last one perhaps cut."""
 
     batches: list[_Batch]
-    ends: bool
 
     def before(self, index: int) -> int | None:
         return self.batches[index - 1].last if index else None
@@ -91,16 +95,11 @@ class _Answer:
     def behind(self, index: int) -> int | None:
         return self.batches[index + 1].first if index + 1 < len(self.batches) else None
 
-    def shows_behind(self, index: int) -> bool:
-        """True if it is seen what stands behind the batch."""
-        return self.ends or index + 1 < len(self.batches)
-
     def begins_with(self, batch: _Batch) -> bool:
         """True if the batch is the first, with nothing behind it that is out of order."""
         return (
             bool(self.batches)
             and self.batches[0].header == batch.header
-            and self.shows_behind(0)
             and is_in_order(None, batch.first, batch.last, self.behind(0))
         )
 
@@ -135,6 +134,8 @@ class HoleWalk:
     settled_below: int = 0
     """The end (exclusive) of the decided offsets."""
     _lowest: int = 0
+    _seen_bytes: int = 0
+    """The longest answer of several batches, which the source's own limit does not cut."""
     _taken: Taken = field(default_factory=Taken)
     _asking: _Questions | None = None
 
@@ -198,7 +199,20 @@ class HoleWalk:
         for offset in sorted({batch.first, batch.last} - ({question} if index == 0 else set())):
             if not self._answer((yield offset)).begins_with(batch):
                 return False
-        return True
+        return behind is not None or (yield from self._ends_its_file(batch))
+
+    def _ends_its_file(self, batch: _Batch) -> Generator[int, bytes, bool]:
+        """True if no limit of the source hides a batch that the claim of this one reaches."""
+        wanted, below = len(batch.data) + HEADER_BYTES, 1
+        while self._seen_bytes < wanted and below <= batch.first:
+            found = self._answer((yield batch.first - below)).batches
+            if not found or found[0].header != batch.header:
+                break
+            below *= 2
+        for offset in (self.start, batch.last + 1) if below > 1 else ():
+            if self._seen_bytes < wanted:
+                self._answer((yield offset))
+        return below == 1 or self._seen_bytes >= wanted
 
     def _settle(self, batch: _Batch) -> None:
         """Take or refuse a batch that is where it says."""
@@ -245,7 +259,9 @@ class HoleWalk:
             batch = data[position:end]
             found.append(_Batch(header, batch, self._damage_of(header, batch, position)))
             position = end
-        return _Answer(found, ends=position == len(data))
+        if found and len(data) > found[0].header.size_bytes:
+            self._seen_bytes = max(self._seen_bytes, len(data))
+        return _Answer(found)
 
     def _damage_of(self, header: BatchHeader, data: bytes, position: int) -> str:
         try:

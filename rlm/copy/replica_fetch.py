@@ -87,7 +87,8 @@ class ReplicaFetch:
             if connection is None or connection.closed:
                 if node_id not in self._addresses:
                     return NoAnswer("it does not run, or is not known to the cluster now")
-                connection = await self.view.connect(
+                connection = await self.view.connect_to(
+                    node_id,
                     *self._addresses[node_id],
                     response_bytes_max=max(self.batch_bytes_max, FETCH_BYTES) + RESPONSE_REST_BYTES,
                 )
@@ -106,6 +107,6 @@ class ReplicaFetch:
 
 
 def _is_one_that_fills(data: bytes) -> bool:
-    """True for a single batch that took all the room: it does not show if its file ends."""
+    """True for a single batch that left no room for the header behind it."""
     first = LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big")
-    return FETCH_BYTES <= len(data) <= first
+    return FETCH_BYTES <= len(data) < first + HEADER_BYTES

@@ -192,17 +192,16 @@ class BrokerView:
         answers: dict[int, frozenset[Uuid]] = {}
         for node_id, (host, port) in sorted(cluster.brokers.items())[:BROKERS_ASKED_MAX]:
             try:
-                answers[node_id] = await self._unknown_to(host, port, ids)
+                answers[node_id] = await self._unknown_to(node_id, host, port, ids)
             except StrandlineError as error:
                 return NoAnswer(f"broker {node_id} at {host}:{port} cannot be asked: {error}")
         return answers
 
-    async def _unknown_to(self, host: str, port: int, ids: Sequence[Uuid]) -> frozenset[Uuid]:
-        connection = await self.connect(host, port)
+    async def _unknown_to(
+        self, node_id: int, host: str, port: int, ids: Sequence[Uuid]
+    ) -> frozenset[Uuid]:
+        connection = await self.connect_to(node_id, host, port)
         try:
-            cluster = await broker_requests.describe_cluster(connection)
-            if cluster.cluster_id != self._settings.kafka_cluster_id:
-                raise Refused(f"it belongs to the Kafka cluster {cluster.cluster_id}")
             if not can_ask_topic_ids(connection):
                 raise Refused("it does not know topic ids")
             unknown: frozenset[Uuid] = frozenset()
@@ -279,19 +278,24 @@ class BrokerView:
             self._connection = None
         if not settings.host:
             raise RetryLater("its plug-in has not announced the broker's address yet")
-        connection = await self.connect(settings.host, settings.port)
+        self._connection = await self.connect_to(settings.node_id, settings.host, settings.port)
+        return self._connection
+
+    async def connect_to(
+        self, node_id: int, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
+    ) -> Connection:
+        """A connection to this broker of the cluster; the caller closes it. As `Connection.open`.
+        Refused: another cluster's or another node is at the address.
+        """
+        connection = await self._connect(host, port, response_bytes_max)
         try:
-            await self._check_identity(connection)
+            await self._check_identity(connection, node_id, (host, port))
         except BaseException:
             connection.abort()
             raise
-        self._connection = connection
         return connection
 
-    async def connect(
-        self, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
-    ) -> Connection:
-        """A connection to any broker of the cluster; the caller closes it. As `Connection.open`."""
+    async def _connect(self, host: str, port: int, response_bytes_max: int) -> Connection:
         settings = self._settings
         endpoint = Endpoint(
             host,
@@ -304,36 +308,37 @@ class BrokerView:
         )
         return await Connection.open(endpoint, new_nonce=self._new_nonce)
 
-    async def _check_identity(self, connection: Connection) -> None:
-        settings = self._settings
+    async def _check_identity(
+        self, connection: Connection, node_id: int, address: tuple[str, int]
+    ) -> None:
+        name, ours = f"the broker at {connection.name}", self._settings.kafka_cluster_id
+        own = address == (self._settings.host, self._settings.port)
         cluster = await broker_requests.describe_cluster(connection)
-        if cluster.cluster_id != settings.kafka_cluster_id:
+        if cluster.cluster_id != ours:
             raise Refused(
-                f"the broker at {connection.name} belongs to Kafka cluster {cluster.cluster_id}, "
-                f"this node to {settings.kafka_cluster_id}; set kafka.broker to this node's own"
+                f"{name} belongs to Kafka cluster {cluster.cluster_id}, this node to {ours}"
+                + ("; set kafka.broker to this node's own" if own else "")
             )
-        error = await broker_requests.ask_if_node(connection, settings.node_id)
+        error = await broker_requests.ask_if_node(connection, node_id)
         if error is None:
             return
         if error.name == "cluster_authorization_failed":
-            self._compare_address(connection, cluster.brokers.get(settings.node_id))
+            # Without DescribeConfigs on the cluster it has to be the address that it advertises.
+            known = cluster.brokers.get(node_id)
+            if known != address:
+                raise Refused(
+                    f"cannot tell whether {name} is node {node_id}: allow this user "
+                    "DescribeConfigs on the cluster, or set kafka.broker to the "
+                    f"address that node advertises ({known and ':'.join(map(str, known))})"
+                )
         elif error.name == "invalid_request":
             raise Refused(
-                f"the broker at {connection.name} is not node {settings.node_id}; a node must ask "
-                "its own broker only: set kafka.broker to that, not to a load balancer"
-            )
+                f"{name} is not node {node_id}"
+                + ("; a node must ask its own broker only: set kafka.broker to that, not to a "
+                   "load balancer" if own else "")
+            )  # fmt: skip
         else:
-            raise RetryLater(f"the broker at {connection.name} answered {error.name}")
-
-    def _compare_address(self, connection: Connection, known: tuple[str, int] | None) -> None:
-        """Without DescribeConfigs on the cluster: require the address that the node advertises."""
-        settings = self._settings
-        if known != (settings.host, settings.port):
-            raise Refused(
-                f"cannot tell whether the broker at {connection.name} is node {settings.node_id}: "
-                "allow this user DescribeConfigs on the cluster, or set kafka.broker to the "
-                f"address that node advertises ({known and ':'.join(map(str, known))})"
-            )
+            raise RetryLater(f"{name} answered {error.name}")
 
     def _back_off(self, error: StrandlineError) -> None:
         ceiling = min(RECONNECT_MAX_S, RECONNECT_BASE_S * 2 ** min(self._failures, 16))

@@ -80,11 +80,10 @@ async def _fetched(
     walk = HoleWalk(job.start_offset, job.end_offset, None, "its log", thinned=True)
     while not walk.done:
         answer = await replicas.fetch(node_id, job.segment_id.partition, walk.question)
-        if isinstance(answer, OutOfRange):
-            return f"its log does not reach {walk.question}"
         if isinstance(answer, NoAnswer):
             return answer
-        taken = await asyncio.to_thread(walk.take, answer.data)
+        data = b"" if isinstance(answer, OutOfRange) else answer.data
+        taken = await asyncio.to_thread(walk.take, data)
         if walk.wrong:
             return walk.wrong
         written += len(taken.data)

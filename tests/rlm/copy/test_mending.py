@@ -247,7 +247,7 @@ def test_a_batch_whose_base_offset_turned_over_stands_in_for_no_other(
     over. The others are good, whether a replica has them or not.
     """
     batches = all_batches(log)
-    brokers = cluster(log, b1=ALL if others else [offset])
+    brokers = cluster(log, b1=ALL if others else [*range(5), offset])
 
     def turn(data: bytearray) -> bytes:
         data[(offset - 10) * len(batches[10]) + 7] ^= offset ^ turned

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
 from rlm.copy.replica_batches import HoleWalk, Taken
@@ -69,7 +71,11 @@ def test_a_batch_that_nothing_joins_is_asked_for_by_its_first_and_its_last_offse
         walk, taken = walked(alone + last)
         assert (offsets(taken), walk.question) == ([], 15)
         assert (offsets(walk.take(alone + last)), walk.question) == ([], 17)
-        assert offsets(walk.take(alone + last)) == [(15, 17)]
+        taken = walk.take(alone + last)
+        if not last:
+            assert (offsets(taken), walk.question) == ([], 14)
+            taken = walk.take(batch(14, 14))
+        assert offsets(taken) == [(15, 17)]
     for answers in ([batch(14, 16)], [alone, batch(16, 18)], [alone, alone + batch(17, 19)], [b""]):
         walk, _ = walked(alone)
         for answer in answers:
@@ -79,13 +85,24 @@ def test_a_batch_that_nothing_joins_is_asked_for_by_its_first_and_its_last_offse
         assert offsets(walk.take(batch(16, 17) + batch(18, 19))) == [(16, 19)]
 
 
-def test_what_stands_behind_a_batch_alone_has_to_show() -> None:
-    """An answer's limit may have cut it off."""
-    walk, taken = walked(batch(13, 19) + bytes(HEADER_BYTES - 1))
-    assert (offsets(taken), walk.done) == ([], True)
-    walk, taken = walked(batch(13, 18))
-    assert (offsets(taken), walk.question) == ([], 18)
-    assert offsets(walk.take(batch(13, 18))) == [(13, 18)]
+@pytest.mark.parametrize("rest", [0, HEADER_BYTES - 1])
+def test_a_batch_alone_is_not_to_be_what_is_answered_below_it(rest: int) -> None:
+    """An answer's limit may have cut off what stands behind it."""
+    for below, found in ((batch(11, 12), [(13, 18)]), (b"", [(13, 18)]), (batch(13, 18), [])):
+        walk, taken = walked(batch(13, 18) + bytes(rest))
+        assert (offsets(taken), walk.question) == ([], 18)
+        taken = walk.take(batch(13, 18))
+        assert (offsets(taken), walk.question) == ([], 12)
+        assert offsets(walk.take(below)) == found
+
+
+def test_a_batch_alone_ends_its_file_where_a_longer_answer_was_sent() -> None:
+    longer = batch(1, 1) + batch(2, 9)
+    walk, _ = walked(batch(13, 18))
+    for question, answer in ((18, batch(13, 18)), (12, batch(13, 18)), (11, longer)):
+        assert walk.question == question
+        taken = walk.take(answer)
+    assert offsets(taken) == [(13, 18)]
 
 
 def test_two_answers_that_seem_to_join_say_nothing() -> None:

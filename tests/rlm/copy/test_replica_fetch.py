@@ -6,13 +6,26 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from kio.schema.describe_configs.v3 import DescribeConfigsRequest
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets import v5
+from kio.schema.metadata.v8 import MetadataRequest
 
-from kafka_client.replica_answers import Batches, Replicas
+from kafka_client.replica_answers import Batches, Extent, Replicas
 from kafka_formats.errors import RetryLater
 from kafka_formats.record_batch import HEADER_BYTES, Record, encode_batch
 from rlm.copy import replica_fetch
 from rlm.copy.replica_fetch import FETCH_BYTES, ReplicaFetch
 from rlm.leadership.leadership import NoAnswer
+from tests.kafka_client.fake_broker import fake_broker
+from tests.rlm.leadership.test_broker_view import (
+    Script,
+    asked,
+    good_script,
+    metadata,
+    refuse_configs,
+    view_of,
+)
 from tests.rlm.planner_facts import PARTITION
 
 
@@ -25,7 +38,7 @@ class View:
     async def ask(self, _: object) -> Replicas:
         return Replicas((2,), {2: ("broker-2", 9092)})
 
-    async def connect(self, host: str, port: int, *, response_bytes_max: int) -> Any:
+    async def connect_to(self, _: int, host: str, port: int, *, response_bytes_max: int) -> Any:
         self.bounds.append(response_bytes_max)
         raise RetryLater(f"no answer from {host}:{port}")
 
@@ -49,7 +62,7 @@ class Reachable:
 
     closed = False
 
-    async def connect(self, host: str, port: int, *, response_bytes_max: int) -> Reachable:
+    async def connect_to(self, *_: object, response_bytes_max: int) -> Reachable:
         return self
 
 
@@ -73,3 +86,32 @@ async def test_what_stands_behind_a_batch_that_fills_an_answer_shows(
     fetch = ReplicaFetch(cast(Any, Reachable()), _addresses={1: ("host", 1)})
     assert await fetch.fetch(1, PARTITION, 0) == Batches(log[:200] if sent is None else sent, 2)
     assert len(asked) == (1 if sent is None else 2)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ({MetadataRequest: lambda _: metadata(cluster_id="another")}, "to Kafka cluster another"),
+        ({DescribeConfigsRequest: refuse_configs(ErrorCode.invalid_request)}, "is not node 7"),
+    ],
+)
+async def test_an_address_of_another_cluster_or_node_says_nothing_of_a_replica(
+    script: Script, why: str
+) -> None:
+    """What it says of its log would prove offsets lost."""
+    async with fake_broker(good_script() | script) as broker:
+        fetch = ReplicaFetch(view_of(broker), _addresses={7: ("127.0.0.1", broker.port)})
+        for answer in (await fetch.extent(7, PARTITION), await fetch.fetch(7, PARTITION, 0)):
+            assert isinstance(answer, NoAnswer)
+            assert why in answer.reason
+        assert asked(broker, v5.ListOffsetsRequest) == []
+
+
+async def test_a_replica_proves_who_it_is_once_a_connection() -> None:
+    async with fake_broker(good_script()) as broker:
+        fetch = ReplicaFetch(view_of(broker), _addresses={7: ("127.0.0.1", broker.port)})
+        for _ in range(2):
+            assert await fetch.extent(7, PARTITION) == Extent(42, 42)
+        (request,) = asked(broker, DescribeConfigsRequest)
+        assert request.resources[0].resource_name == "7"
+        await fetch.close()

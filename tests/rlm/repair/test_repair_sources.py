@@ -204,7 +204,7 @@ def test_another_replica_has_what_nothing_at_hand_has(tmp_path: Path, orders: Ka
 @pytest.mark.parametrize(
     ("has", "start", "why"),
     [
-        (range(15, 35), 15, "the replica on broker 2: its log does not reach 10"),
+        (range(15, 35), 15, "the replica on broker 2: its log has no whole batch at 10"),
         (range(35), 0, "the replica on broker 2: its log at byte 0: "),
         ((*range(12), *range(13, 35)), 0, " bytes, not "),
     ],
