@@ -143,12 +143,15 @@ class Hold:
         *,
         breathe: Callable[[], Awaitable[None]],
         on_event: OnEvent,
+        not_used: Sequence[str] = (),
     ) -> None:
+        """`not_used`: problems to report, of directories beside these."""
         self._directories = tuple(directories)
         self._metadata = metadata
         self._limits = limits
         self._breathe = breathe
         self._on_event = on_event
+        self._not_used = tuple(not_used)
         self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
         self._unread: dict[HoldDirectory, Mapping[TopicIdPartition, str] | None] = dict.fromkeys(
             self._directories
@@ -178,8 +181,9 @@ class Hold:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Failures of the last pass."""
+        """Failures of the last pass, and directories that are not used."""
         texts = [] if self._trouble is None else [self._trouble]
+        texts += self._not_used
         texts += [text for found in self._unread.values() for text in (found or {}).values()]
         texts += [
             f"{log_dir} was not there when the node started: its segments are not held before the "
@@ -253,13 +257,13 @@ class Hold:
         local = work.local
         assert local is not None, "only partitions on this disk"
         state = self._metadata.partition_state(work.partition)
-        stable = local.last_stable_offset_bound
+        committed = local.high_watermark or 0
         if isinstance(work.word, Leads):
-            stable = max(stable, work.word.last_stable_offset)
+            committed = max(committed, work.word.last_stable_offset)
         facts = HoldFacts(
             segments=local.segments,
             checkpoint=local.leader_epochs,
-            last_stable_offset=stable,
+            high_watermark=committed,
             next_offset=-1 if state is None else state.next_offset,
             lost_ranges=() if state is None else state.lost_ranges,
             deleted=state is not None and _is_deleted(state),

@@ -1,8 +1,9 @@
 """A directory of held segments, on the same mount as a log directory and never inside one.
 
-`<hold directory>/<cluster id>-<node id>/<topic>-<partition>/<topic id>/<base>-<next base>-<size>/`
-is a unit: hard links to the segment's files and producer snapshots, `partition.metadata`, the
-lineage up to the unit's end, and an empty `.log` at the next base, which marks the segment sealed.
+`<hold directory>/<node>/<topic>-<partition>/<topic id>/<base>-<next base>-<size>-<inode>/` is a
+unit (`<node>`: `hold_names.hold_name`): hard links to the segment's files and producer snapshots,
+`partition.metadata`, the lineage up to the unit's end, and an empty `.log` at the next base, which
+marks the segment sealed.
 A unit is made aside and renamed, and renamed before its removal, so that a crash leaves no half
 unit. Everything here blocks; callers use a thread.
 """
@@ -43,7 +44,7 @@ from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 _UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+)?")
 _ASIDE, _GONE = ".making-", ".removing-"
-_PROBE = ".probe"
+PROBE = ".probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class HoldDirectory:
                 if not entry.startswith((_ASIDE, _GONE)):
                     continue
                 try:
-                    _remove(parent / entry)
+                    remove_unit(parent / entry)
                 except OSError as error:
                     trouble = trouble or error
         if trouble is not None:
@@ -133,27 +134,27 @@ class HoldDirectory:
         name = f"{base:020d}-{next_base:020d}-{segment.size_bytes}-{inode}"
         aside = parent / (_ASIDE + name)
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove(aside)
+        remove_unit(aside)
         aside.mkdir(mode=0o700)
         try:
             _link_files(local, base, next_base, aside)
             if not _still_as_scanned(local, next_base):
-                _remove(aside)
+                remove_unit(aside)
                 return None
             found = _read_unit(id_, aside, base, next_base, segment.size_bytes)
             if found.segment.log_path.stat().st_size != segment.size_bytes:
-                _remove(aside)
+                remove_unit(aside)
                 return None
             sync_path(aside)
             if (parent / name).exists():  # links that nobody knows of: these replace them
                 os.rename(parent / name, parent / (_GONE + name))
-                _remove(parent / (_GONE + name))
+                remove_unit(parent / (_GONE + name))
             os.rename(aside, parent / name)
         except (FileNotFoundError, StrandlineError):
-            _remove(aside)
+            remove_unit(aside)
             return None
         except OSError:
-            _remove(aside)
+            remove_unit(aside)
             raise
         log = parent / name / segment_file_name(base, LOG_SUFFIX)
         return replace(found, segment=replace(found.segment, log_path=log))
@@ -191,10 +192,15 @@ class HoldDirectory:
             return None
         return going
 
+    def holds_any(self) -> bool:
+        """True if a unit is in it. Passes OSError."""
+        parents = self._unit_parents()
+        return any(_UNIT_NAME.fullmatch(name) for parent in parents for name in _names(parent))
+
     @staticmethod
     def remove(going: Path) -> None:
         """Remove a released unit's links, its bytes with the last one. OSError: `sweep` goes on."""
-        _remove(going)
+        remove_unit(going)
         for parent in (going.parent, going.parent.parent):
             try:
                 parent.rmdir()
@@ -202,7 +208,7 @@ class HoldDirectory:
                 return  # others are left in it
 
     def _probe(self, log_dir: Path) -> None:
-        probe = self.path / _PROBE
+        probe = self.path / PROBE
         try:
             probe.unlink(missing_ok=True)
             os.link(log_dir / META_PROPERTIES_FILE, probe)
@@ -365,7 +371,7 @@ def _names(directory: Path) -> Iterable[str]:
         return ()
 
 
-def _remove(directory: Path) -> None:
+def remove_unit(directory: Path) -> None:
     """Remove a unit's directory and its files; never deeper."""
     for name in _names(directory):
         (directory / name).unlink(missing_ok=True)

@@ -70,7 +70,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class HoldFacts:
-    """One partition. `last_stable_offset` is a lower bound; `next_offset` -1: nothing is copied.
+    """One partition. `high_watermark` is a lower bound: local retention deletes up to it, whatever
+    transactions are open. `next_offset` -1: nothing is copied.
 
     `segments` are the broker's own, `checkpoint` its leader epoch checkpoint, `lineage` the
     recorded one.
@@ -78,7 +79,7 @@ class HoldFacts:
 
     segments: Sequence[LocalSegment]
     checkpoint: Epochs
-    last_stable_offset: int
+    high_watermark: int
     next_offset: int
     lost_ranges: Sequence[LostOffsets]
     deleted: bool
@@ -103,7 +104,7 @@ def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
         segment
         for segment in facts.segments
         if segment.next_base_offset is not None
-        and segment.next_base_offset <= facts.last_stable_offset
+        and segment.next_base_offset <= facts.high_watermark
         and (segment.base_offset, segment.next_base_offset) not in known
         and (segment.base_offset, segment.size_bytes) not in files
         and _is_wanted(facts, segment.base_offset, segment.next_base_offset)

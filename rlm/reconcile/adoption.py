@@ -63,9 +63,10 @@ LISTED_AT_ONCE = 200
 PAGES_MAX = 100_000
 """Twenty million objects of one partition."""
 
-
 INDEX_CACHE_BYTES_MAX = 1024 * 1024
 """For the one index that is read of a partition."""
+
+NOT_LISTED = "not all of its objects are listed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +213,10 @@ class Adoption:
                 deadline_s=self.around.limits.store_deadline_s,
             )
             for stored in (await self._candidates(tier, partition)).values():
-                found = await self._read(tier, stored)
+                found = await self._read(tier, stored) if stored.is_complete else NOT_LISTED
                 if not isinstance(found, WholeSegment):
-                    # Segments not adopted may be recorded as lost: never for a flipped bit or for a
-                    # listing alone.
+                    # What is not adopted may be recorded as lost, and what an unfinished copy left
+                    # is deleted: never for a flipped bit or for a listing alone.
                     found = await self._read_anew(tier, stored)
                 if isinstance(found, WholeSegment):
                     whole.append(found)
@@ -256,8 +257,14 @@ class Adoption:
     async def _candidates(
         self, tier: TierStore, partition: TopicIdPartition
     ) -> dict[RemoteLogSegmentId, StoredSegment]:
-        """Complete segments whose row is not finished or being deleted."""
-        found: dict[RemoteLogSegmentId, StoredSegment] = {}
+        """Listed segments, perhaps in part, whose row is not finished or being deleted, and those
+        of unfinished copies, listed or not.
+        """
+        found = {
+            row.segment_id: StoredSegment(row.segment_id, row.start_offset, tier.name, {})
+            for row in self.metadata.left_overs(partition)
+            if row.state is SegmentState.COPY_SEGMENT_STARTED
+        }
         pages = listed_pages(
             tier,
             partition_prefix(tier.prefix, partition),
@@ -271,7 +278,7 @@ class Adoption:
                     key = parse_segment_key(tier.prefix, info.key)
                     if key is not None and self._may_be_adopted(key.segment_id):
                         add_listed(found, key, info.size, tier.name)
-        return {id_: each for id_, each in found.items() if each.is_complete}
+        return found
 
     def _may_be_adopted(self, segment_id: RemoteLogSegmentId) -> bool:
         row = self.metadata.find_segment(segment_id.id)

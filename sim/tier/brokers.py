@@ -258,6 +258,14 @@ class Brokers:
         if self._world.holds:
             _write(machine.log_dir / HIGH_WATERMARK_FILE, committed)
 
+    def written(self, machine: Machine, partition: Partition) -> int:
+        """The high watermark in the broker's checkpoint, which may be another topic's before."""
+        path = machine.log_dir / HIGH_WATERMARK_FILE
+        if not path.exists():
+            return 0
+        found = offset_checkpoint.parse(path.read_bytes(), source="")
+        return found.get((partition.tip.topic, partition.tip.partition), 0)
+
     def _switch(self, machine: Machine) -> None:
         machine.broker_up = not machine.broker_up
         self._world.note(f"{machine.name}: the broker {'starts' if machine.broker_up else 'stops'}")

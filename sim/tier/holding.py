@@ -50,6 +50,8 @@ class WatchedHold(HoldDirectory):
     process: Process
 
     def free_bytes(self) -> int:
+        """Asked at the end of each pass."""
+        self.process.machine.world.hold_audit.passed(self.process)
         return FREE_BYTES_MIN - self.process.machine.missing_bytes
 
     def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
@@ -123,6 +125,34 @@ class HoldAuditor:
     def __init__(self, world: World) -> None:
         self._world = world
         self._linked: dict[Path, Incarnation] = {}
+        self._committed: dict[Incarnation, dict[Path, tuple[object, ...]]] = {}
+
+    def passed(self, process: Process) -> None:
+        """Check that a pass held what local retention may take next, which goes by the high
+        watermark: segments that were sealed and committed before it looked and are so still.
+        """
+        world, machine = self._world, process.machine
+        before = self._committed.get(process.incarnation, {})
+        self._committed[process.incarnation] = now = {}
+        for partition in world.brokers.partitions:
+            replica = partition.replicas.get(machine.node_id)
+            if replica is None or "disk_error" in world.faults.kinds or world.local_damage.is_on:
+                continue
+            for path, start, end in replica.sealed(below=world.brokers.written(machine, partition)):
+                found = path.stat()
+                now[path] = mark = replica.epochs, replica.truncated_ms, found.st_ino
+                world.auditor.check(
+                    found.st_nlink > 1
+                    or mark != before.get(path)
+                    or self._is_unwanted(partition.tip, start, end),
+                    "hold_keeps_what_is_not_copied",
+                    f"{machine.name} does not hold {start} to {end - 1} of {partition.tip}",
+                )
+
+    def _is_unwanted(self, tip: TopicIdPartition, start: int, end: int) -> bool:
+        state = queries.partition_state(self._world.auditor.reference.rows, tip)
+        deleted = state is not None and state.delete_state is not None
+        return deleted or self._served(tip, start, end)
 
     def held(self, process: Process, unit: Unit) -> None:
         """Check that a new link's file has no other link, since two would hide each other from the

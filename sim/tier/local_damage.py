@@ -21,7 +21,7 @@ class LocalDamage:
     def __init__(self, world: World, *, is_on: bool) -> None:
         self._world = world
         self._random = Random(f"local damage {world.seed}")
-        self._goes_on = is_on
+        self.is_on = self._goes_on = is_on
         self.harmed = 0
 
     def begin(self) -> None:

@@ -32,7 +32,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
 from rlm.copy.copy_plan import PlanFacts, Step
-from rlm.copy.hold import Hold
+from rlm.copy.hold import Hold, _Order
 from rlm.copy.mending import _Asking
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.partition_work import PartitionWork
@@ -96,6 +96,7 @@ def _no_files_wanted(*_: object) -> int:
 _carry_out = Expirer._carry_out
 _delete_objects = CleanUp.delete_objects
 _drive_all = WorkTable.drive_all
+_order = Hold._order
 _piece = ResolvedReads.piece
 _plan_facts = PartitionDriver._plan_facts
 _put = DeadlineStore.put
@@ -255,6 +256,12 @@ def _by_its_name_alone(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSeg
     )
 
 
+def _by_the_stable(hold: Hold, work: PartitionWork) -> _Order:
+    order = _order(hold, work)
+    stable = order.local.last_stable_offset_bound
+    return replace(order, facts=replace(order.facts, high_watermark=stable))
+
+
 def _never(*_: object) -> bool:
     return False
 
@@ -350,6 +357,7 @@ BUGS: dict[str, Patches] = {
     "links of what the broker has count in the hold": (
         (rlm.copy.hold, "over_budget", _links_cost_something),
     ),
+    "what an open transaction keeps back is not held": ((Hold, "_order", _by_the_stable),),
     "what an earlier leader lost is lost for good": (
         (rlm.copy.copy_plan, "_fills_a_lost_range", _never),
     ),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint, producer_snapshot, time_index
@@ -85,6 +86,15 @@ class Replica:
     def within(self, start: int, end: int) -> list[Batch]:
         """The batches of [start, end)."""
         return batches_within(self.batches, start, end)
+
+    def sealed(self, *, below: int) -> Iterator[tuple[Path, int, int]]:
+        """Log, first offset with a known epoch and end of sealed segments that end `below`, or
+        there. DeleteRecords may have taken all of one.
+        """
+        for base, end in pairwise(self.bases):
+            start = max(base, self.epochs[0].start_offset) if self.epochs else end
+            if start < end <= below:
+                yield self._path(base), start, end
 
     def append(self, batch: Batch, *, lost: bool = False) -> None:
         """Append a batch; `lost`: the leader's disk has lost it, and its follower skips it."""

@@ -5,6 +5,8 @@
     append K           the leader writes K batches; `roll [N]` seals them, `replicate N` fetches
                        them, `drop N` takes the broker from those in sync
     elect N [unclean]  the controller makes broker N leader; the other hears of it by `hear N`
+    begin              the leader's log has an open transaction from here on, until its `commit`
+    checkpoint N       broker N writes its high watermarks down
     trim N OFFSET      local retention of broker N, of `all` that is sealed
     lose N BASE        the files of a sealed segment are gone from broker N's disk
     shorten N BASE     it is cut there at its last batch
@@ -169,6 +171,12 @@ class Script:
                 self.partition.replicate(int(node))
             case "elect", [node, *how]:
                 self.partition.elect(int(node), unclean=bool(how))
+            case "begin", []:
+                self.partition.begin_transaction()
+            case "commit", []:
+                self.partition.end_transaction()
+            case "checkpoint", [node]:
+                self.world.brokers.look_after(self.world.machine(int(node)))
             case "hear", [node]:
                 self.partition.hear(int(node))
             case "trim", [node, offset]:

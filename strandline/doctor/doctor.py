@@ -47,7 +47,11 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
     if trouble is not None:
         yield trouble
     findings, tiered = await asyncio.to_thread(check_log_dirs, settings, identity)
-    for finding in (*findings, *check_hold(settings), *await check_broker(settings, tiered)):
+    for finding in (
+        *findings,
+        *check_hold(settings, identity),
+        *await check_broker(settings, tiered),
+    ):
         yield finding
     for finding in (*check_private_files(settings), *check_certificates(settings)):
         yield finding

@@ -1,4 +1,4 @@
-"""Doctor's check of holding: can a link be made from each log directory."""
+"""Doctor's check of holding: links from each log directory, and directories of nobody known."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from tempfile import TemporaryDirectory
 
 from kafka_formats.errors import StrandlineError
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
+from rlm.local_log.hold_names import hold_name, is_of_another_node, others, why_not_used
 from strandline.doctor.finding import Finding
+from strandline.doctor.formatted_identity import FormattedIdentity
 from strandline.settings.settings import Settings
 
 
-def check_hold(settings: Settings) -> Iterator[Finding]:
-    """A finding for each hold directory, none without one; leaves no file behind."""
+def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterator[Finding]:
+    """Findings for each hold directory, none without one; leaves no file behind. `identity` None:
+    of an unformatted node, which has none of its own yet.
+    """
     if not settings.hold.dirs:
         return
     try:
@@ -26,8 +30,21 @@ def check_hold(settings: Settings) -> Iterator[Finding]:
         try:
             with TemporaryDirectory(prefix=".doctor-", dir=pair.path) as aside:
                 HoldDirectory(Path(aside), pair.log_dirs).prepare()
+            beside = [] if identity is None else list(_others(pair.path, identity))
         except (OSError, StrandlineError) as error:
             yield Finding(check, False, str(error))
             continue
         named = ", ".join(str(log_dir) for log_dir in pair.log_dirs)
         yield Finding(check, True, f"links from {named} can be made")
+        yield from beside
+
+
+def _others(path: Path, identity: FormattedIdentity) -> Iterator[Finding]:
+    own = path / hold_name(identity.kafka_cluster_id, identity.node_id)
+    before = path / hold_name(identity.cluster_id, identity.node_id)
+    for each in others(own):
+        if is_of_another_node(each, own):
+            text = "of another node of this Kafka cluster; if there is no such node, remove it"
+            yield Finding(f"hold {each}", True, text)
+        elif each != before:  # it is taken over at the next start
+            yield Finding(f"hold {each}", False, why_not_used(each, own, before))

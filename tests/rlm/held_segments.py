@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kafka_formats import producer_snapshot
 from kafka_formats.errors import RetryLater
+from kafka_formats.log_names import SNAPSHOT_SUFFIX, segment_file_name
+from kafka_formats.producer_snapshot import ProducerState
 from rlm.control.run_events import CopyEvent, LostRangeRecorded
 from rlm.copy.hold import HoldLimits
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Hook, Node, World
 
 ROOM = HoldLimits(bytes_max=2**40, free_bytes_min=1)
@@ -41,6 +44,14 @@ def retention(log: KafkaLog, *bases: int, start: int, epoch: int = 0) -> None:
     for base in bases:
         log.delete_segment(base)
     log.set_epochs((epoch, start))
+
+
+def still_open(log: KafkaLog, since: int, *offsets: int) -> None:
+    """Producer snapshots at these offsets, of a transaction that began at `since`."""
+    opened = ProducerState(1, 0, 0, since, 0, TIMESTAMP_MS, 0, since)
+    for offset in offsets:
+        snapshot = log.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
+        snapshot.write_bytes(producer_snapshot.encode([opened]))
 
 
 def lost(events: list[CopyEvent]) -> list[tuple[int, int]]:

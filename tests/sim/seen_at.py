@@ -34,6 +34,7 @@ SEEN_AT = {
     "links of what the broker has count in the hold": 9,
     "what an earlier leader lost is lost for good": 120,
     "what is copied in part is held no more": 15,
+    "what an open transaction keeps back is not held": 4,
     "what is copied anew is not read back": 3,
     "a gap in a segment is passed over": 3,
     "what is held is not looked at before others are asked": 17,

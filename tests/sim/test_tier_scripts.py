@@ -39,6 +39,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "hold_below_a_log_begun_anew",
         "hold_below_what_delete_records_took",
         "hold_of_a_replica_that_moved",
+        "hold_of_an_open_transaction",
         "hold_that_the_log_begins_amid",
         "hold_that_was_not_enough",
         "hold_through_an_outage",

@@ -16,7 +16,7 @@ from rlm.control.run_events import HoldReleased
 from rlm.copy import held_batches
 from rlm.copy.hold import HoldLimits
 from rlm.copy.partition_status import Role
-from rlm.leadership.leadership import Leads, TopicConfig
+from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading, TopicConfig
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.held_segments import (
@@ -28,6 +28,7 @@ from tests.rlm.held_segments import (
     holding,
     lost,
     retention,
+    still_open,
     units,
 )
 from tests.rlm.kafka_logs import KafkaLog
@@ -70,6 +71,67 @@ def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_h
             assert units(tmp_path) == []
             assert {why for _, why, _ in released(node)} == {"copied"}
             await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_what_an_open_transaction_keeps_from_being_copied_is_held(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Local retention goes by the high watermark, and copies by the last stable offset."""
+    still_open(orders, 5, 10, 20, 30, 35)
+    broker = FakeBroker({("orders", 0): Leads(0, 5)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+            retention(orders, 0, 10, start=20)
+            broker.local_start = LocalLogStart(20, 0)
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == []
+            broker.words["orders", 0] = Leads(0, 35)
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
+
+    run_virtually(main)
+
+
+def test_what_was_held_of_an_open_transaction_and_then_cut_off_is_never_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Another broker was elected unclean, with records up to 15."""
+    still_open(orders, 5, 10, 20, 30, 35)
+    broker = FakeBroker({("orders", 0): Leads(0, 5)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(orders, 0, start=10)
+            broker.words["orders", 0] = NotLeading()
+            for base in (10, 20, 30):
+                orders.delete_segment(base)
+            orders.write_across(10, 15, 20, epochs=(0, 1))
+            orders.write(20, 30, end=35, epoch=1)
+            orders.set_epochs((0, 10), (1, 15))
+            await asyncio.sleep(A_FEW_SCANS_S)
+            broker.words["orders", 0] = Leads(1, 35)
+            broker.local_start = LocalLogStart(10, 1)
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            rows = node.metadata.list_remote_log_segments(orders.partition)
+            assert [row.leader_epochs for row in rows] == [
+                ((0, 0),), ((0, 10), (1, 15)), ((1, 20),),
+            ]  # fmt: skip
+            assert (10, "diverged", True) in released(node)
+            assert (20, "diverged", True) in released(node)
+            assert units(tmp_path) == []
 
     run_virtually(main)
 

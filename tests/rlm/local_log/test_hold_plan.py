@@ -49,11 +49,12 @@ def unit(
 def facts(
     segments: tuple[LocalSegment, ...],
     *entries: tuple[int, int],
-    lso: int = 1_000,
+    committed: int = 1_000,
     next_offset: int = 0,
     lost: tuple[LostOffsets, ...] = (),
 ) -> HoldFacts:
-    return HoldFacts(segments, epochs(*entries or ((0, 0),)), lso, next_offset, lost, False, False)
+    checkpoint = epochs(*entries or ((0, 0),))
+    return HoldFacts(segments, checkpoint, committed, next_offset, lost, False, False)
 
 
 def held_bases(planned: HoldFacts, *held: Unit) -> list[int]:
@@ -61,8 +62,8 @@ def held_bases(planned: HoldFacts, *held: Unit) -> list[int]:
 
 
 def test_sealed_committed_and_uncopied_segments_are_held_and_nothing_else() -> None:
-    assert held_bases(facts(live(0, 10, 20, 30), lso=30)) == [0, 10, 20]
-    assert held_bases(facts(live(0, 10, 20, 30), lso=25)) == [0, 10]
+    assert held_bases(facts(live(0, 10, 20, 30), committed=30)) == [0, 10, 20]
+    assert held_bases(facts(live(0, 10, 20, 30), committed=25)) == [0, 10]
     assert held_bases(facts(live(0, 10, 20, 30), next_offset=10)) == [10, 20]
     assert held_bases(facts(live(0, 10, 20, 30), next_offset=11)) == [10, 20]
     assert held_bases(facts(live(0, 10, 20, 30)), unit(10, 20, alone=False)) == [0, 20]

@@ -208,6 +208,46 @@ def test_one_wrong_answer_of_the_store_makes_nothing_lost(
     run_virtually(main)
 
 
+@pytest.mark.parametrize("hidden", ["", ".log", ".indexes", ".rsm-manifest"])
+def test_a_listing_that_leaves_keys_out_makes_nothing_lost(
+    tmp_path: Path, orders: KafkaLog, hidden: str
+) -> None:
+    """Nor is the only copy deleted as what an unfinished copy left."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_during_the_snapshot(world, orders)
+        orders.delete_segment(0)
+        orders.delete_segment(10)
+        anew = await after_the_disaster(world, snapshot)
+        whole, left_out = await of_base(world, 0, ""), set(await of_base(world, 0, hidden))
+        listed = world.store.list_page
+
+        async def list_page(
+            prefix: str, *, cursor: str | None = None, limit: int = 1000
+        ) -> ListPage:
+            page = await listed(prefix, cursor=cursor, limit=limit)
+            shown = tuple(each for each in page.objects if each.key not in left_out)
+            left_out.difference_update(each.key for each in page.objects)
+            return replace(page, objects=shown)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.store, "list_page", list_page)
+            async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+                await node.remote_log.run_once()
+                assert not left_out, "nothing was hidden"
+                await record_reconciled(node)
+                await node.remote_log.run_once()
+                await asyncio.sleep(GONE_AFTER_S)
+                state = node.metadata.partition_state(orders.partition)
+                assert state is not None
+                assert state.lost_ranges == ()
+                assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+                assert set(whole) <= await all_keys(world)
+
+    run_virtually(main)
+
+
 def test_a_partition_that_the_snapshot_never_heard_of_is_adopted_from_its_first_offset(
     tmp_path: Path, orders: KafkaLog
 ) -> None:

@@ -18,6 +18,7 @@ from strandline.doctor import host as doctor_host
 from strandline.doctor.host import filesystem_of, memory_limit_bytes
 from strandline.node import ambient
 from tests.real.ports import free_ports
+from tests.rlm.kafka_logs import new_log_dir
 from tests.strandline.command import CAPTURED, invoke
 from tests.strandline.doctor_home import Home
 
@@ -208,6 +209,17 @@ def test_segments_that_the_nodes_user_may_not_read(
     assert str(one) in detail
     formatted.sections["topics"] = {"include": ["codecs"]}
     assert formatted.findings(code=ExitCode.OK)[check].ok
+
+
+def test_hold_directories_of_nobody_known(formatted: Home, tmp_path: Path) -> None:
+    log_dir, hold = new_log_dir(tmp_path / "kafka"), tmp_path / "hold"
+    formatted.sections["kafka"] = {"log_dirs": [str(log_dir)]}
+    formatted.sections["hold"] = {"dirs": [str(hold)]}
+    unit = "orders-0/AQEBAQEBAQEBAW9yZGVycw/00000000000000000000-00000000000000000010-9-1"
+    (hold / "stranger-1" / unit).mkdir(parents=True)
+    assert "and start it again" in formatted.wrong(f"hold {hold / 'stranger-1'}")
+    assert "can be made" in formatted.findings()[f"hold {hold}"].detail
+    assert [each.name for each in hold.iterdir()] == ["stranger-1"]
 
 
 def test_a_tier_that_only_memory_holds_or_without_room(

@@ -1,0 +1,97 @@
+"""Names of hold directories, and those that lie beside a node's own.
+
+It is `<Kafka cluster id>-<node id>`, which a disaster recovery does not change: the new Strandline
+cluster finds what the lost one held. Earlier versions took the Strandline cluster id. Everything
+here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from kafka_formats.log_names import LOG_SUFFIX
+from rlm.local_log.hold_directory import PROBE, HoldDirectory, remove_unit
+
+
+def hold_name(cluster_id: object, node_id: int) -> str:
+    """The name of a node's hold directory."""
+    return f"{quote(str(cluster_id), safe='')}-{node_id}"
+
+
+def take_over(before: Path, own: Path) -> None:
+    """Give `own` what `before` holds: by a rename, or unit by unit if both exist. May be repeated
+    after a crash; a unit that both have of one file stays once. Passes OSError.
+    """
+    if not _is_there(before) or _renamed(before, own):
+        return
+    for parent in sorted(before.glob("*/*")):
+        into = own / parent.relative_to(before)
+        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for unit in sorted(parent.iterdir()):
+            _take(unit, into / unit.name)
+        with contextlib.suppress(OSError):  # something is left in it
+            parent.rmdir()
+            parent.parent.rmdir()
+    (before / PROBE).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        before.rmdir()
+
+
+def others(own: Path) -> Iterator[Path]:
+    """Directories beside a node's own that hold segments. Passes OSError."""
+    for each in sorted(own.parent.iterdir()):
+        with contextlib.suppress(PermissionError):  # another user's
+            if each != own and HoldDirectory(each, ()).holds_any():
+                yield each
+
+
+def why_not_used(other: Path, own: Path, before: Path) -> str:
+    """A sentence about another directory, and what to do."""
+    return (
+        f"{other} holds segments and is not this node's, which is {own.name}: they are not copied "
+        "from there, and count in no hold.bytes_max. If this node made it, in another Strandline "
+        f"cluster, stop the node, rename the directory to {before.name} and start it again; if no "
+        "node uses it any more, remove it"
+    )
+
+
+def is_of_another_node(other: Path, own: Path) -> bool:
+    """True if it is another node's of the same Kafka cluster, on this machine too."""
+    cluster, _, node = other.name.rpartition("-")
+    return node.isdecimal() and cluster == own.name.rpartition("-")[0]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _take(unit: Path, target: Path) -> None:
+    if unit.name.startswith("."):
+        remove_unit(unit)  # half made or half removed
+        return
+    if _renamed(unit, target):
+        return
+    log = unit.name[:20] + LOG_SUFFIX
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samefile(unit / log, target / log):
+            remove_unit(unit)
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """False if the target is a directory with something in it."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True

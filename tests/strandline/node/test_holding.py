@@ -1,0 +1,112 @@
+"""What a node holds is found again after a disaster, and what nobody uses is told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from rlm.control.run_events import OnEvent, ignore_event
+from rlm.copy.hold import Hold, HoldLimits
+from rlm.leadership.leadership import Leads, LocalLogStart
+from rlmm.manager.manager import RemoteLogMetadataManager
+from strandline.node.holding import open_hold
+from tests.rlm.after_disaster import ANEW, after_the_disaster, record_reconciled
+from tests.rlm.fake_broker import FakeBroker
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, retention
+from tests.rlm.kafka_logs import KAFKA_CLUSTER, KafkaLog, new_log_dir
+from tests.rlm.one_node import World, new_world
+from tests.rlm.virtual_time import run_virtually
+
+CLUSTER = "strandline-cluster"
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    """Sealed segments 0-9 and 10-19."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    (tmp_path / "hold").mkdir()
+    return log
+
+
+def opened(
+    path: Path, log: KafkaLog, cluster_id: str, metadata: Any = None, told: OnEvent = ignore_event
+) -> Hold:
+    settings: Any = SimpleNamespace(
+        hold=SimpleNamespace(
+            dirs=[path], bytes_max=ROOM.bytes_max, free_bytes_min=ROOM.free_bytes_min
+        ),
+        kafka=SimpleNamespace(log_dirs=[log.log_dir]),
+    )
+    directory: Any = SimpleNamespace(
+        cluster_id=cluster_id, kafka_cluster_id=KAFKA_CLUSTER, node_id=1
+    )
+    hold = open_hold(settings, directory, metadata, told)
+    assert hold is not None
+    return hold
+
+
+@pytest.fixture
+def as_shipped(tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worlds open their hold as a node does, in one directory."""
+
+    def hold(world: World, manager: RemoteLogMetadataManager, _: HoldLimits, told: OnEvent) -> Hold:
+        return opened(tmp_path / "hold", orders, world.cluster_id, manager, told)
+
+    monkeypatch.setattr(World, "_hold", hold)
+
+
+@pytest.mark.usefixtures("as_shipped")
+@pytest.mark.parametrize("version", ["this", "earlier"])
+def test_what_was_held_before_a_disaster_is_copied_after_it(
+    tmp_path: Path, orders: KafkaLog, version: str
+) -> None:
+    broker = FakeBroker({("orders", 0): Leads(0, 25)})
+
+    async def hook(step: str) -> None:
+        if step == "before COPY_SEGMENT_STARTED":
+            raise RetryLater("no quorum")
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hold=ROOM, hook=hook) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            snapshot = await node.metadata.take_snapshot()
+            retention(orders, 0, 10, start=20)
+            broker.local_start = LocalLogStart(20, 0)
+        if version == "earlier":
+            (path,) = (tmp_path / "hold").iterdir()
+            path.rename(path.with_name(f"{CLUSTER}-1"))
+            async with world.boot(data_plane=True, broker=broker, hold=ROOM, hook=hook) as node:
+                await node.remote_log.start()
+                await asyncio.sleep(A_FEW_SCANS_S)
+        anew = await after_the_disaster(world, snapshot)
+        async with anew.boot(data_plane=True, broker=broker, hold=ROOM, directory_id=ANEW) as node:
+            await record_reconciled(node)
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.lost_ranges == ()
+            assert not [*(tmp_path / "hold").rglob("*.log")]
+
+    run_virtually(main)
+
+
+def test_a_directory_of_nobody_known_is_told_and_stays(tmp_path: Path, orders: KafkaLog) -> None:
+    unit = "orders-0/AQEBAQEBAQEBAW9yZGVycw/00000000000000000000-00000000000000000010-9-1"
+    for name in ("stranger-1", f"{KAFKA_CLUSTER}-7", f"{CLUSTER}-1"):
+        (tmp_path / "hold" / name / unit).mkdir(parents=True)
+    hold = opened(tmp_path / "hold", orders, CLUSTER)
+    (problem,) = hold.problems()
+    assert problem.text.startswith(f"{tmp_path / 'hold' / 'stranger-1'} holds segments")
+    assert f"rename the directory to {CLUSTER}-1" in problem.text
+    left = {f"{KAFKA_CLUSTER}-1", f"{KAFKA_CLUSTER}-7", "stranger-1"}
+    assert {each.name for each in (tmp_path / "hold").iterdir()} == left
