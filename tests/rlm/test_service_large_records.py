@@ -66,7 +66,6 @@ def test_a_batch_over_the_limit_waits_by_the_settings_name_until_it_is_raised(
             await node.remote_log.close()
         async with world.boot(data_plane=True, limits=LARGE) as node:
             await node.remote_log.run_once()
-            await node.assert_quiesced()
             assert node.finished(replica.partition) == [(0, 2)]
             assert await read(node, replica, RecordFormat.BATCHES) > 200 * MIB
 
