@@ -219,6 +219,14 @@ async def broker_call(
             description="Session and announcement, `UUID;SEQ`; not for `announce` and `delete`.",
         ),
     ] = "",
+    list_changes: Annotated[
+        str,
+        Header(
+            alias="Strandline-List-Changes",
+            max_length=10,
+            description="1: a `list` may be answered by the changes since its tag.",
+        ),
+    ] = "",
 ) -> Response:
     """Needs the role operate. Bodies are binary; errors are headers, too: Strandline-Kind, -Reason
     and -Detail.
@@ -229,13 +237,14 @@ async def broker_call(
         async with asyncio.timeout(deadline_s):
             if call not in WITHOUT_SESSION:
                 calls.plugin.call(*_session(session))
-            answer = await _answer(calls, call, body)
+            takes_changes = list_changes == "1"
+            answer = await _answer(calls, call, body, takes_changes=takes_changes)
     except TimeoutError:
         raise RetryLater(f"no answer to {call.value} within {deadline_s:g} s") from None
     return Response(answer, media_type=MEDIA_TYPE)
 
 
-async def _answer(calls: BrokerCalls, call: Call, body: bytes) -> bytes:
+async def _answer(calls: BrokerCalls, call: Call, body: bytes, *, takes_changes: bool) -> bytes:
     match call:
         case Call.ANNOUNCE:
             return calls.announce(body)
@@ -246,7 +255,7 @@ async def _answer(calls: BrokerCalls, call: Call, body: bytes) -> bytes:
         case Call.HIGHEST:
             return calls.highest(body)
         case Call.LIST:
-            return await calls.list_segments(body)
+            return await calls.list_segments(body, takes_changes=takes_changes)
         case Call.ADD:
             return await calls.add(body)
         case Call.UPDATE:

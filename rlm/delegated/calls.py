@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from struct import Struct
 
 from kafka_formats.errors import (
     Conflict,
@@ -20,7 +19,6 @@ from kafka_formats.errors import (
     Refused,
     RetryLater,
 )
-from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_driver import PartitionDriver
@@ -28,12 +26,12 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
+from rlm.delegated.segment_lists import SegmentLists
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.custom_metadata import custom_of
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.rows.queries import ListPosition, list_position
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
@@ -44,12 +42,7 @@ from rlmm.segment import (
 
 WRITE_DEADLINE_S = 14.0
 DELETED_LOOK_S = 0.2
-PAGE_ROWS = 500
-ROWS_PER_BREATH = 32
 DELETED_BY_BROKER = "its broker's remote log manager deletes it"
-
-_TAG = Struct(">q")
-_CURSOR = Struct(">iq16s")
 
 
 class GoneError(NotFound):
@@ -69,6 +62,7 @@ class BrokerCalls:
     around: Surroundings
     copies: BrokerCopies
     reads: ResolvedReads
+    lists: SegmentLists
     why_not_delete: Callable[[str], str | None]
 
     def announce(self, body: bytes) -> bytes:
@@ -103,32 +97,14 @@ class BrokerCalls:
         offset = self.metadata.highest_offset_for_epoch(asked.partition, asked.leader_epoch)
         return wire.encode_highest(self.metadata.applied_offset, offset)
 
-    async def list_segments(self, body: bytes) -> bytes:
-        """A page of segments. Its tag names the state of the partition when the page began: pages
-        of one tag are one list.
-        """
+    async def list_segments(self, body: bytes, *, takes_changes: bool = False) -> bytes:
+        """A page of segments, or the changes since the caller's list if he can make use of them."""
         asked = wire.decode_list(body)
         tip = asked.partition
         self._check_readable(tip)
         if self.why_not_writable(tip) is not None and not await self._is_replica_removed(tip):
             self._check_writable(tip)
-        applied = self.metadata.applied_offset
-        tag = _TAG.pack(self.metadata.changed_at(tip))
-        if asked.cursor is None and asked.tag == tag:
-            return wire.encode_same(applied, tag)
-        after = None if asked.cursor is None else _position(asked.cursor)
-        epoch = None if asked.leader_epoch == wire.ALL_EPOCHS else asked.leader_epoch
-        rows: list[RemoteLogSegmentMetadata] = []
-        for row in self.metadata.list_remote_log_segments(tip, epoch, after=after):
-            if len(rows) == PAGE_ROWS:
-                break
-            rows.append(row)
-            if len(rows) % ROWS_PER_BREATH == 0:
-                await self.around.ambient.sleep(0)
-        else:
-            return wire.encode_page(applied, tag, rows, None)
-        cursor = _CURSOR.pack(*list_position(rows[-1], epoch))
-        return wire.encode_page(applied, tag, rows, cursor)
+        return await self.lists.answer(asked, takes_changes=takes_changes)
 
     async def add(self, body: bytes) -> bytes:
         """COPY_SEGMENT_STARTED, under this node's claim."""
@@ -382,10 +358,3 @@ class BrokerCalls:
 
 def _has_rows(state: PartitionState) -> bool:
     return state.segment_count > 0 or state.highest_copied is not None
-
-
-def _position(cursor: bytes) -> ListPosition:
-    if len(cursor) != _CURSOR.size:
-        raise InvalidRequest("no page ended there", field="cursor")
-    epoch, start, id_ = _CURSOR.unpack(cursor)
-    return ListPosition(epoch, start, Uuid(id_))

@@ -34,6 +34,8 @@ TEXT_CHARACTERS_MAX = 1_000
 """Of a reason or a detail: a line of a log."""
 HEARTBEAT, COPY_DONE, COPY_FAILED = b"\0", b"\1", b"\2"
 """First bytes of the parts of a copy's answer."""
+LIST_PAGE, LIST_SAME, LIST_CHANGES = range(3)
+"""Forms of the answer to a list."""
 
 Body = TypeVar("Body")
 Tips = tuple[TopicIdPartition, ...]
@@ -80,14 +82,19 @@ class Highest:
 
 @dataclass(frozen=True, slots=True)
 class ListSegments:
-    """A page of the segments of an epoch, or of ALL_EPOCHS. `tag`: the state that the caller has
-    all rows of; `cursor`: where its last page ended.
+    """A page of the segments of an epoch, or of ALL_EPOCHS. `tag`: the state of the rows that the
+    caller has; `cursor`: where its last page ended.
     """
 
     partition: TopicIdPartition
     leader_epoch: int
     tag: bytes | None
     cursor: bytes | None
+
+    @property
+    def epoch(self) -> int | None:
+        """None: all epochs."""
+        return None if self.leader_epoch == ALL_EPOCHS else self.leader_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,12 @@ class BodyWriter(Writer):
         self.array_length(len(tips))
         for tip in tips:
             self.tip(tip)
+
+    def rows(self, rows: Sequence[RemoteLogSegmentMetadata]) -> None:
+        """Rows of one partition."""
+        self.array_length(len(rows))
+        for row in rows:
+            self.row(row)
 
     def row(self, row: RemoteLogSegmentMetadata) -> None:
         """Kafka's part of a segment's row, without its partition."""
@@ -380,24 +393,35 @@ def encode_page(
     applied: int, tag: bytes, rows: Sequence[RemoteLogSegmentMetadata], cursor: bytes | None
 ) -> bytes:
     """A page of a list; `cursor` None ends the list."""
-    writer = BodyWriter()
-    writer.int64(applied)
-    writer.nullable_bytes(tag)
-    writer.boolean(False)
-    writer.array_length(len(rows))
-    for row in rows:
-        writer.row(row)
+    writer = _list_answer(applied, tag, LIST_PAGE)
+    writer.rows(rows)
     writer.nullable_bytes(cursor)
     return writer.done()
 
 
 def encode_same(applied: int, tag: bytes) -> bytes:
-    """The answer to a caller that has all rows of this tag."""
+    """The answer to a caller whose rows are those of this tag."""
+    return _list_answer(applied, tag, LIST_SAME).done()
+
+
+def encode_changes(
+    applied: int, tag: bytes, gone: Sequence[Uuid], rows: Sequence[RemoteLogSegmentMetadata]
+) -> bytes:
+    """The segments that are no longer in the caller's list, and the new and changed rows."""
+    writer = _list_answer(applied, tag, LIST_CHANGES)
+    writer.array_length(len(gone))
+    for id_ in gone:
+        writer.uuid(id_)
+    writer.rows(rows)
+    return writer.done()
+
+
+def _list_answer(applied: int, tag: bytes, form: int) -> BodyWriter:
     writer = BodyWriter()
     writer.int64(applied)
     writer.nullable_bytes(tag)
-    writer.boolean(True)
-    return writer.done()
+    writer.int8(form)
+    return writer
 
 
 def encode_copied(custom_metadata: bytes) -> bytes:

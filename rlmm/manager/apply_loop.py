@@ -26,7 +26,7 @@ from rlmm.records.control_records import ControlRecordType
 from rlmm.records.segment_records import SEGMENT_FRONT
 from rlmm.rows import queries
 from rlmm.rows.feature_level import check_feature_level
-from rlmm.rows.rows import OverlayRows
+from rlmm.rows.rows import OverlayRows, RowChange
 from rlmm.view.hot_rows import HotRows
 from rlmm.view.snapshots import install_if_needed
 from rlmm.view.view import View
@@ -103,14 +103,18 @@ class ApplyLoop:
         waiters: ProposalWaiters,
         limits: MetadataLimits,
         committed: Callable[[Iterable[TopicIdPartition], int], None],
+        changed: Callable[[Iterable[RowChange], int], None],
     ) -> None:
-        """`committed` hears at once of committed records' partitions and the offset before them."""
+        """`committed` hears at once of committed records' partitions and the offset before them,
+        `changed` of their changes of rows.
+        """
         self._log = log
         self._view = view
         self._rows = HotRows(view)
         self._waiters = waiters
         self._limits = limits
         self._committed = committed
+        self._changed = changed
         self._pace = ApplyPace(limits.apply_rest_ms, proposing=lambda: waiters.may_ask)
         waiters.on_proposal = self._pace.awaited
         self._flush_lock = asyncio.Lock()
@@ -265,6 +269,7 @@ class ApplyLoop:
         self._view.commit_changes(changes, applied_offset=last_offset, epoch=last_epoch)
         self._rows.committed(changes)
         self._committed(partitions, _NOWHERE if of_all else before)
+        self._changed(changes, before)
         return decisions
 
     def _reading(

@@ -78,8 +78,10 @@ class RemoteLogMetadataManager(MetadataReads):
         self._limits = limits
         self._on_failure = on_failure
         self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
-        committed = self._states.committed
-        self._applying = ApplyLoop(metadata_log, view, self._waiters, limits, committed=committed)
+        self._applying = ApplyLoop(
+            metadata_log, view, self._waiters, limits,
+            committed=self._states.committed, changed=self._changes.committed,
+        )  # fmt: skip
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None

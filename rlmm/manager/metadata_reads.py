@@ -24,15 +24,17 @@ from rlmm.rows.reads import (
 )
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.view.partition_states import PartitionStates
+from rlmm.view.segment_changes import SegmentChanges
 from rlmm.view.view import View
 
 
 class MetadataReads:
-    """The task that applies the log tells `_states` of every commit."""
+    """The task that applies the log tells `_states` and `_changes` of every commit."""
 
     def __init__(self, view: View, *, states_kept_max: int) -> None:
         self._view = view
         self._states = PartitionStates(view, kept_max=states_kept_max)
+        self._changes = SegmentChanges(view)
 
     @property
     def applied_offset(self) -> int:
@@ -93,11 +95,17 @@ class MetadataReads:
         """The partition's state; None if no record ever named it."""
         return self._states.state(tip)
 
-    def changed_at(self, tip: TopicIdPartition) -> int:
-        """A metadata offset that tells the partition's present rows from all other ones: the same
-        as before means that nothing about it changed.
+    def segments_changed_at(self, tip: TopicIdPartition) -> int:
+        """A metadata offset that tells the partition's present segments from all other states of
+        them: the same as before means that none of their rows changed.
         """
-        return self._states.changed_at(tip)
+        return self._changes.changed_at(tip)
+
+    def segments_changed_since(self, tip: TopicIdPartition, offset: int) -> tuple[Uuid, ...] | None:
+        """The segments whose rows changed behind an earlier `segments_changed_at` of this process;
+        None: they are not remembered.
+        """
+        return self._changes.since(tip, offset)
 
     def is_deleted(self, tip: TopicIdPartition) -> bool:
         """True if the partition was known, and its deletion is finished."""

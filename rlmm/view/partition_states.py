@@ -25,8 +25,6 @@ class PartitionStates:
         self._view = view
         self._kept_max = kept_max
         self._true_at = view.applied_offset
-        self._changed: dict[TopicIdPartition, int] = {}
-        self._unchanged_since = view.applied_offset
         self._states: dict[TopicIdPartition, PartitionState] = {}
         self._newest: dict[str, Uuid] = {}
 
@@ -42,11 +40,6 @@ class PartitionStates:
                 del self._states[next(iter(self._states))]
             self._states[partition] = state
         return state
-
-    def changed_at(self, partition: TopicIdPartition) -> int:
-        """A metadata offset behind which no record was about the partition."""
-        self._forget_unless_true()
-        return self._changed.get(partition, self._unchanged_since)
 
     def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
         """`queries.find_partition`, which goes through all partitions of the name."""
@@ -70,14 +63,10 @@ class PartitionStates:
             self._forget()
         for partition in partitions:
             self._states.pop(partition, None)
-            self._changed[partition] = self._view.applied_offset
             # One of the newest topic itself leaves it the newest as long as it has a partition.
             if self._newest.get(partition.topic) != partition.topic_id:
                 self._newest.pop(partition.topic, None)
         self._true_at = self._view.applied_offset
-        if len(self._changed) > self._kept_max:
-            self._changed.clear()
-            self._unchanged_since = self._true_at
 
     def _forget_unless_true(self) -> None:
         if self._true_at != self._view.applied_offset:
@@ -87,5 +76,3 @@ class PartitionStates:
     def _forget(self) -> None:
         self._states.clear()
         self._newest.clear()
-        self._changed.clear()
-        self._unchanged_since = self._view.applied_offset

@@ -30,6 +30,7 @@ from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
+from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.sweeper import Sweeper
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
@@ -119,8 +120,10 @@ class RemoteLogParts:
             given.metadata, driver.copier, given.stores, driver.slots, self.around,
             given.log_dirs, self.held_back.copying,
         )  # fmt: skip
+        ambient = self.around.ambient
+        lists = SegmentLists(given.metadata, ambient, ambient.new_uuid())
         return BrokerCalls(
-            self.plugin, given.metadata, self.table, driver, self.around, copies, self.reads,
+            self.plugin, given.metadata, self.table, driver, self.around, copies, self.reads, lists,
             self.held_back.deleting,
         )  # fmt: skip
 

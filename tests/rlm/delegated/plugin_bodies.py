@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import wire
 from rlm.delegated.wire import BodyReader, BodyWriter
@@ -158,6 +161,31 @@ def read_page(
         cursor = reader.nullable_bytes()
     reader.expect_end()
     return applied, tag, rows, cursor
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    """`form` is LIST_PAGE, LIST_SAME or LIST_CHANGES."""
+
+    form: int
+    tag: bytes | None
+    rows: tuple[RemoteLogSegmentMetadata, ...] = ()
+    cursor: bytes | None = None
+    gone: tuple[Uuid, ...] = ()
+
+
+def read_list(body: bytes, tip: TopicIdPartition) -> ListAnswer:
+    reader = BodyReader(body, "list")
+    _, tag, form = reader.int64(), reader.nullable_bytes(), reader.int8()
+    found = ListAnswer(form, tag)
+    if form == wire.LIST_CHANGES:
+        found = replace(found, gone=tuple(reader.uuid() for _ in range(reader.count(16))))
+    if form != wire.LIST_SAME:
+        found = replace(found, rows=tuple(reader.row(tip) for _ in range(reader.count(50))))
+    if form == wire.LIST_PAGE:
+        found = replace(found, cursor=reader.nullable_bytes())
+    reader.expect_end()
+    return found
 
 
 def read_copied(body: bytes) -> tuple[int, bytes | None, tuple[str, str, str] | None]:

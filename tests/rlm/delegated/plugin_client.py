@@ -19,6 +19,7 @@ from rlmm.segment import (
 from tests.api.fakes import app_over, make_node
 from tests.rlm.delegated import plugin_bodies
 from tests.rlm.delegated.delegating import announcement
+from tests.rlm.delegated.plugin_bodies import ListAnswer
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node
 from tests.rlm.planner_facts import segment_row, uuid
@@ -88,6 +89,12 @@ class PluginClient:
         asked = wire.ListSegments(tip, epoch, tag, cursor)
         body = await self.call("list", plugin_bodies.list_segments(asked))
         return plugin_bodies.read_page(body, tip)[1:]
+
+    async def list_changes(self, tip: TopicIdPartition, tag: bytes | None) -> ListAnswer:
+        """The list of all epochs, as a plug-in asks for it that takes changes."""
+        body = plugin_bodies.list_segments(wire.ListSegments(tip, wire.ALL_EPOCHS, tag, None))
+        answer = await self.call("list", body, {"Strandline-List-Changes": "1"})
+        return plugin_bodies.read_list(answer, tip)
 
     async def add(self, row: RemoteLogSegmentMetadata) -> None:
         await self.call("add", plugin_bodies.row(row))

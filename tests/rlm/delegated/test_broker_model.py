@@ -97,10 +97,12 @@ def test_a_broker_loses_nothing_whatever_restarts(tmp_path: Path, seed: int) -> 
     assert lived(tmp_path, seed) == []
 
 
-async def empty_list_before_it_is_ready(self: BrokerCalls, body: bytes) -> bytes:
+async def empty_list_before_it_is_ready(
+    self: BrokerCalls, body: bytes, *, takes_changes: bool = False
+) -> bytes:
     """[LOSS-2]"""
     try:
-        return await LIST(self, body)
+        return await LIST(self, body, takes_changes=takes_changes)
     except RetryLater:
         return wire.encode_page(0, b"", (), None)
 

@@ -12,7 +12,7 @@ import pytest
 
 from api.routes.broker import Call
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlm.delegated import calls
+from rlm.delegated import segment_lists, wire
 from rlm.leadership.leadership import Leads, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim, PartitionModeChange
@@ -133,7 +133,7 @@ def test_nothing_is_said_of_a_partition_before_it_is_announced_claimed_and_caugh
 def test_a_list_is_sent_once_and_again_only_when_something_changed(
     tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "PAGE_ROWS", 2)
+    monkeypatch.setattr(segment_lists, "PAGE_ROWS", 2)
 
     async def main() -> None:
         async with beside(tmp_path, orders) as (_, plugin):
@@ -155,6 +155,33 @@ def test_a_list_is_sent_once_and_again_only_when_something_changed(
             assert changed != tag
             assert len(rows or ()) == 2
             assert (await refused(plugin.page(tip, cursor=b"x"))).kind == "invalid_request"
+
+    run_virtually(main)
+
+
+def test_a_list_is_answered_by_its_changes_to_a_plug_in_that_takes_them(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            for number in range(3):
+                await plugin.add(segment(tip, number + 1, number * 10, number * 10 + 9))
+            first = await plugin.list_changes(tip, None)
+            assert (first.form, len(first.rows)) == (wire.LIST_PAGE, 3)
+            await plugin.update(first.rows[0], FINISHED, CUSTOM)
+            changed = await plugin.list_changes(tip, first.tag)
+            assert changed.form == wire.LIST_CHANGES
+            assert [row.state for row in changed.rows] == [FINISHED]
+            same = await plugin.list_changes(tip, changed.tag)
+            assert same == plugin_bodies.ListAnswer(wire.LIST_SAME, changed.tag)
+            # A plug-in that never heard of changes, and a tag of another life of the node.
+            assert len((await plugin.page(tip, tag=first.tag))[1] or ()) == 3
+            again = client_of(node)
+            async with again.http:
+                assert (await again.list_changes(tip, changed.tag)).form == wire.LIST_PAGE
 
     run_virtually(main)
 

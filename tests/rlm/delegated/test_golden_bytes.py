@@ -51,6 +51,7 @@ SECOND = RemoteLogSegmentMetadata(
     custom_metadata=None,
     state=SegmentState.DELETE_SEGMENT_STARTED,
 )
+THIRD_ID = Uuid(bytes(range(0x41, 0x51)))
 APPLIED, TAG, CURSOR = 4_711, b"\x09\x09", b"\5\6\7"
 WHOLE = wire.Announcement(
     "kafka-cluster", 3, "0.1.0", "4.4.0", "broker-3.example:9092",
@@ -113,6 +114,7 @@ ANSWERS = {
     "list-last": wire.encode_page(APPLIED, TAG, (SECOND,), None),
     "list-none": wire.encode_page(APPLIED, TAG, (), None),
     "list-same": wire.encode_same(APPLIED, TAG),
+    "list-changes": wire.encode_changes(APPLIED, TAG, (THIRD_ID,), (FIRST,)),
     "add": wire.encode_applied(APPLIED),
     "update": wire.encode_applied(APPLIED),
     "delete-partition": wire.encode_applied(APPLIED),

@@ -12,7 +12,9 @@ import org.apache.kafka.server.log.remote.storage.RemotePartitionDeleteMetadata;
 
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collection;
+import java.util.List;
 import java.util.Optional;
 
 /** The bodies of docs/BROKER_PROTOCOL.md, both ways. No input or output happens here. */
@@ -27,12 +29,24 @@ final class Bodies {
     /** What a `ready` hears. */
     record Readiness(boolean ready, String why) {}
 
-    /** A page of a list: `rows` is null where nothing changed since the tag that was sent. */
-    record Page(byte[] tag, byte[] rows, byte[] nextCursor) {
+    /**
+     * The answer to a list: a page; or, with `gone`, the changes since the tag that was sent;
+     * `rows` is null where nothing changed.
+     */
+    record Page(byte[] tag, byte[] rows, byte[] nextCursor, List<Uuid> gone) {
         boolean same() {
             return rows == null;
         }
+
+        boolean changes() {
+            return gone != null;
+        }
     }
+
+    private static final int PAGE = 0;
+    private static final int SAME = 1;
+    private static final int CHANGES = 2;
+    private static final int UUID_BYTES = 16;
 
     static byte[] announce(
             PluginConfig config, Versions versions, Uuid session, Announcement sets) {
@@ -98,15 +112,26 @@ final class Bodies {
         if (tag == null) {
             throw NodeException.wrongAnswer("no tag");
         }
-        if (in.bool()) {
-            return new Page(tag, null, null);
+        int form = in.int8();
+        if (form == SAME) {
+            return new Page(tag, null, null, null);
+        }
+        if (form != PAGE && form != CHANGES) {
+            throw NodeException.wrongAnswer("a list of the form " + form);
+        }
+        List<Uuid> gone = null;
+        if (form == CHANGES) {
+            gone = new ArrayList<>();
+            for (int left = in.count(UUID_BYTES); left > 0; left--) {
+                gone.add(in.uuid());
+            }
         }
         int start = in.position();
         for (int left = in.count(SegmentRow.BYTES_MIN); left > 0; left--) {
             SegmentRow.read(in, tip).toKafka();
         }
         byte[] rows = in.since(start);
-        return new Page(tag, rows, in.bytes());
+        return new Page(tag, rows, form == PAGE ? in.bytes() : null, gone);
     }
 
     static byte[] add(RemoteLogSegmentMetadata segment) {

@@ -62,6 +62,10 @@ final class ByteReader {
         return count;
     }
 
+    void skip(int bytes) throws NodeException {
+        need(bytes).position(buffer.position() + bytes);
+    }
+
     int position() {
         return buffer.position();
     }

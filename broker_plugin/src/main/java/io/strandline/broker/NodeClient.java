@@ -167,6 +167,9 @@ final class NodeClient implements Closeable {
         if (secret != null) {
             head.append("Authorization: Bearer ").append(secret).append("\r\n");
         }
+        if (call == Call.LIST) {
+            head.append("Strandline-List-Changes: 1\r\n");
+        }
         if (session != null) {
             head.append("Strandline-Session: ").append(session).append("\r\n");
         }

@@ -27,6 +27,7 @@ final class PluginStats implements PluginStatsMXBean {
     private final LongAdder broken = new LongAdder();
     private final LongAdder copied = new LongAdder();
     private final LongAdder unchanged = new LongAdder();
+    private final LongAdder changed = new LongAdder();
     private volatile LongSupplier idle = () -> 0;
     private volatile LongSupplier seq = () -> -1;
     private volatile LongSupplier acknowledged = () -> -1;
@@ -98,6 +99,10 @@ final class PluginStats implements PluginStatsMXBean {
         unchanged.increment();
     }
 
+    void listChanged() {
+        changed.increment();
+    }
+
     @Override
     public Map<String, Long> getRequests() {
         Map<String, Long> found = new TreeMap<>();
@@ -161,6 +166,11 @@ final class PluginStats implements PluginStatsMXBean {
     @Override
     public long getListsUnchanged() {
         return unchanged.sum();
+    }
+
+    @Override
+    public long getListsChanged() {
+        return changed.sum();
     }
 
     @Override

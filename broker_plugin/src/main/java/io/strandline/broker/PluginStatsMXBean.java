@@ -42,6 +42,9 @@ public interface PluginStatsMXBean {
     /** Lists that were answered with "the same". */
     long getListsUnchanged();
 
+    /** Lists that were answered with the changes since the last time. */
+    long getListsChanged();
+
     /** Adds and updates that wait or are under way. */
     long getChangesPending();
 }

@@ -1,22 +1,22 @@
 package io.strandline.broker;
 
 import io.strandline.broker.Bodies.Page;
+import io.strandline.broker.NodeException.Kind;
 
 import org.apache.kafka.common.TopicIdPartition;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 
 import java.lang.ref.SoftReference;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
 
 /**
- * Lists of segments, page by page. Lists that came whole are kept as bytes, only to be used where
- * the node says that nothing changed; they are bounded, and go when the heap is short.
+ * Lists of segments, page by page. The rows that came are kept as bytes, up to where the broker
+ * read; the node says that nothing changed since, or what did. They are bounded, and go when the
+ * heap is short.
  */
 final class SegmentLists {
     private static final long KEPT_BYTES_MAX = 64L * 1024 * 1024;
@@ -32,30 +32,57 @@ final class SegmentLists {
         this.stats = stats;
     }
 
-    /** Asks the node for a page. */
+    /** Asks the node for a page, or for the changes since a tag. */
     interface Asking {
         Page page(TopicIdPartition tip, int epoch, byte[] tag, byte[] cursor) throws NodeException;
     }
 
     private record Key(TopicIdPartition tip, int epoch) {}
 
-    private record Kept(byte[] tag, SoftReference<List<byte[]>> pages, long bytes) {}
+    private record Kept(byte[] tag, SoftReference<KeptRows> rows, long bytes) {
+        Kept(byte[] tag, KeptRows rows) {
+            this(tag, new SoftReference<>(rows), rows.bytes());
+        }
+    }
 
     /** The segments of an epoch, or of all. The first page is here when this returns. */
     Iterator<RemoteLogSegmentMetadata> list(TopicIdPartition tip, int epoch) throws NodeException {
         Key key = new Key(tip, epoch);
         Kept before = kept(key);
-        List<byte[]> pages = before == null ? null : before.pages.get();
-        byte[] tag = pages == null ? null : before.tag;
-        Page first = asking.page(tip, epoch, tag, null);
-        if (!first.same()) {
-            return new Rows(key, first);
+        KeptRows rows = before == null ? null : before.rows.get();
+        try {
+            return listed(key, before, rows);
+        } catch (NodeException e) {
+            if (e.kind() == Kind.WRONG_ANSWER) {
+                forget(key);
+            }
+            throw e;
         }
-        if (pages == null || !Arrays.equals(tag, first.tag())) {
-            throw NodeException.wrongAnswer("\"the same\" to who has nothing");
+    }
+
+    private Rows listed(Key key, Kept before, KeptRows rows) throws NodeException {
+        byte[] tag = rows == null ? null : before.tag;
+        Page first = asking.page(key.tip, key.epoch, tag, null);
+        if (rows == null && (first.same() || first.changes())) {
+            throw NodeException.wrongAnswer("news for who has nothing");
         }
-        stats.listUnchanged();
-        return new Rows(key, pages);
+        if (first.same()) {
+            if (!Arrays.equals(tag, first.tag())) {
+                throw NodeException.wrongAnswer("\"the same\" of another tag");
+            }
+            stats.listUnchanged();
+            return new Rows(key, before, rows);
+        }
+        KeptRows now;
+        if (first.changes()) {
+            now = rows.changed(first);
+            stats.listChanged();
+        } else {
+            now = KeptRows.none(key.epoch).with(first);
+        }
+        Kept next = new Kept(first.tag(), now);
+        keep(key, before, next);
+        return new Rows(key, next, now);
     }
 
     synchronized long bytesKept() {
@@ -66,18 +93,20 @@ final class SegmentLists {
         return kept.get(key);
     }
 
-    private synchronized void keep(Key key, byte[] tag, List<byte[]> pages, long bytes) {
-        forget(key);
-        if (bytes > KEPT_BYTES_MAX) {
-            return;
+    /** Replaces what was there; false: it is another thread's by now, or this is too much. */
+    private synchronized boolean keep(Key key, Kept before, Kept next) {
+        if (kept.get(key) != before || next.bytes > KEPT_BYTES_MAX) {
+            return false;
         }
-        kept.put(key, new Kept(tag, new SoftReference<>(pages), bytes));
-        keptBytes += bytes;
+        forget(key);
+        kept.put(key, next);
+        keptBytes += next.bytes;
         Iterator<Kept> oldest = kept.values().iterator();
         while (keptBytes > KEPT_BYTES_MAX) {
             keptBytes -= oldest.next().bytes;
             oldest.remove();
         }
+        return true;
     }
 
     private synchronized void forget(Key key) {
@@ -92,33 +121,25 @@ final class SegmentLists {
         kept.keySet().stream().filter(key -> key.tip.equals(tip)).toList().forEach(this::forget);
     }
 
-    /** Goes through a list: over kept pages, or asking for each next one when it gets there. */
+    /** Goes through the rows that are here, then asks for each next page when it gets there. */
     private final class Rows implements Iterator<RemoteLogSegmentMetadata> {
         private final Key key;
-        private final List<byte[]> pages;
+        private final Iterator<byte[]> here;
         private final byte[] tag;
-        private int page;
+        private Kept kept;
+        private KeptRows rows;
+        private byte[] cursor;
         private ByteReader reader;
         private int left;
-        private byte[] cursor;
-        private long bytes;
-        private boolean oneTag = true;
+        private int asked;
 
-        /** Over pages that the node called current. */
-        Rows(Key key, List<byte[]> pages) throws NodeException {
+        Rows(Key key, Kept kept, KeptRows rows) {
             this.key = key;
-            this.pages = pages;
-            tag = null;
-            oneTag = false;
-            start(pages.get(0));
-        }
-
-        /** From a first page on. */
-        Rows(Key key, Page first) throws NodeException {
-            this.key = key;
-            pages = new ArrayList<>();
-            tag = first.tag();
-            took(first);
+            this.kept = kept;
+            this.rows = rows;
+            tag = kept.tag;
+            here = rows.pages().iterator();
+            cursor = rows.cursor();
         }
 
         @Override
@@ -147,43 +168,41 @@ final class SegmentLists {
         }
 
         private boolean nextPage() throws NodeException {
-            if (tag == null) {
-                page++;
-                if (page < pages.size()) {
-                    start(pages.get(page));
-                }
-                return page < pages.size();
+            if (here.hasNext()) {
+                start(here.next());
+                return true;
             }
             if (cursor == null) {
                 return false;
             }
-            Page next = asking.page(key.tip, key.epoch, null, cursor);
-            if (next.same() || Arrays.equals(next.nextCursor(), cursor) || ++page > PAGES_MAX) {
+            Page next = asking.page(key.tip, key.epoch, tag, cursor);
+            boolean rowsCame = !next.same() && !next.changes();
+            if (!rowsCame || Arrays.equals(next.nextCursor(), cursor) || ++asked > PAGES_MAX) {
                 throw NodeException.wrongAnswer("a page that leads nowhere");
             }
-            took(next);
+            grow(next);
+            cursor = next.nextCursor();
+            start(next.rows());
             return true;
         }
 
-        private void took(Page next) throws NodeException {
-            cursor = next.nextCursor();
-            bytes += next.rows().length;
-            oneTag &= Arrays.equals(tag, next.tag()) && bytes <= KEPT_BYTES_MAX;
-            if (oneTag) {
-                pages.add(next.rows());
-            } else {
-                pages.clear();
+        /** Keeps the page, too, if the node says that it may stand behind these rows. */
+        private void grow(Page next) throws NodeException {
+            if (rows == null || !Arrays.equals(tag, next.tag())) {
+                rows = null;
+                return;
             }
-            start(next.rows());
-            if (cursor == null && oneTag) {
-                keep(key, tag, List.copyOf(pages), bytes);
-            } else if (cursor == null) {
-                forget(key);
+            rows = rows.with(next);
+            Kept more = new Kept(tag, rows);
+            if (keep(key, kept, more)) {
+                kept = more;
+            } else {
+                rows = null;
             }
         }
 
-        private void start(byte[] rows) throws NodeException {
-            reader = new ByteReader(rows);
+        private void start(byte[] page) throws NodeException {
+            reader = new ByteReader(page);
             left = reader.count(SegmentRow.BYTES_MIN);
         }
     }

@@ -27,7 +27,7 @@ record SegmentRow(
     /** The least bytes of a row: no epoch, no custom metadata. */
     static final int BYTES_MIN = 66;
 
-    private static final int EPOCH_BYTES = 12;
+    static final int EPOCH_BYTES = 12;
 
     static SegmentRow of(RemoteLogSegmentMetadata segment) {
         return new SegmentRow(

@@ -74,6 +74,10 @@ class GoldenBytesTest {
         all.put("list-last", Honest.page(null, Honest.secondRow()));
         all.put("list-none", Honest.page(null));
         all.put("list-same", Honest.same());
+        all.put(
+                "list-changes",
+                Honest.changes(
+                        Honest.TAG, java.util.List.of(Honest.THIRD_ID), Honest.finishedRow()));
         for (String call : Set.of("add", "update", "delete-partition", "delete")) {
             all.put(call, Honest.done());
         }
@@ -130,6 +134,7 @@ class GoldenBytesTest {
                         "fetch.request.bin",
                         "index.request.bin",
                         "lookup.answer.bin",
+                        "list-changes.answer.bin",
                         "list.answer.bin");
         byte[] changed = bytes.clone();
         int at = indexOf(bytes, new ByteWriter().uuid(Honest.SEGMENT_ID).toBytes());
@@ -169,6 +174,9 @@ class GoldenBytesTest {
         assertArrayEquals(Honest.TAG, page.tag());
         assertArrayEquals(Honest.CURSOR, page.nextCursor());
         assertEquals(true, Bodies.page(golden("list-same"), Honest.TIP).same());
+        Bodies.Page changes = Bodies.page(golden("list-changes"), Honest.TIP);
+        assertEquals(java.util.List.of(Honest.THIRD_ID), changes.gone());
+        assertEquals(1, new ByteReader(changes.rows()).int32());
         assertEquals(null, Bodies.page(golden("list-last"), Honest.TIP).nextCursor());
         assertEquals(Honest.APPLIED, Bodies.applied(golden("delete")));
     }

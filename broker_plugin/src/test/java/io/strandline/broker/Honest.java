@@ -30,6 +30,7 @@ final class Honest {
     static final Uuid TOPIC_ID = new Uuid(0x0102030405060708L, 0x090a0b0c0d0e0f10L);
     static final Uuid SEGMENT_ID = new Uuid(0x1112131415161718L, 0x191a1b1c1d1e1f20L);
     static final Uuid SECOND_ID = new Uuid(0x2122232425262728L, 0x292a2b2c2d2e2f30L);
+    static final Uuid THIRD_ID = new Uuid(0x4142434445464748L, 0x494a4b4c4d4e4f50L);
     static final Uuid SESSION_ID = new Uuid(0x3132333435363738L, 0x393a3b3c3d3e3f40L);
     static final TopicIdPartition TIP =
             new TopicIdPartition(TOPIC_ID, new TopicPartition("orders", 7));
@@ -178,6 +179,16 @@ final class Honest {
             row.write(out);
         }
         return out.bytes(cursor).toBytes();
+    }
+
+    static byte[] changes(byte[] tag, List<Uuid> gone, SegmentRow... rows) {
+        ByteWriter out = applied().bytes(tag).int8(2).int32(gone.size());
+        gone.forEach(out::uuid);
+        out.int32(rows.length);
+        for (SegmentRow row : rows) {
+            row.write(out);
+        }
+        return out.toBytes();
     }
 
     static byte[] same() {

@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.strandline.broker.Bodies.Page;
 
+import org.apache.kafka.common.TopicIdPartition;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.ReplicaNotAvailableException;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentId;
@@ -51,12 +53,11 @@ class SegmentListsTest {
         version++;
     }
 
-    private Page page(org.apache.kafka.common.TopicIdPartition tip, int epoch, byte[] t, byte[] c)
-            throws NodeException {
+    private Page page(TopicIdPartition tip, int epoch, byte[] t, byte[] c) throws NodeException {
         asked.add((t == null ? "" : "tag") + (c == null ? "" : "cursor " + c[0]));
         byte[] tag = {version};
         if (t != null && t[0] == version && c == null) {
-            return new Page(tag, null, null);
+            return new Page(tag, null, null, null);
         }
         int from = c == null ? 0 : c[0] * PAGE_ROWS;
         if (from / PAGE_ROWS == failAt) {
@@ -118,16 +119,17 @@ class SegmentListsTest {
     }
 
     @Test
-    void aChangeOnTheWayMissesNoRowAndIsNotKept() throws Exception {
+    void aChangeOnTheWayMissesNoRowAndIsAskedForAgain() throws Exception {
         add(35);
         Iterator<RemoteLogSegmentMetadata> found = lists.list(Honest.TIP, -1);
         List<RemoteLogSegmentMetadata> seen = new ArrayList<>(List.of(found.next()));
         add(10);
         found.forEachRemaining(seen::add);
         assertEquals(expected(), seen);
-        assertEquals(0, lists.bytesKept());
+        int before = asked.size();
         assertEquals(expected(), all());
-        assertTrue(lists.bytesKept() > 0);
+        assertEquals(before + 5, asked.size());
+        assertEquals(0, stats.getListsUnchanged());
     }
 
     @Test
@@ -140,9 +142,20 @@ class SegmentListsTest {
         }
         assertThrows(ReplicaNotAvailableException.class, found::hasNext);
         assertThrows(ReplicaNotAvailableException.class, found::next);
-        assertEquals(0, lists.bytesKept());
         failAt = -1;
         assertEquals(rows.size() - 2 * PAGE_ROWS, count(found));
+    }
+
+    @Test
+    void aListThatWasReadInPartIsGoneOnWithWhereItEnded() throws Exception {
+        add(35);
+        Iterator<RemoteLogSegmentMetadata> found = lists.list(Honest.TIP, -1);
+        for (int i = 0; i < 2 * PAGE_ROWS; i++) {
+            found.next();
+        }
+        assertEquals(List.of("", "tagcursor 1"), asked);
+        assertEquals(expected(), all());
+        assertEquals(List.of("", "tagcursor 1", "tag", "tagcursor 2", "tagcursor 3"), asked);
     }
 
     private static int count(Iterator<?> left) {
@@ -154,14 +167,14 @@ class SegmentListsTest {
     }
 
     @Test
-    void pagesThatLeadNowhereEnd() {
+    void pagesThatLeadNowhereEnd() throws Exception {
+        byte[] body = Honest.page(Honest.CURSOR, Honest.finishedRow());
         SegmentLists circle =
                 new SegmentLists(
-                        (tip, epoch, tag, cursor) ->
-                                Bodies.page(new ByteReader(Honest.page(Honest.CURSOR)), Honest.TIP),
-                        stats);
-        assertThrows(
-                ReplicaNotAvailableException.class, () -> circle.list(Honest.TIP, -1).hasNext());
+                        (tip, epoch, tag, cursor) -> Bodies.page(new ByteReader(body), tip), stats);
+        Iterator<RemoteLogSegmentMetadata> found = circle.list(Honest.TIP, -1);
+        found.next();
+        assertThrows(ReplicaNotAvailableException.class, found::hasNext);
     }
 
     @Test
@@ -183,8 +196,9 @@ class SegmentListsTest {
         SegmentLists large =
                 new SegmentLists(
                         (tip, epoch, tag, cursor) -> Bodies.page(new ByteReader(body), tip), stats);
-        for (int epoch = 0; epoch < 2_000; epoch++) {
-            Iterator<?> found = large.list(Honest.TIP, epoch);
+        for (int number = 0; number < 2_000; number++) {
+            TopicPartition partition = new TopicPartition("orders", number);
+            Iterator<?> found = large.list(new TopicIdPartition(Honest.TOPIC_ID, partition), -1);
             assertTrue(found.hasNext());
             assertTrue(large.bytesKept() <= 64L << 20, large.bytesKept() + " bytes");
         }

@@ -1,0 +1,122 @@
+"""Lists of segments for the broker's plug-in: by page, or as the changes since its last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Ambient
+from rlm.delegated import wire
+from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.rows.coverage import epoch_ranges
+from rlmm.rows.queries import ListPosition, list_position
+from rlmm.segment import RemoteLogSegmentMetadata
+
+PAGE_ROWS = 500
+"""Of a page, and of the changes in one answer."""
+ROWS_PER_BREATH = 32
+
+_TAG = Struct(">16sq")
+_CURSOR = Struct(">iq16s")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLists:
+    """A tag is `life`, which no other process has, with the metadata offset of the last change."""
+
+    metadata: MetadataReads
+    ambient: Ambient
+    life: Uuid
+
+    async def answer(self, asked: wire.ListSegments, *, takes_changes: bool) -> bytes:
+        """A page, the changes since the caller's tag where he takes them, or "the same"."""
+        tag = self._tag(asked.partition)
+        if asked.cursor is not None:
+            if takes_changes and self._told_since(asked):
+                # Its changes since that tag, which the caller will hear, are in this page already.
+                tag = asked.tag or tag
+            return await self._page(asked, tag)
+        if asked.tag == tag:
+            return wire.encode_same(self.metadata.applied_offset, tag)
+        changes = await self._changes(asked) if takes_changes else None
+        return changes or await self._page(asked, self._tag(asked.partition))
+
+    async def _page(self, asked: wire.ListSegments, tag: bytes) -> bytes:
+        """Its tag names the state of the partition when the page began: pages of one tag are one
+        list.
+        """
+        applied = self.metadata.applied_offset
+        after = None if asked.cursor is None else _position(asked.cursor)
+        rows: list[RemoteLogSegmentMetadata] = []
+        for row in self.metadata.list_remote_log_segments(
+            asked.partition, asked.epoch, after=after
+        ):
+            if len(rows) == PAGE_ROWS:
+                break
+            rows.append(row)
+            if len(rows) % ROWS_PER_BREATH == 0:
+                await self.ambient.sleep(0)
+        else:
+            return wire.encode_page(applied, tag, rows, None)
+        cursor = _CURSOR.pack(*list_position(rows[-1], asked.epoch))
+        return wire.encode_page(applied, tag, rows, cursor)
+
+    async def _changes(self, asked: wire.ListSegments) -> bytes | None:
+        """None: too many, or not remembered. Segments that change meanwhile are read again, so that
+        all rows are those of one state.
+        """
+        tip, found = asked.partition, dict[Uuid, RemoteLogSegmentMetadata | None]()
+        at = self._offset(asked.tag)
+        while at is not None and (now := self.metadata.segments_changed_at(tip)) != at:
+            changed = self.metadata.segments_changed_since(tip, at)
+            if changed is None or len(found.keys() | set(changed)) > PAGE_ROWS:
+                return None
+            for number, id_ in enumerate(changed, 1):
+                found[id_] = self._listed(asked, id_)
+                if number % ROWS_PER_BREATH == 0:
+                    await self.ambient.sleep(0)
+            at = now
+        if at is None:
+            return None
+        rows = [row for row in found.values() if row is not None]
+        rows.sort(key=lambda row: list_position(row, asked.epoch))
+        gone = [id_ for id_, row in found.items() if row is None]
+        applied = self.metadata.applied_offset
+        return wire.encode_changes(applied, _TAG.pack(self.life, at), gone, rows)
+
+    def _listed(self, asked: wire.ListSegments, id_: Uuid) -> RemoteLogSegmentMetadata | None:
+        """The segment if it is in the list."""
+        row, tip = self.metadata.find_segment(id_), asked.partition
+        if row is None:
+            return None
+        of = row.segment_id.partition
+        if (of.topic_id, of.partition) != (tip.topic_id, tip.partition):
+            return None
+        holds = (each.epoch for each in epoch_ranges(row))
+        return row if asked.epoch is None or asked.epoch in holds else None
+
+    def _told_since(self, asked: wire.ListSegments) -> bool:
+        at = self._offset(asked.tag)
+        if at is None:
+            return False
+        return self.metadata.segments_changed_since(asked.partition, at) is not None
+
+    def _tag(self, tip: TopicIdPartition) -> bytes:
+        return _TAG.pack(self.life, self.metadata.segments_changed_at(tip))
+
+    def _offset(self, tag: bytes | None) -> int | None:
+        """The metadata offset in a tag of this process; None for any other tag."""
+        if tag is None or len(tag) != _TAG.size:
+            return None
+        life, offset = _TAG.unpack(tag)
+        return offset if life == self.life else None
+
+
+def _position(cursor: bytes) -> ListPosition:
+    if len(cursor) != _CURSOR.size:
+        raise InvalidRequest("no page ended there", field="cursor")
+    epoch, start, id_ = _CURSOR.unpack(cursor)
+    return ListPosition(epoch, start, Uuid(id_))
