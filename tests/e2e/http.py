@@ -8,7 +8,7 @@ import httpx
 
 DEADLINE_S: Final = 60
 PLAIN: Final = httpx.Client(
-    verify=False,  # no certificates are loaded: nothing here is https
+    verify=False,  # a test's certificate is its own authority, and others' cost time to load
     timeout=DEADLINE_S,
     limits=httpx.Limits(max_keepalive_connections=0),  # nodes are killed between two questions
 )

@@ -43,7 +43,8 @@ class NodeProcess:
     @property
     def url(self) -> str:
         """Where its HTTP interface listens."""
-        return f"http://127.0.0.1:{self._port}"
+        scheme = "https" if "tls_key_file" in self._sections["http"] else "http"
+        return f"{scheme}://127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:

@@ -15,76 +15,23 @@ import pytest
 
 from tests.e2e.broker_site import SECTIONS
 from tests.e2e.http import PLAIN
-from tests.e2e.node_process import NodeProcess, Sections
+from tests.e2e.node_process import Sections
 from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
+from tests.e2e.tiering_broker import (
+    TOPIC,
+    TOPIC_CONFIG,
+    broker_settings,
+    site,
+    tasks_of,
+    topic_config,
+)
 from tests.e2e.writer import Writer
-from tests.real.broker_plugin import plugin_jar
-from tests.real.kafka import KAFKA_VERSION, KafkaBroker
+from tests.real.kafka import KAFKA_VERSION
 from tests.real.kafka_clients import ConsumedRecord, consume_all
 from tests.real.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-TOPIC = "voyages"
-TOPIC_CONFIG = {
-    "remote.storage.enable": "true",
-    "internal.segment.bytes": "49152",
-    "index.interval.bytes": "2048",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "local.retention.ms": "-1",
-    "local.retention.bytes": "1",
-    "file.delete.delay.ms": "1000",
-}
-
-
-def broker_settings(node_url: str) -> dict[str, str]:
-    """The lines for `server.properties`."""
-    managers = {"storage": "Storage", "metadata": "Metadata"}
-    lines = {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "remote.log.manager.task.interval.ms": "500",
-        "log.retention.check.interval.ms": "500",
-        "log.initial.task.delay.ms": "500",
-    }
-    for name, title in managers.items():
-        manager = f"remote.log.{name}.manager"
-        prefix = "rsm.config." if name == "storage" else "rlmm.config."
-        lines |= {
-            f"{manager}.class.name": f"io.strandline.broker.Strandline{title}Manager",
-            f"{manager}.class.path": str(plugin_jar()),
-            f"{manager}.impl.prefix": prefix,
-            f"{prefix}strandline.node.url": node_url,
-        }
-    return lines
-
-
-@contextmanager
-def site(
-    tmp_path: Path, version: str = KAFKA_VERSION, *, announced: bool = True
-) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
-    """A node, then a broker that tiers by it, and tells the node its address if `announced`."""
-    broker = KafkaBroker(tmp_path / "broker", version=version)
-    (tmp_path / "tier").mkdir()
-    address = "announced" if announced else broker.bootstrap
-    settings: dict[str, dict[str, object]] = {
-        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": address},
-        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
-        "copier": {"interval_s": 0.3, "upload_deadline_s": 5, "upload_margin_s": 1},
-        "topics": {"include": ["*"]},
-        "http": {"anonymous_role": "admin"},
-    }
-    broker.format()
-    node = NodeProcess(tmp_path / "node", settings)
-    try:
-        broker.override(broker_settings(node.url))
-        with node:
-            broker.start()
-            yield broker, node
-    finally:
-        broker.close()
 
 
 @pytest.mark.parametrize(
@@ -99,12 +46,8 @@ def site(
 def test_consumers_read_through_their_broker_what_only_the_tier_has(
     tmp_path: Path, version: str
 ) -> None:
-    config = TOPIC_CONFIG
-    if version.startswith(("3.", "4.0.")):  # they know no other name of it
-        config = {**config, "segment.bytes": config["internal.segment.bytes"]}
-        del config["internal.segment.bytes"]
     with site(tmp_path, version) as (broker, node):
-        broker.create_topic(TOPIC, partitions=1, config=config)
+        broker.create_topic(TOPIC, partitions=1, config=topic_config(version))
         tier = TierClient(node.url, TOPIC, 0)
         with Writer(broker.bootstrap, TOPIC, 1) as writer:
             broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 5, "copies")
@@ -299,12 +242,6 @@ def test_a_node_that_hangs_or_is_away_for_long_costs_the_broker_nothing(tmp_path
         assert everything[0].offset == 0
         offsets = [record.offset for record in everything]
         assert offsets == sorted(set(offsets))
-
-
-def tasks_of(broker: KafkaBroker) -> set[str]:
-    """Names of the remote log manager's thread pools that live, as the kernel shows them."""
-    names = {path.read_text().strip() for path in Path(f"/proc/{broker.pid}/task").glob("*/comm")}
-    return {name.rstrip("0123456789-") for name in names if "rlm" in name or "remote" in name}
 
 
 def objects(tmp_path: Path) -> list[str]:

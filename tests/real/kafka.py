@@ -36,6 +36,7 @@ STOP_DEADLINE_S = 60
 REQUEST_DEADLINE_S = 30
 TOOL_DEADLINE_S = 120
 HEAP_MB = 512
+WARNINGS = "-Dorg.apache.logging.log4j.level=WARN"
 JAVA_OPTIONS = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 # A small broker for one test: one partition per internal topic, no waiting before the first
@@ -198,7 +199,7 @@ class KafkaBroker:
         java = _java(self.version, self.class_options, self._heap_mb)
         with (self.home / "server.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [*java, "kafka.Kafka", str(self.home / "server.properties")],
+                [*java, WARNINGS, "kafka.Kafka", str(self.home / "server.properties")],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "LOG_DIR": str(self.home)},

@@ -1,0 +1,91 @@
+"""A stock broker with tiered storage, both managers the plug-in, and the node beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.node_process import NodeProcess
+from tests.real.broker_plugin import plugin_jar
+from tests.real.kafka import KAFKA_VERSION, KafkaBroker
+
+TOPIC = "voyages"
+TOPIC_CONFIG = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "49152",
+    "index.interval.bytes": "2048",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "local.retention.ms": "-1",
+    "local.retention.bytes": "1",
+    "file.delete.delay.ms": "1000",
+}
+
+
+def broker_settings(node_url: str) -> dict[str, str]:
+    """The lines for `server.properties`."""
+    managers = {"storage": "Storage", "metadata": "Metadata"}
+    lines = {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+        "remote.log.manager.task.interval.ms": "500",
+        "log.retention.check.interval.ms": "500",
+        "log.initial.task.delay.ms": "500",
+    }
+    for name, title in managers.items():
+        manager = f"remote.log.{name}.manager"
+        prefix = "rsm.config." if name == "storage" else "rlmm.config."
+        lines |= {
+            f"{manager}.class.name": f"io.strandline.broker.Strandline{title}Manager",
+            f"{manager}.class.path": str(plugin_jar()),
+            f"{manager}.impl.prefix": prefix,
+            f"{prefix}strandline.node.url": node_url,
+        }
+    return lines
+
+
+def topic_config(version: str) -> dict[str, str]:
+    """`TOPIC_CONFIG` as brokers of that version name it."""
+    config = dict(TOPIC_CONFIG)
+    if version.startswith(("3.", "4.0.")):
+        config["segment.bytes"] = config.pop("internal.segment.bytes")
+    return config
+
+
+def node_sections(tmp_path: Path, broker: KafkaBroker) -> dict[str, dict[str, object]]:
+    """Settings of the node beside `broker`, which tells it its address."""
+    return {
+        "kafka": {"log_dirs": [str(broker.log_dir)], "broker": "announced"},
+        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
+        "copier": {"interval_s": 0.3, "upload_deadline_s": 5, "upload_margin_s": 1},
+        "topics": {"include": ["*"]},
+        "http": {"anonymous_role": "admin"},
+    }
+
+
+@contextmanager
+def site(
+    tmp_path: Path, version: str = KAFKA_VERSION, *, announced: bool = True
+) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
+    """A node, then a broker that tiers by it, and tells the node its address if `announced`."""
+    broker = KafkaBroker(tmp_path / "broker", version=version)
+    (tmp_path / "tier").mkdir()
+    settings = node_sections(tmp_path, broker)
+    if not announced:
+        settings["kafka"]["broker"] = broker.bootstrap
+    broker.format()
+    node = NodeProcess(tmp_path / "node", settings)
+    try:
+        broker.override(broker_settings(node.url))
+        with node:
+            broker.start()
+            yield broker, node
+    finally:
+        broker.close()
+
+
+def tasks_of(broker: KafkaBroker) -> set[str]:
+    """Names of the remote log manager's thread pools that live, as the kernel shows them."""
+    names = {path.read_text().strip() for path in Path(f"/proc/{broker.pid}/task").glob("*/comm")}
+    return {name.rstrip("0123456789-") for name in names if "rlm" in name or "remote" in name}
