@@ -59,6 +59,20 @@ class Tiering:
         count = self.copies() + more
         self.broker.wait_until(lambda: self.copies() >= count, "copies", deadline_s=OVER_S)
 
+    def write_until_copied(self, more: int) -> None:
+        """Records enough for so many more segments: what trouble kept back, and new ones."""
+        with Writer(self.broker.bootstrap, TOPIC, 1):
+            self.wait_for_copies(more)
+
+    def write_into_trouble(self) -> None:
+        """Sealed segments whose copies fail for a while."""
+        with Writer(self.broker.bootstrap, TOPIC, 1):
+            sealed = len(self.broker.segment_files(TOPIC, 0)) + 2
+            self.broker.wait_until(
+                lambda: len(self.broker.segment_files(TOPIC, 0)) >= sealed, "sealed segments"
+            )
+        time.sleep(TROUBLE_S)
+
     def told(self, *words: str) -> None:
         """The broker's log has a line with all of them."""
         log = self.broker.home / "server.log"
@@ -71,6 +85,9 @@ class Tiering:
 
     def assert_whole(self) -> None:
         """A consumer reads each offset once, from 0 on, though the disk has few of them."""
+        with Writer(self.broker.bootstrap, TOPIC, 1) as writer:
+            pass
+        writer.write_filler()
         self.broker.wait_until(
             lambda: len(self.broker.segment_files(TOPIC, 0)) <= 2, "local retention"
         )
@@ -116,29 +133,27 @@ def test_a_store_that_refuses_hangs_and_dies_and_then_a_quorum_without_a_majorit
         config = replace(minio.store_config, prefix="t/")
         store = store_settings(tmp_path, replace(config, endpoint_url=gate.url))
         with beside_three_nodes(tmp_path, version, store) as (there, quorum):
-            with Writer(there.broker.bootstrap, TOPIC, 1) as writer:
-                there.wait_for_copies(3)
-                tasks = tasks_of(there.broker)
-                for passing in (Passing.READS, Passing.NOTHING):
-                    gate.passing = passing
-                    time.sleep(TROUBLE_S)
-                    gate.passing = Passing.ALL
-                    there.wait_for_copies(2)
-                with stopped(minio.pid):
-                    time.sleep(TROUBLE_S)
-                there.wait_for_copies(2)
-                minio.kill()
-                time.sleep(TROUBLE_S)
-                minio.start()
-                there.wait_for_copies(2)
-                for other in (2, 3):
-                    quorum.nodes[other].kill()
-                time.sleep(TROUBLE_S)
-                assert consume_all(there.broker.bootstrap, TOPIC, 0)[0].offset == 0
-                quorum.start(2, 3)
-                there.wait_for_copies(3)
-                assert tasks <= tasks_of(there.broker)
-            writer.write_filler()
+            there.write_until_copied(3)
+            tasks = tasks_of(there.broker)
+            for passing in (Passing.READS, Passing.NOTHING):
+                gate.passing = passing
+                there.write_into_trouble()
+                gate.passing = Passing.ALL
+                there.write_until_copied(2)
+            with stopped(minio.pid):
+                there.write_into_trouble()
+            there.write_until_copied(2)
+            minio.kill()
+            there.write_into_trouble()
+            minio.start()
+            there.write_until_copied(2)
+            for other in (2, 3):
+                quorum.nodes[other].kill()
+            there.write_into_trouble()
+            assert consume_all(there.broker.bootstrap, TOPIC, 0)[0].offset == 0
+            quorum.start(2, 3)
+            there.write_until_copied(3)
+            assert tasks <= tasks_of(there.broker)
             there.assert_whole()
             there.broker.delete_topic(TOPIC)
             there.broker.wait_until(
@@ -184,12 +199,11 @@ def test_a_broker_starts_before_its_node_with_the_wrong_token_and_goes_on_with_t
         node.format()
         node.start()
         there.told("Put a token of the role operate into the file of strandline.token.file")
-        with Writer(broker.bootstrap, TOPIC, 1) as writer:
+        with Writer(broker.bootstrap, TOPIC, 1):
             broker.wait_until(lambda: len(broker.segment_files(TOPIC, 0)) >= 4, "segments")
             assert int(broker.segment_files(TOPIC, 0)[0].stem) == 0
             token.write_text("the-right-one\n")
             there.wait_for_copies(4)
-        writer.write_filler()
         there.assert_whole()
     finally:
         if node.running:
@@ -206,7 +220,7 @@ def test_a_second_broker_at_the_node_is_told_so_and_the_first_goes_on(tmp_path: 
         other = KafkaBroker(
             tmp_path / "other", cluster_id="YW5vdGhlci1jbHVzdGVyLQ", overrides=settings
         )
-        with Writer(there.broker.bootstrap, TOPIC, 1) as writer:
+        with Writer(there.broker.bootstrap, TOPIC, 1):
             there.wait_for_copies(3)
             for each, what in (
                 (second, "each broker names its own node"),
@@ -217,5 +231,4 @@ def test_a_second_broker_at_the_node_is_told_so_and_the_first_goes_on(tmp_path: 
                     stranger.begin()
                     stranger.told(what)
                     there.wait_for_copies(2)
-        writer.write_filler()
         there.assert_whole()
