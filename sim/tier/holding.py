@@ -129,7 +129,8 @@ class HoldAuditor:
 
     def passed(self, process: Process) -> None:
         """Check that a pass held what local retention may take next, which goes by the high
-        watermark: segments that were sealed and committed before it looked and are so still.
+        watermark: segments that were sealed and committed before it looked and are so still, of
+        the latest leader's log: a claim that cut an older one makes it uncopied again.
         """
         world, machine = self._world, process.machine
         before = self._committed.get(process.incarnation, {})
@@ -144,7 +145,8 @@ class HoldAuditor:
                 world.auditor.check(
                     found.st_nlink > 1
                     or mark != before.get(path)
-                    or self._is_unwanted(partition.tip, start, end),
+                    or self._is_unwanted(partition.tip, start, end)
+                    or not self._is_of_the_log(machine, partition, path, start, end),
                     "hold_keeps_what_is_not_copied",
                     f"{machine.name} does not hold {start} to {end - 1} of {partition.tip}",
                 )
