@@ -150,6 +150,8 @@ class BrokerCopies:
             store=store.name,
             prefix=store.prefix,
             upload_deadline_ms=row.upload_deadline_ms,
+            # DeleteRecords inside of a segment takes the epochs of the head from the broker.
+            log_start_offset=row.leader_epochs[0][1],
             limits=UploadLimits(
                 limits.part_bytes, limits.parts_parallel, batch_bytes_max=limits.batch_bytes_max
             ),

@@ -205,3 +205,19 @@ def test_a_damaged_segment_is_refused_and_not_begun_again_at_once(
             await plugin.add(again)
 
     run_virtually(main)
+
+
+def test_a_segment_whose_head_and_epochs_delete_records_took_is_copied(tmp_path: Path) -> None:
+    """The broker cuts its leader epochs at the log start, which lies inside of the segment."""
+    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((1, 7),))
+    orders.write(0, 10, end=15, epoch=1)
+    orders.write_across(0, 5, 10, epochs=(0, 1))
+
+    async def main() -> None:
+        async with beside(tmp_path, orders, broker=broker_of(orders, epoch=1)) as (node, plugin):
+            row = replace(of_disk(orders, 1, 0, 9), leader_epochs=((1, 7),))
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            assert node.finished(orders.partition) == [(0, 9)]
+
+    run_virtually(main)
