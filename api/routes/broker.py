@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Coroutine
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.exceptions import HTTPException
@@ -32,6 +32,8 @@ from rlm.delegated.wire import (
     encode_copy_failed,
 )
 from rlm.format.manifest import IndexType
+
+T = TypeVar("T")
 
 router = APIRouter(prefix="/broker", tags=["broker"])
 
@@ -161,19 +163,20 @@ async def broker_fetch(request: Request, context: Context, calls: Calls) -> Resp
     """Needs the role operate."""
     asked = decode_fetch(await request.body())
     row = calls.segment_to_read(asked.row)
-    if not 0 <= asked.start <= asked.end <= row.size_bytes:
+    readable_bytes = await _in_time(calls.reads.check_size(row, asked.row))
+    if not 0 <= asked.start <= asked.end <= readable_bytes:
         raise InvalidRequest(
-            f"{asked.start} to {asked.end} is not within the {row.size_bytes} bytes of the segment",
+            f"{asked.start} to {asked.end} is not within the {readable_bytes} bytes of the segment",
             field="end",
         )
     size_bytes, id_ = asked.end - asked.start, row.segment_id.id
-    headers = {"Content-Length": str(size_bytes), SEGMENT_BYTES: str(row.size_bytes)}
+    headers = {"Content-Length": str(size_bytes), SEGMENT_BYTES: str(readable_bytes)}
     lend = lend_of(request.scope, size_bytes)
     if lend is not None:
-        opening = calls.reads.waiting_log(id_, asked.start, asked.end)
+        opening = calls.reads.reads.waiting_log(id_, asked.start, asked.end)
         head = Head(200, headers, MEDIA_TYPE)
         return DirectAnswer(opening, lend, context.streams, context.limits, head, size_bytes)
-    chunks = calls.reads.open_log(id_, asked.start, asked.end)
+    chunks = calls.reads.reads.open_log(id_, asked.start, asked.end)
     limits = replace(context.limits, chunk_deadline_s=CHUNK_DEADLINE_S)
     return await open_stream(
         request.scope, context.streams.limited(chunks, limits), limits, headers=headers,
@@ -190,14 +193,21 @@ async def broker_index(request: Request, context: Context, calls: Calls) -> Resp
     if not 0 <= asked.index < len(INDEXES):
         raise InvalidRequest(f"{asked.index} is no index", field="index")
     row = calls.segment_to_read(asked.row)
-    chunks = calls.reads.open_index(row.segment_id.id, INDEXES[asked.index])
+    chunks = calls.reads.index(row, INDEXES[asked.index])
+    data = await _in_time(_whole(context.streams.limited(chunks, context.limits)))
+    return Response(data, media_type=MEDIA_TYPE)
+
+
+async def _whole(chunks: AsyncIterable[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+async def _in_time(answer: Awaitable[T]) -> T:
     try:
         async with asyncio.timeout(CHUNK_DEADLINE_S):
-            slot = context.streams.limited(chunks, context.limits)
-            data = b"".join([chunk async for chunk in slot])
+            return await answer
     except TimeoutError:
-        raise RetryLater(f"the store gave no index within {CHUNK_DEADLINE_S:g} s") from None
-    return Response(data, media_type=MEDIA_TYPE)
+        raise RetryLater(f"the store gave nothing within {CHUNK_DEADLINE_S:g} s") from None
 
 
 @router.post(
@@ -231,17 +241,23 @@ async def broker_call(
     """Needs the role operate. Bodies are binary; errors are headers, too: Strandline-Kind, -Reason
     and -Detail.
     """
-    body = await request.body()
+    takes_changes = list_changes == "1"
+    answer = await answered(calls, call, session, await request.body(), takes_changes)
+    return Response(answer, media_type=MEDIA_TYPE)
+
+
+async def answered(
+    calls: BrokerCalls, call: Call, session: str, body: bytes, takes_changes: bool = False
+) -> bytes:
+    """The answer's body, within the call's deadline."""
     deadline_s = DEADLINES_S.get(call, READ_DEADLINE_S)
     try:
         async with asyncio.timeout(deadline_s):
             if call not in WITHOUT_SESSION:
                 calls.plugin.call(*_session(session))
-            takes_changes = list_changes == "1"
-            answer = await _answer(calls, call, body, takes_changes=takes_changes)
+            return await _answer(calls, call, body, takes_changes=takes_changes)
     except TimeoutError:
         raise RetryLater(f"no answer to {call.value} within {deadline_s:g} s") from None
-    return Response(answer, media_type=MEDIA_TYPE)
 
 
 async def _answer(calls: BrokerCalls, call: Call, body: bytes, *, takes_changes: bool) -> bytes:
@@ -251,7 +267,7 @@ async def _answer(calls: BrokerCalls, call: Call, body: bytes, *, takes_changes:
         case Call.READY:
             return calls.ready(body)
         case Call.LOOK_UP:
-            return calls.look_up(body)
+            return await calls.look_up(body)
         case Call.HIGHEST:
             return calls.highest(body)
         case Call.LIST:

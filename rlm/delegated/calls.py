@@ -27,7 +27,7 @@ from rlm.delegated import wire
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
-from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.delegated.segment_reads import SegmentReads
 from rlm.format.custom_metadata import custom_of
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -61,7 +61,7 @@ class BrokerCalls:
     driver: PartitionDriver
     around: Surroundings
     copies: BrokerCopies
-    reads: ResolvedReads
+    reads: SegmentReads
     lists: SegmentLists
     why_not_delete: Callable[[str], str | None]
 
@@ -77,8 +77,8 @@ class BrokerCalls:
         why = self.why_not_writable(tip)
         return wire.encode_ready(self.metadata.applied_offset, why is None, why or "")
 
-    def look_up(self, body: bytes) -> bytes:
-        """The segment that serves an offset."""
+    async def look_up(self, body: bytes) -> bytes:
+        """The segment that serves an offset. Its size ends where the partition's history does."""
         asked = wire.decode_look_up(body)
         self._check_readable(asked.partition)
         find = (
@@ -87,7 +87,11 @@ class BrokerCalls:
             else self.metadata.remote_log_segment_metadata
         )
         found = find(asked.partition, asked.leader_epoch, asked.offset)
-        row = None if found is None else found.metadata
+        if found is None:
+            # Of a leader that is not claimed yet, the recorded leader epochs may be another's.
+            self._check_writable(asked.partition)
+            return wire.encode_found(self.metadata.applied_offset, None)
+        row = await self.reads.as_readable(found.metadata)
         return wire.encode_found(self.metadata.applied_offset, row)
 
     def highest(self, body: bytes) -> bytes:

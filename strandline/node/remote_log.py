@@ -31,6 +31,7 @@ from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
+from rlm.delegated.segment_reads import SegmentReads
 from rlm.delegated.sweeper import Sweeper
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
@@ -123,8 +124,8 @@ class RemoteLogParts:
         ambient = self.around.ambient
         lists = SegmentLists(given.metadata, ambient, ambient.new_uuid())
         return BrokerCalls(
-            self.plugin, given.metadata, self.table, driver, self.around, copies, self.reads, lists,
-            self.held_back.deleting,
+            self.plugin, given.metadata, self.table, driver, self.around, copies,
+            SegmentReads(self.reads), lists, self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(

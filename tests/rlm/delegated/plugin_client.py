@@ -16,8 +16,8 @@ from rlmm.segment import (
     RemoteLogSegmentMetadataUpdate,
     SegmentState,
 )
+from sim.tier import plugin_bodies
 from tests.api.fakes import app_over, make_node
-from tests.rlm.delegated import plugin_bodies
 from tests.rlm.delegated.delegating import announcement
 from tests.rlm.delegated.plugin_bodies import ListAnswer
 from tests.rlm.kafka_logs import KafkaLog

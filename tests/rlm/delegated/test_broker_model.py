@@ -111,10 +111,10 @@ def ready_at_once(self: BrokerCalls, body: bytes) -> bytes:
     return wire.encode_ready(0, True, "")
 
 
-def nothing_found_before_it_is_ready(self: BrokerCalls, body: bytes) -> bytes:
+async def nothing_found_before_it_is_ready(self: BrokerCalls, body: bytes) -> bytes:
     """[LOSS-4]"""
     try:
-        return LOOK_UP(self, body)
+        return await LOOK_UP(self, body)
     except RetryLater:
         return wire.encode_found(0, None)
 
@@ -127,11 +127,11 @@ def begun_counts_as_copied(self: BrokerCalls, body: bytes) -> bytes:
     return wire.encode_highest(0, max(ends, default=None))
 
 
-def no_transaction_index(self: BrokerCalls, body: bytes) -> bytes:
+async def no_transaction_index(self: BrokerCalls, body: bytes) -> bytes:
     """[LOSS-5]"""
     if wire.decode_look_up(body).with_txn_index:
         return wire.encode_found(0, None)
-    return LOOK_UP(self, body)
+    return await LOOK_UP(self, body)
 
 
 async def last_byte_missing(

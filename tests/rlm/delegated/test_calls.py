@@ -17,7 +17,7 @@ from rlm.leadership.leadership import Leads, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim, PartitionModeChange
 from rlmm.segment import Incarnation, SegmentState
-from tests.rlm.delegated import plugin_bodies
+from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, segment
 from tests.rlm.fake_broker import FakeBroker
@@ -121,7 +121,12 @@ def test_nothing_is_said_of_a_partition_before_it_is_announced_claimed_and_caugh
             ready, why = await plugin.ready(tip)
             assert not ready
             assert "checkpoint ends at 0" in why
-            for question in (plugin.highest(tip, 0), plugin.page(tip)):
+            for question in (
+                plugin.look_up(tip, 0, 5),
+                plugin.look_up(tip, 0, 5, with_txn_index=True),
+                plugin.highest(tip, 0),
+                plugin.page(tip),
+            ):
                 assert (await refused(question)).kind == "retry_later"
             broker.words[("orders", 0)] = Leads(0, 25)
             await asyncio.sleep(10)

@@ -10,7 +10,7 @@ import pytest
 from kafka_formats.errors import RetryLater
 from rlm.leadership.leadership import Leads, LocalLogStart, TopicConfig
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
-from tests.rlm.delegated import plugin_bodies
+from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import announcement, broker_of
 from tests.rlm.delegated.plugin_client import ToldError, client_of
 from tests.rlm.held_segments import ROOM, lost, retention, units

@@ -11,7 +11,7 @@ import pytest
 
 from rlm.leadership.leadership import NoAnswer
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, SegmentState
-from tests.rlm.delegated import plugin_bodies
+from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import announcement, broker_of
 from tests.rlm.delegated.plugin_client import files_of
 from tests.rlm.delegated.test_copies import beside, of_disk, refused

@@ -21,7 +21,7 @@ from rlmm.segment import (
     RemotePartitionDeleteMetadata,
     SegmentState,
 )
-from tests.rlm.delegated import plugin_bodies
+from sim.tier import plugin_bodies
 
 int8s = st.integers(-(2**7), 2**7 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)

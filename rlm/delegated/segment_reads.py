@@ -1,0 +1,88 @@
+"""Bytes of segments for the broker, which end where the partition's history does [LOSS-9].
+
+The plug-in takes a segment's size from the row of a look-up. So that row has the size up to the
+cut, and a row from before the cut is refused when its bytes are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
+from kafka_formats.errors import InternalError, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.offset_index import OffsetIndex
+from rlm.delegated.diverged_tail import end_of_batches, epochs_until, last_valid_offset
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.format.manifest import IndexType
+from rlmm.segment import RemoteLogSegmentMetadata
+from rsm_backends.streams import closing_stream
+
+CUTS_MAX = 10_000
+"""Segments whose cut is remembered; of others it is looked for again."""
+
+
+@dataclass(slots=True)
+class SegmentReads:
+    """One per node."""
+
+    reads: ResolvedReads
+    _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
+
+    async def as_readable(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
+        """The row of a look-up: of a segment with a diverged tail, with the size up to there."""
+        last = self._last_valid(row)
+        return row if last is None else replace(row, size_bytes=await self._cut(row, last))
+
+    async def check_size(
+        self, row: RemoteLogSegmentMetadata, asked: RemoteLogSegmentMetadata
+    ) -> int:
+        """The number of readable bytes. RetryLater: the broker's row is from before a cut."""
+        size_bytes = (await self.as_readable(row)).size_bytes
+        if size_bytes < asked.size_bytes <= row.size_bytes:
+            raise RetryLater(
+                f"the tail of {row.segment_id} is not in the partition's history any more: look it "
+                "up again"
+            )
+        return size_bytes
+
+    async def index(self, row: RemoteLogSegmentMetadata, index: IndexType) -> AsyncIterator[bytes]:
+        """A whole index; leader epochs end where the readable bytes do."""
+        last = self._last_valid(row) if index is IndexType.LEADER_EPOCH else None
+        chunks = self.reads.open_index(row.segment_id.id, index)
+        if last is None:
+            async for chunk in chunks:
+                yield chunk
+        else:
+            yield epochs_until(b"".join([chunk async for chunk in chunks]), last)
+
+    def _last_valid(self, row: RemoteLogSegmentMetadata) -> int | None:
+        state = self.reads.metadata.partition_state(row.segment_id.partition)
+        return None if state is None else last_valid_offset(row, state.lineage)
+
+    async def _cut(self, row: RemoteLogSegmentMetadata, last: int) -> int:
+        """The position behind the last batch up to an offset, by the offset index and a scan."""
+        id_ = row.segment_id.id
+        found = self._cuts.get((id_, last))
+        if found is not None:
+            return found
+        chunks = self.reads.open_index(id_, IndexType.OFFSET)
+        data = b"".join([chunk async for chunk in chunks])
+        index = OffsetIndex.parse(data, base_offset=row.start_offset, source=f"the index of {id_}")
+        position = index.lookup(max(last, row.start_offset))
+        scanner = BatchScanner(str(id_), batch_bytes_max=ANY_BATCH_BYTES, position=position)
+        async with closing_stream(self.reads.open_log(id_, position)) as log:
+            async for piece in log:
+                # Exhausted, as the scanner wants it.
+                found = end_of_batches(list(scanner.feed(piece)), last)
+                if found is not None:
+                    break
+        if found is None:
+            raise InternalError(
+                f"{row.segment_id} goes on behind {last}, and its batches end there"
+            )
+        while len(self._cuts) >= CUTS_MAX:
+            del self._cuts[next(iter(self._cuts))]
+        self._cuts[id_, last] = found
+        return found

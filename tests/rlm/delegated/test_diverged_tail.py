@@ -1,0 +1,89 @@
+"""[LOSS-9] Records of a copied segment that a later leader does not have never reach the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats import leader_epoch_checkpoint
+from rlm.delegated.diverged_tail import epochs_until, last_valid_offset
+from rlm.leadership.leadership import Leads
+from rlmm.segment import SegmentState
+from tests.rlm.delegated.delegating import broker_of
+from tests.rlm.delegated.plugin_client import files_of
+from tests.rlm.delegated.test_copies import LEADER_EPOCHS, beside, of_disk, refused
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.planner_facts import epochs, segment_row
+from tests.rlm.virtual_time import run_virtually
+
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+
+
+@pytest.mark.parametrize(
+    ("of_segment", "lineage", "last"),
+    [
+        (((1, 10),), ((1, 0),), None),
+        (((1, 10),), ((1, 0), (2, 20)), None),
+        (((1, 10),), ((1, 0), (2, 15)), 14),
+        (((1, 10), (2, 15)), ((1, 0), (3, 15)), 14),
+        (((1, 10), (2, 15)), ((1, 0), (3, 12)), 11),
+        (((1, 10), (2, 15)), ((1, 0), (2, 15)), None),
+        (((2, 10),), ((1, 0), (3, 10)), 9),  # nothing of it is the partition's
+        (((1, 10),), ((2, 30),), None),  # the log start passed it
+        (((1, 10), (2, 15)), ((2, 17),), None),  # the log start is inside
+        (((1, 10),), (), None),
+    ],
+)
+def test_a_segment_ends_where_a_later_history_begins(
+    of_segment: tuple[tuple[int, int], ...],
+    lineage: tuple[tuple[int, int], ...],
+    last: int | None,
+) -> None:
+    row = replace(segment_row(1, 10, 19), leader_epochs=of_segment)
+    assert last_valid_offset(row, epochs(*lineage)) == last
+
+
+def test_the_leader_epochs_of_a_diverged_tail_are_left_out() -> None:
+    checkpoint = leader_epoch_checkpoint.encode(epochs((1, 0), (2, 15)))
+    assert epochs_until(checkpoint, 14) == leader_epoch_checkpoint.encode(epochs((1, 0)))
+    assert epochs_until(checkpoint, 15) == checkpoint
+
+
+def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
+    tmp_path: Path,
+) -> None:
+    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
+    orders.write(0, 10, 20, end=25)
+    orders.write_across(10, 17, 20, epochs=(0, 1))
+
+    async def main() -> None:
+        tip, broker = orders.partition, broker_of(orders, epoch=1)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            row = replace(of_disk(orders, 1, 10, 19), leader_epochs=((0, 10), (1, 17)))
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            assert await plugin.look_up(tip, 0, 12) is not None
+            assert b"1 17" in await plugin.index(row, LEADER_EPOCHS)
+            # A leader elected unclean has other records from 15 on.
+            orders.set_epochs((0, 0), (2, 15))
+            broker.words[tip.topic, 0] = Leads(2, 25)
+            await asyncio.sleep(60)
+            found = await plugin.look_up(tip, 0, 12)
+            assert found is not None
+            log = orders.log_bytes(10)
+            cut = found.size_bytes
+            assert await plugin.fetch(found, 0, cut) == log[:cut]
+            assert log.find(b"v14") < cut < log.find(b"v15")
+            assert (await refused(plugin.fetch(found, 0, cut + 1))).kind == "invalid_request"
+            told = await refused(plugin.fetch(row, 0, row.size_bytes))
+            assert told.kind == "retry_later"
+            assert "look it up again" in told.detail
+            assert b"1 17" not in await plugin.index(found, LEADER_EPOCHS)
+            assert await plugin.look_up(tip, 2, 15) is None
+            listed = (await plugin.page(tip))[1]
+            assert [each.size_bytes for each in listed or ()] == [len(log)]
+
+    run_virtually(main)
