@@ -4,6 +4,7 @@ local retention, DeleteRecords, topics deleted and made again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -82,16 +83,20 @@ class Brokers:
 
     def partition(self, tip: TopicIdPartition) -> Partition:
         """The partition with this topic id, also a deleted one."""
-        return next(each for each in (*self.partitions, *self.deleted) if each.tip == tip)
+        return next(each for each in self._all() if each.tip == tip)
 
     def with_id(self, topic_id: Uuid) -> Partition:
         """The partition with this topic id alone, also a deleted one."""
-        found = (*self.partitions, *self.deleted)
-        return next(each for each in found if each.tip.topic_id == topic_id)
+        return next(each for each in self._all() if each.tip.topic_id == topic_id)
+
+    def _all(self) -> Iterator[Partition]:
+        yield from (*self.partitions, *self.deleted)
+        yield from (*self._world.delegated.partitions, *self._world.delegated.deleted)
 
     def named(self, name: TopicPartition) -> Partition | None:
         """The living partition of this name, as brokers are asked."""
-        found = (p for p in self.partitions if (p.tip.topic, p.tip.partition) == name)
+        living = (*self.partitions, *self._world.delegated.partitions)
+        found = (p for p in living if (p.tip.topic, p.tip.partition) == name)
         return next(found, None)
 
     def word(self, machine: Machine, name: TopicPartition) -> BrokerWord:
@@ -110,12 +115,12 @@ class Brokers:
         replica = partition.replicas[machine.node_id]
         return LocalLogStart(max(replica.bases[0], replica.log_start), replica.epoch)
 
-    def topic_config(self, machine: Machine) -> TopicConfig | NoAnswer:
-        """The config of any topic."""
+    def topic_config(self, machine: Machine, topic: str) -> TopicConfig | NoAnswer:
+        """The config of a topic."""
         if not machine.broker_up:
             return NoAnswer("the broker is down")
         limit = 1 if self.retains else UNLIMITED
-        return TopicConfig("delete", limit, limit, remote_storage_enable=False)
+        return TopicConfig("delete", limit, limit, self._world.delegated.is_tiered(topic))
 
     # ---- deeds
 
@@ -186,7 +191,7 @@ class Brokers:
             else:
                 partition.end_transaction()
         elif draw < 94 and "broker_down" in self.kinds:
-            self._switch(random.choice(world.machines))
+            self.switch(random.choice(world.machines))
         elif draw < 95 and "recreate" in self.kinds and not random.randrange(4):
             self.delete_topic(partition)
             self.create(partition.tip.topic)
@@ -266,9 +271,11 @@ class Brokers:
         found = offset_checkpoint.parse(path.read_bytes(), source="")
         return found.get((partition.tip.topic, partition.tip.partition), 0)
 
-    def _switch(self, machine: Machine) -> None:
+    def switch(self, machine: Machine) -> None:
+        """Stop a broker, or start it."""
         machine.broker_up = not machine.broker_up
         self._world.note(f"{machine.name}: the broker {'starts' if machine.broker_up else 'stops'}")
+        self._world.delegated.switched(machine)
         if machine.broker_up:
             return
         for partition in self.partitions:

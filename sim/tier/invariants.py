@@ -18,7 +18,7 @@ from rlm.delete.delete_due import was_finished
 from rlm.format.object_keys import own_prefix, parse_segment_key, segment_keys
 from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
-from rlmm.partition_state import UNLIMITED, PartitionState, TopicPolicy
+from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
 from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
@@ -102,8 +102,10 @@ class Auditor:
             case RemoteLogSegmentMetadata():
                 self._ids.add(decoded.segment_id.id)
                 self._check_committed(decoded)
+                self._world.delegated.audit.committed(decoded, None)
             case RemoteLogSegmentMetadataUpdate():
                 self._updated(decoded, before)
+                self._world.delegated.audit.committed(decoded, before)
             case LostRange():
                 self._lost(decoded)
             case LogStart():
@@ -163,13 +165,14 @@ class Auditor:
     def _check_committed(self, row: RemoteLogSegmentMetadata) -> None:
         """Check that a copy has only committed and decided records."""
         partition = self._world.brokers.partition(row.segment_id.partition)
-        replica = partition.replicas[row.broker_id]
+        replica = partition.replicas.get(row.broker_id)
         claim = self._claims[row.segment_id.partition][-1]
         self.check(
-            replica.epoch != claim.leader_epoch or row.end_offset < replica.last_stable,
+            replica is None
+            or replica.epoch != claim.leader_epoch
+            or row.end_offset < replica.last_stable,
             "copied_is_committed",
-            f"{row.start_offset} to {row.end_offset} is copied, n{row.broker_id} has only "
-            f"{replica.last_stable} stable",
+            f"{row.start_offset} to {row.end_offset} is copied, not all stable on n{row.broker_id}",
         )
 
     def uploading(self, process: Process, job: CopyJob) -> None:
@@ -329,6 +332,8 @@ class Auditor:
         state = queries.partition_state(rows, tip)
         if state is None or state.delete_state is not None or state.highest_copied is None:
             return
+        if state.mode is not Mode.SIDECAR:
+            return  # the broker deletes; `DelegatedAuditor` sees what it loses
         for start, end in unserved(self.reference, state):
             self.check(False, "no_hole", f"nothing serves {start} to {end} of {tip}")
 
@@ -373,7 +378,8 @@ class Auditor:
         self.check(
             row.state is DELETE_STARTED, "delete_order", f"{key} is deleted, its row is {row.state}"
         )
-        if was_finished(row) and not self._world.faults.breaks_timing:
+        brokers = self._world.delegated.audit.is_a_brokers(row)  # which give readers no time
+        if was_finished(row) and not self._world.faults.breaks_timing and not brokers:
             since_ms = self._world.schedule.now_ms - self._marked_ms[row.segment_id.id]
             delay_ms = round(self._world.limits.delete_delay_s * 1000)
             self.check(

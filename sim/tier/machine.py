@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from rlm.copy.mending import Mender
 from rlm.copy.scanner import TopicPartition
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.data_plane import DataPlane
+from rlm.delegated.calls import BrokerCalls
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.kill_switches import KillSwitches
@@ -75,6 +76,12 @@ class Process:
     repairs: Repairs | None = None
     follower: DeleteRecordsFollower | None = None
     audit: list[AuditLine] = field(default_factory=list)
+
+    @cached_property
+    def broker_calls(self) -> BrokerCalls:
+        """The answers to the plug-in of this node's broker."""
+        assert self.parts is not None
+        return self.parts.new_broker_calls()
 
 
 class Machine:
@@ -342,7 +349,8 @@ class NodeBroker:
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         await self._answer("topic_configs")
-        return dict.fromkeys(topics, self._machine.world.brokers.topic_config(self._machine))
+        brokers = self._machine.world.brokers
+        return {topic: brokers.topic_config(self._machine, topic) for topic in topics}
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
         found = {each: self._machine.world.brokers.named((each, 0)) for each in topics}

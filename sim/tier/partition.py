@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from random import Random
 
-from kafka_formats.record_batch import Record, encode_batch
+from kafka_formats.record_batch import ControlType, Record, control_key, encode_batch
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
-from sim.tier.replica import Batch, Replica
+from sim.tier.replica import ABORTED_PRODUCER, Batch, Replica
 
 RECORDS_MAX = 4
+MARKER_VALUE = bytes(6)
 NO_LEADER = -1
 
 
 class Partition:
     """A partition. `truth` is the log of each epoch's leader: what it had at its election and wrote
-    since. `deletions` are DeleteRecords, as (epoch, offset), exclusive.
+    since. `deletions` are DeleteRecords, as (epoch, offset), exclusive. `is_tiered`: its brokers
+    tier it themselves (remote.storage.enable).
     """
 
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
@@ -29,6 +31,7 @@ class Partition:
         self.deletions: list[tuple[int, int]] = []
         self._decided: list[tuple[int, int]] = []
         self.deleted = False
+        self.is_tiered = False
         self.random = random
         self.roll_percent = random.choice((10, 25, 60))
 
@@ -68,17 +71,40 @@ class Partition:
             for at in range(count)
         ]
         data = encode_batch(records, base_offset=base, partition_leader_epoch=self.epoch)
-        batch = Batch(base, base + count - 1, self.epoch, timestamp_ms, data)
+        return self._write(replica, Batch(base, base + count - 1, self.epoch, timestamp_ms, data))
+
+    def append_aborted(self, timestamp_ms: int) -> None:
+        """Write a transaction and the marker that aborts it at the true leader, as one batch."""
+        replica = self.leading
+        if replica is None:
+            return
+        base = replica.end
+        record = Record(base, timestamp_ms, None, b"aborted", ())
+        marker = Record(base + 1, timestamp_ms, control_key(ControlType.ABORT), MARKER_VALUE, ())
+        data = b"".join(
+            encode_batch(
+                [each], base_offset=each.offset, partition_leader_epoch=self.epoch,
+                producer_id=ABORTED_PRODUCER, producer_epoch=0, transactional=True,
+                base_sequence=-1 if each is marker else base, control=each is marker,
+            )
+            for each in (record, marker)
+        )  # fmt: skip
+        batch = Batch(base, base + 1, self.epoch, timestamp_ms, data, aborted=True)
+        self._write(replica, batch)
+
+    def _write(self, replica: Replica, batch: Batch) -> int:
         replica.append(batch)
         self.truth[self.epoch].append(batch)
         self._advance(replica)
         return batch.last
 
-    def replicate(self, broker: int) -> None:
-        """Let a follower that knows the epoch fetch everything, after truncating what diverged."""
+    def replicate(self, broker: int) -> bool:
+        """Let a follower that knows the epoch fetch everything, after truncating what diverged.
+        False: what it lacks is in the tier alone.
+        """
         leader, follower = self.leading, self.replicas[broker]
         if leader is None or broker == self.leader or follower.epoch != self.epoch:
-            return
+            return True
         common = 0
         for ours, theirs in zip(leader.batches, follower.batches, strict=False):
             if ours != theirs:
@@ -86,6 +112,8 @@ class Partition:
             common = ours.last + 1
         follower.truncate(common)
         start = leader.log_start
+        if self.is_tiered and max(follower.end, start) < leader.bases[0]:
+            return False
         if follower.end < start or follower.bases[0] > follower.end:
             # A fetch at the log start brings the whole batch that has it.
             before = [batch for batch in leader.batches if batch.last < start]
@@ -100,6 +128,7 @@ class Partition:
         self._advance(leader)
         follower.high_watermark = min(leader.high_watermark, follower.end)
         follower.cut(min(leader.log_start, follower.high_watermark))
+        return True
 
     def delete_records(self, broker: int, start: int) -> None:
         """Delete a leader's records below `start`."""

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from kafka_formats import leader_epoch_checkpoint, producer_snapshot, time_index
+from kafka_formats import (
+    leader_epoch_checkpoint,
+    producer_snapshot,
+    time_index,
+    transaction_index,
+)
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import (
     EpochEntry,
@@ -28,24 +33,30 @@ from kafka_formats.log_names import (
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.properties import encode_partition_metadata
+from kafka_formats.transaction_index import AbortedTransaction
 
 NS_PER_MS = 1_000_000
 FOREVER_MS = 1 << 50
+ABORTED_PRODUCER = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Offsets [base, last], as one leader wrote them."""
+    """Offsets [base, last], as one leader wrote them. `aborted`: a batch of ABORTED_PRODUCER and
+    the marker at `last` that aborts it.
+    """
 
     base: int
     last: int
     epoch: int
     timestamp_ms: int
     data: bytes
+    aborted: bool = False
 
 
 class Replica:
@@ -152,7 +163,8 @@ class Replica:
             path.write_bytes(kept)
         os.truncate(path, len(kept))
         self._stamp(path)
-        path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
+        for suffix in (TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            path.with_suffix(suffix).unlink(missing_ok=True)
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable = min(self.last_stable, end)
         self.log_start = min(self.log_start, end)
@@ -166,6 +178,22 @@ class Replica:
             self._drop(base)
         self._changed()
         self.cut(start)
+
+    def drop_local(self, start: int) -> None:
+        """Remove whole segments below `start`, a segment's base, which the tier has: the log start
+        stays.
+        """
+        for base in [base for base in self.bases if base < start]:
+            self._drop(base)
+        self._changed()
+
+    def rebuild(self, before: list[Batch], start: int, log_start: int, epochs: Epochs) -> None:
+        """Begin at `start` with what the tier told of the log below, as a follower does whose
+        leader has less on its disk than the follower lacks.
+        """
+        self.start_over(before, start)
+        self.log_start = log_start
+        self._write_epochs(epochs)
 
     def cut(self, start: int) -> None:
         """Begin the log at `start`, as DeleteRecords does; segments below stay until `tidy`."""
@@ -251,13 +279,21 @@ class Replica:
     def _drop(self, base: int) -> None:
         self.bases.remove(base)
         self._path(base).unlink(missing_ok=True)  # damage may have taken it
-        for suffix in (TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+        for suffix in (TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
             self._path(base).with_suffix(suffix).unlink(missing_ok=True)
 
     def _index(self, base: int, end: int) -> None:
         newest = max((each.timestamp_ms, each.last) for each in self.within(base, end))
         times = time_index.encode([newest], base)
         self._path(base).with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
+        aborted = [
+            AbortedTransaction(ABORTED_PRODUCER, each.base, each.last, each.last + 1)
+            for each in self.within(base, end)
+            if each.aborted
+        ]
+        if aborted:
+            path = self._path(base).with_suffix(TRANSACTION_INDEX_SUFFIX)
+            path.write_bytes(transaction_index.encode(aborted))
 
     def _write_snapshot(self, end: int, open_from: int | None) -> None:
         """Write a producer snapshot as a roll there does; one producer did everything."""

@@ -33,7 +33,8 @@
     quiet              all is healed, and after it bucket and metadata are the same
     every step of nK   the whole script again for every step of that node: it ends there
 
-Every step of a node that has an effect has a name; ids are the numbers of the segments.
+`sim/tier/tiering_scripts.py` has the deeds about partitions that brokers tier themselves. Every
+step of a node that has an effect has a name; ids are the numbers of the segments.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from rlmm.rows import queries
 from sim.core.invariants import InvariantError
 from sim.nodes.loop import silence
 from sim.nodes.view import memory_batches
+from sim.tier import tiering_scripts
 from sim.tier.faults import Faults, ProposalFate, RequestFate
 from sim.tier.holding import disks_of, held_logs
 from sim.tier.loop import the_dead_are_unheard
@@ -72,7 +74,7 @@ LIMITS = CopyLimits(
 )
 NOTHING: frozenset[str] = frozenset()
 TOPIC = "t0"
-EFFECTS = ("log ", "store: put", "store: complete", "store: delete")
+EFFECTS = ("log ", "store: put", "store: complete", "store: delete", "broker ")
 DEEDS = (" crashes ", " stands still ", " lets ")
 ALL_BYTES = 1 << 30
 READ_MS_MAX = 60_000
@@ -145,7 +147,7 @@ class Script:
     @property
     def partition(self) -> Partition:
         """The living partition."""
-        return self.world.brokers.partitions[0]
+        return (*self.world.brokers.partitions, *self.world.delegated.partitions)[0]
 
     def do(self, line: str) -> None:
         """Carry out one line."""
@@ -171,6 +173,7 @@ class Script:
                 self.partition.replicate(int(node))
             case "elect", [node, *how]:
                 self.partition.elect(int(node), unclean=bool(how))
+                self._tell(int(node))
             case "begin", []:
                 self.partition.begin_transaction()
             case "commit", []:
@@ -179,6 +182,7 @@ class Script:
                 self.world.brokers.look_after(self.world.machine(int(node)))
             case "hear", [node]:
                 self.partition.hear(int(node))
+                self._tell(int(node))
             case "trim", [node, offset]:
                 self.world.brokers.retains = True
                 replica = self.partition.replicas[int(node)]
@@ -189,6 +193,8 @@ class Script:
                 self.partition.replicas[int(node)].forget(int(offset))
             case "shorten", [node, base]:
                 self.partition.replicas[int(node)].shorten(int(base))
+            case "cut", [_, offset] if self.partition.is_tiered:
+                tiering_scripts.take(self.world, self.partition, int(offset))
             case "cut", [node, offset]:
                 self.partition.delete_records(int(node), int(offset))
             case "move", [node, offset, *how]:
@@ -207,7 +213,8 @@ class Script:
             case "follow", []:
                 self.world.admins.follow(ups[0], TOPIC, follow=True)
             case "delete", ["data"]:
-                self.world.admins.delete(ups[0], self.world.brokers.deleted[0].tip)
+                deleted = (*self.world.brokers.deleted, *self.world.delegated.deleted)
+                self.world.admins.delete(ups[0], deleted[0].tip)
             case "run", [seconds]:
                 self._run(1000 * int(seconds))
             case "read", [node, offset]:
@@ -225,12 +232,20 @@ class Script:
                 self.out.append("  all is quiet")
             case "hold", [_]:
                 pass  # it is in the plan
+            case "tiered" | "late", []:
+                pass  # the world began so
             case "full", [node, count]:
                 self.world.machine(int(node)).miss_bytes(int(count))
             case "away" | "back", []:
                 self.faults.away = verb == "away"
             case _:
-                raise AssertionError(f"no such deed: {line}")
+                known = tiering_scripts.do(self.world, self.partition, verb, words)
+                assert known, f"no such deed: {line}"
+
+    def _tell(self, node: int) -> None:
+        """Tell a broker that tiers the partition itself."""
+        if self.partition.is_tiered:
+            self.world.delegated.hear(self.partition, node)
 
     def _run(self, ms: int) -> None:
         until_ms = self.world.schedule.now_ms + ms
@@ -266,7 +281,10 @@ class Script:
 
     def _shown(self) -> Iterator[str]:
         rows = self.world.auditor.reference.rows
-        for partition in (*self.world.brokers.deleted, *self.world.brokers.partitions):
+        brokers, tiering = self.world.brokers, self.world.delegated
+        for partition in (
+            *brokers.deleted, *tiering.deleted, *brokers.partitions, *tiering.partitions,
+        ):  # fmt: skip
             state = queries.partition_state(rows, partition.tip)
             if state is None:
                 yield "  not in the metadata"
@@ -335,19 +353,23 @@ def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[
     plan = Plan(
         2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1, damage=False,
         following="follow" in lines,
+        delegated=not tiering_scripts.AT_FIRST.isdisjoint(lines), tiering=NOTHING,
     )  # fmt: skip
     world = World(1, path, plan=plan, trace=[])
     world.faults = faults = ScriptedFaults(world)
     faults.crash_at = crash_at
-    for random in (world.random, *(each.random for each in world.brokers.partitions)):
+    partitions = (*world.brokers.partitions, *world.delegated.partitions)
+    for random in (world.random, *(each.random for each in partitions)):
         random.seed(1)  # whatever was drawn so far
     script = Script(world, faults, [])
     script.partition.roll_percent = ROLL_PERCENT
-    script.partition.elect(1, unclean=False)
-    script.partition.hear(2)
     steps: list[str] = []
     with world.loop.running(), memory_batches(), disks_of(world), silence():
         try:
+            if world.delegated.is_on:
+                tiering_scripts.begin(world, lines).roll_percent = ROLL_PERCENT
+            script.do("elect 1")
+            script.do("hear 2")
             for line in lines:
                 script.out.append(line)
                 if line == "quiet":

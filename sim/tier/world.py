@@ -30,6 +30,7 @@ from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
 from sim.tier.damage import Damage
+from sim.tier.delegated import Delegated
 from sim.tier.faults import HOUR_MS, Faults
 from sim.tier.following import Following
 from sim.tier.holding import HoldAuditor, disks_of
@@ -74,6 +75,9 @@ class Plan:
     damage: bool | None = None
     local_damage: bool = False
     following: bool = False
+    delegated: bool | None = None
+    """None: in some seeds, where nothing else is set. `tiering` are deeds of its brokers."""
+    tiering: frozenset[str] | None = None
 
     def __str__(self) -> str:
         """The set fields, as `--plan` of `python -m sim` takes them."""
@@ -95,6 +99,7 @@ class Result:
     reads: int
     read_bytes: int
     followed: int
+    consumed_bytes: int
     heal_ms: int
     trace: int
 
@@ -128,6 +133,8 @@ class World:
         self.auditor = Auditor(self)
         self.hold_audit = HoldAuditor(self)
         self.log = SharedLog(self)
+        is_on = bool(plan.delegated) if plan != Plan() else None
+        self.delegated = Delegated(self, is_on, plan.tiering, plan.topics)
         self.damage = Damage(self, plan.damage)
         self.local_damage = LocalDamage(self, is_on=plan.local_damage)
         self.bucket = Bucket(self)
@@ -137,11 +144,14 @@ class World:
             self.limits = plan.limits
         if plan.hold_bytes_max is not None:
             self.hold_bytes_max = plan.hold_bytes_max
+        if self.delegated.is_on:
+            self.hold_bytes_max = -1  # for what nodes copy alone
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
         self.brokers = Brokers(
             self, plan.brokers, topics=plan.topics or random.choice((1, 2, 3)), replicas=nodes
         )
+        self.delegated.create_all()
         self.admins = Admins(self, plan.admins)
         self.readers = Readers(self)
         self.foreign = frozenset(FOREIGN)
@@ -259,7 +269,7 @@ class World:
                     machine.start()
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
-                    self.local_damage, self.following,
+                    self.local_damage, self.following, self.delegated,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -279,6 +289,7 @@ class World:
             reads=self.readers.done,
             read_bytes=self.auditor.read_bytes,
             followed=self.following.moved,
+            consumed_bytes=self.delegated.audit.consumed_bytes,
             heal_ms=heal_ms,
             trace=self.trace_digest,
         )
@@ -290,6 +301,7 @@ class World:
                 if process is not None:
                     process.life.alive = False
                     self.loop.kill(process.life)
+        self.delegated.end()
 
     def turn(self) -> bool:
         """Run the next thing that happens; False if there is none."""
@@ -310,6 +322,7 @@ class World:
         self.following.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
+        self.delegated.stop()
         began_ms = next_look_ms = next_collect_ms = self.schedule.now_ms
         next_collect_ms += COLLECT_MS
         until_ms = began_ms + self._heal_ms_max()
@@ -323,6 +336,7 @@ class World:
                 self.admins.heal(ups[0])
                 self.damage.heal()
                 self.following.heal()
+                self.delegated.heal()
                 if self.faults.breaks_timing and now_ms >= next_collect_ms:
                     next_collect_ms = now_ms + COLLECT_MS
                     self.admins.collect(ups[0], accept=EVERYTHING)
@@ -333,7 +347,7 @@ class World:
     def _heal_ms_max(self) -> int:
         """Longest healing by what there is to copy; healing itself adds a few segments at most."""
         rows, segments = self.auditor.reference.rows, 0
-        for partition in self.brokers.partitions:
+        for partition in (*self.brokers.partitions, *self.delegated.partitions):
             state = queries.partition_state(rows, partition.tip)
             next_offset = -1 if state is None else state.next_offset
             assert partition.leading is not None
@@ -365,6 +379,7 @@ class World:
         yield from self.hold_audit.unquiet()
         yield from self.damage.left_to_do()
         yield from self.following.left_to_do()
+        yield from self.delegated.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:
         process = self.machine(node_id).up

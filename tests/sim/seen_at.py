@@ -41,4 +41,5 @@ SEEN_AT = {
     "a held file is linked again once it seems to reach further": 3,
     "what moved in another leader epoch is followed": 5,
     "whether the broker still leads is not asked again": 5,
+    "LOSS-1: a replica that stopped is deleted": 1,
 }

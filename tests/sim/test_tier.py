@@ -24,6 +24,11 @@ FOLLOWING_FRESH_SEEDS = 3
 FOLLOWING_SOAK_SEEDS = 60
 FOLLOWING = Plan(nodes=3, following=True)
 """Topics whose tier follows DeleteRecords on the brokers."""
+DELEGATED_SEEDS = 4
+DELEGATED_FRESH_SEEDS = 2
+DELEGATED_SOAK_SEEDS = 60
+DELEGATED = Plan(delegated=True)
+"""Topics that brokers tier themselves, beside others."""
 NOTHING: frozenset[str] = frozenset()
 CALM = Plan(nodes=1, topics=1, faults=NOTHING, brokers=NOTHING, admins=NOTHING, damage=False)
 CALM_SEED = 1
@@ -44,6 +49,12 @@ def test_the_tier_follows_delete_records_and_nothing_else() -> None:
     seeds = (*range(1, FOLLOWING_SEEDS + 1), *fresh(FOLLOWING_FRESH_SEEDS))
     results = held("tier", run, seeds, events=EVENTS, plan=FOLLOWING)
     assert sum(result.followed for result in results) >= len(results)
+
+
+def test_brokers_that_tier_topics_themselves_lose_nothing() -> None:
+    seeds = (*range(1, DELEGATED_SEEDS + 1), *fresh(DELEGATED_FRESH_SEEDS))
+    results = held("tier", run, seeds, events=EVENTS, plan=DELEGATED)
+    assert sum(result.copied for result in results) > 0
 
 
 @pytest.mark.parametrize(
@@ -99,6 +110,12 @@ def test_seeds_that_failed_once_hold(seed: int) -> None:
 @pytest.mark.timeout(3600)
 def test_the_tier_follows_delete_records_over_long_runs() -> None:
     held("tier", run, fresh(FOLLOWING_SOAK_SEEDS), events=SOAK_EVENTS, plan=FOLLOWING)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_brokers_that_tier_topics_themselves_over_long_runs() -> None:
+    held("tier", run, fresh(DELEGATED_SOAK_SEEDS), events=SOAK_EVENTS, plan=DELEGATED)
 
 
 @pytest.mark.soak

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
 
 import pytest
 
 from sim.core.invariants import InvariantError
+from sim.tier import planted_in_delegated
 from sim.tier.planted_bugs import (
     BUGS,
     BUGS_OF_DAMAGE,
@@ -22,6 +24,11 @@ from sim.tier.planted_bugs import (
     RARE_SEEDS_MAX,
     SEEDS_MAX,
     planted,
+)
+from sim.tier.planted_in_delegated import (
+    BUGS_OF_DELEGATED,
+    BUGS_OF_DELEGATED_SCRIPTS,
+    DELEGATED_SEEDS_MAX,
 )
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, run
@@ -83,6 +90,15 @@ def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:
     held("tier", run, range(1, DAMAGED_DISKS + 1), events=EVENTS, plan=HELD_DISKS)
 
 
+@pytest.mark.parametrize("name", BUGS_OF_DELEGATED)
+def test_a_planted_mistake_that_costs_brokers_records_is_found(name: str) -> None:
+    deeds, _ = BUGS_OF_DELEGATED[name]
+    found_in = partial(run, plan=Plan(nodes=2, topics=1, delegated=True, tiering=deeds))
+    with planted_in_delegated.planted(name):
+        seen_at = SEEN_AT.get(name)
+        assert_found(name, found_in, seeds=DELEGATED_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
+
+
 @pytest.mark.soak
 def test_what_brokers_lose_over_long_runs() -> None:
     held("tier", run, range(1_000, 1_040), events=6_000, plan=DISKS)
@@ -102,9 +118,21 @@ def test_a_planted_mistake_that_shows_seldom_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUGS_OF_SCRIPTS)
 def test_a_planted_mistake_makes_a_script_come_out_otherwise(name: str) -> None:
-    (path,) = [each for each in SCRIPTS if each.stem == BUGS_OF_SCRIPTS[name][0]]
+    assert_comes_out_otherwise(BUGS_OF_SCRIPTS[name][0], planted(name))
+
+
+@pytest.mark.parametrize("name", BUGS_OF_DELEGATED_SCRIPTS)
+def test_a_planted_mistake_makes_a_script_about_a_brokers_topic_come_out_otherwise(
+    name: str,
+) -> None:
+    script, _ = BUGS_OF_DELEGATED_SCRIPTS[name]
+    assert_comes_out_otherwise(script, planted_in_delegated.planted(name))
+
+
+def assert_comes_out_otherwise(script: str, planting: AbstractContextManager[None]) -> None:
+    (path,) = [each for each in SCRIPTS if each.stem == script]
     text = path.read_text()
-    with planted(name):
+    with planting:
         try:
             found = play(text)
         except InvariantError as error:

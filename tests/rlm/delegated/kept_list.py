@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rlm.delegated import wire
 from rlmm.rows.queries import list_position
 from rlmm.segment import RemoteLogSegmentMetadata
-from tests.rlm.delegated.plugin_bodies import ListAnswer
+from sim.tier.plugin_bodies import ListAnswer
 
 Row = RemoteLogSegmentMetadata
 Ask = Callable[[bytes | None, bytes | None], Awaitable[ListAnswer]]

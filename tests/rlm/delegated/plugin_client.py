@@ -17,9 +17,9 @@ from rlmm.segment import (
     SegmentState,
 )
 from sim.tier import plugin_bodies
+from sim.tier.plugin_bodies import ListAnswer
 from tests.api.fakes import app_over, make_node
 from tests.rlm.delegated.delegating import announcement
-from tests.rlm.delegated.plugin_bodies import ListAnswer
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node
 from tests.rlm.planner_facts import segment_row, uuid

@@ -23,9 +23,9 @@ from rlmm.rows.rows import OverlayRows
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 from rlmm.view import segment_changes
 from rlmm.view.view import View
-from tests.rlm.delegated import plugin_bodies
+from sim.tier import plugin_bodies
+from sim.tier.plugin_bodies import ListAnswer
 from tests.rlm.delegated.kept_list import KeptList
-from tests.rlm.delegated.plugin_bodies import ListAnswer
 from tests.rlm.planner_facts import uuid
 from tests.rlm.virtual_time import virtual_ambient
 from tests.rlmm.metadata_node import (

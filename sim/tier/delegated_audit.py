@@ -1,0 +1,234 @@
+"""Invariants of partitions that brokers tier themselves, seen from outside.
+
+nothing_lost               a committed record that a broker's disk dropped is in the tier, unless
+                           retention or DeleteRecords took it
+nothing_wrong              consumers and rebuilt followers get what the leader has
+aborted_is_not_shown       a read_committed consumer hears of every aborted transaction
+only_its_broker_deletes    no finished segment is deleted that no broker asked to delete
+one_of_both_copies         a broker copies in mode delegated, a node in mode sidecar
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_formats.transaction_index import AbortedTransaction
+from rlm.format.object_keys import segment_keys
+from rlmm.partition_state import Mode
+from rlmm.rows import queries
+from rlmm.rows.coverage import covering
+from rlmm.rows.reads import read_segment
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
+from sim.tier.readers import batches_of
+
+if TYPE_CHECKING:
+    from sim.tier.partition import Partition
+    from sim.tier.replica import Batch, Replica
+    from sim.tier.world import World
+
+
+class DelegatedAuditor:
+    """Checks what brokers hear and do. `deleted_by_broker` are topics whose broker was told that
+    all is gone; `consumed_bytes` counts what consumers got.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._begun: set[Uuid] = set()
+        self._asked: set[Uuid] = set()
+        self._taken: dict[TopicIdPartition, set[tuple[int, int]]] = {}
+        self.deleted_by_broker: set[TopicIdPartition] = set()
+        self.consumed_bytes = 0
+
+    def _check(self, holds: bool, name: str, message: str) -> None:
+        self._world.auditor.check(holds, name, message)
+
+    # ---- what brokers do
+
+    def adds(self, row: RemoteLogSegmentMetadata) -> None:
+        """Note a copy that a broker begins."""
+        self._begun.add(row.segment_id.id)
+
+    def asks_to_delete(self, rows: Iterable[RemoteLogSegmentMetadata]) -> None:
+        """Note segments that a broker deletes; a diverged one's own records go with it."""
+        for row in rows:
+            self._asked.add(row.segment_id.id)
+            partition = self._world.brokers.partition(row.segment_id.partition)
+            deleting = partition.replicas.get(row.broker_id)
+            leader = partition.leading if deleting is None else deleting
+            for log in partition.truth.values():
+                self._take(partition, _within(log, row), leader)
+
+    def _take(
+        self, partition: Partition, batches: Iterable[Batch], unless_in: Replica | None
+    ) -> None:
+        kept = () if unless_in is None else unless_in.batches
+        taken = self._taken.setdefault(partition.tip, set())
+        taken |= {(each.epoch, each.base) for each in batches if each not in kept}
+
+    def takes(self, partition: Partition, replica: Replica, log_start: int) -> None:
+        """Note what retention or DeleteRecords take."""
+        below = (each for each in replica.batches if each.last < log_start)
+        self._take(partition, below, None)
+
+    def log_start_moves(self, partition: Partition, replica: Replica, start: int) -> None:
+        """Check a log start that a new leader takes from the tier."""
+        for batch in replica.batches if partition.leading is replica else ():
+            self._check(
+                not replica.log_start <= batch.last < start or self._is_taken(partition, batch),
+                "nothing_lost",
+                f"the log start of {partition.tip} moves to {start}, though nothing took "
+                f"{batch.base} to {batch.last}",
+            )
+
+    def drops(self, partition: Partition, replica: Replica, start: int) -> None:
+        """Check local retention."""
+        going = [each for each in replica.batches if replica.bases[0] <= each.base < start]
+        for batch in self._not_served(partition, going):
+            self._check(
+                False,
+                "nothing_lost",
+                f"{batch.base} to {batch.last} of {partition.tip} leaves a broker's disk, and the "
+                "tier does not have it",
+            )
+
+    # ---- what brokers are told
+
+    def finds_nothing(self, partition: Partition, replica: Replica, offset: int) -> None:
+        """Check that an offset is nowhere, as a broker was told: it resets consumers."""
+        if partition.leading is not replica or offset < replica.log_start or partition.deleted:
+            return
+        for batch in replica.batches:
+            self._check(
+                not batch.base <= offset <= batch.last or self._is_taken(partition, batch),
+                "nothing_lost",
+                f"the leader of {partition.tip} is told that the tier has nothing at {offset}",
+            )
+
+    def rebuilds(self, partition: Partition, leader: Replica, epochs: Epochs, start: int) -> None:
+        """Check the epochs of a follower that is rebuilt from the tier."""
+        if partition.leading is not leader:
+            return
+        borders = {entry.start_offset for entry in (*epochs, *leader.epochs)}
+        for offset in sorted({leader.log_start, *borders}):
+            self._check(
+                not leader.log_start <= offset < start
+                or epoch_for_offset(epochs, offset) == epoch_for_offset(leader.epochs, offset),
+                "nothing_wrong",
+                f"a follower of {partition.tip} is rebuilt with the epochs {epochs}, its leader "
+                f"has {leader.epochs}",
+            )
+
+    def consumed(
+        self,
+        partition: Partition,
+        replica: Replica,
+        offset: int,
+        got: Sequence[Batch],
+        aborted: Iterable[AbortedTransaction],
+    ) -> None:
+        """Check what a consumer of the leader got at an offset."""
+        if partition.leading is not replica or partition.deleted:
+            return
+        data = b"".join(each.data for each in replica.batches if each.last >= offset)
+        wanted = [each for each in batches_of(data) if each.last >= offset]
+        self._check(bool(got), "nothing_lost", f"a segment lacks {offset} of {partition.tip}")
+        self.consumed_bytes += sum(len(each.data) for each in got)
+        for mine, theirs in zip(got, wanted, strict=False):
+            self._check(
+                mine.data == theirs.data,
+                "nothing_wrong",
+                f"a consumer of {partition.tip} at {offset} got {mine.base} to {mine.last} of "
+                f"epoch {mine.epoch}, the leader has epoch {theirs.epoch} there",
+            )
+        told = {(each.first_offset, each.last_offset) for each in aborted}
+        for batch in replica.batches:
+            self._check(
+                not batch.aborted
+                or not offset <= batch.base < batch.last <= got[-1].last
+                or (batch.base, batch.last) in told,
+                "aborted_is_not_shown",
+                f"{batch.base} of {partition.tip} was aborted at {batch.last}, and nobody says so",
+            )
+
+    # ---- what the metadata log says
+
+    def committed(
+        self,
+        decoded: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate,
+        before: RemoteLogSegmentMetadata | None,
+    ) -> None:
+        """Check an accepted record of a segment. `before`: its row until then."""
+        tip, id_ = decoded.segment_id.partition, decoded.segment_id.id
+        state = queries.partition_state(self._world.auditor.reference.rows, tip)
+        assert state is not None
+        goes = self._world.brokers.partition(tip).deleted and state.delete_state is not None
+        if decoded.state is SegmentState.DELETE_SEGMENT_STARTED:
+            was_finished = before is not None and (
+                before.state is SegmentState.COPY_SEGMENT_FINISHED
+            )
+            self._check(
+                not was_finished or state.mode is Mode.SIDECAR or goes or id_ in self._asked,
+                "only_its_broker_deletes",
+                f"{decoded.segment_id} is deleted, and no broker asked for it",
+            )
+        elif decoded.state is not SegmentState.DELETE_SEGMENT_FINISHED:
+            self._check(
+                (id_ in self._begun) is (state.mode is Mode.DELEGATED),
+                "one_of_both_copies",
+                f"{decoded.segment_id} is copied by "
+                f"{'a broker' if id_ in self._begun else 'a node'} in mode {state.mode.name}",
+            )
+
+    def is_a_brokers(self, row: RemoteLogSegmentMetadata) -> bool:
+        """True if a broker copied or deletes it."""
+        return row.segment_id.id in self._begun or row.segment_id.id in self._asked
+
+    # ---- what the tier has
+
+    def _is_taken(self, partition: Partition, batch: Batch) -> bool:
+        return (batch.epoch, batch.base) in self._taken.get(partition.tip, ())
+
+    def _not_served(self, partition: Partition, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Batches of the leader that nothing took and the tier does not have."""
+        leader = partition.leading
+        for batch in batches:
+            lives = leader is not None and batch in leader.batches
+            if lives and not self._is_taken(partition, batch) and not self.has(partition, batch):
+                yield batch
+
+    def has(self, partition: Partition, batch: Batch) -> bool:
+        """True if the tier serves a batch, of which DeleteRecords may have taken the head."""
+        rows, bucket = self._world.auditor.reference.rows, self._world.bucket
+        found = covering(rows, partition.tip, batch.epoch, batch.last)
+        row = None if found is None else read_segment(rows, found.segment)
+        if row is None:
+            return False
+        keys = segment_keys(self._world.prefix, row.segment_id, row.start_offset)
+        return batch.data in (bucket.content(keys.log) or b"")
+
+    def missing(self, partition: Partition) -> Iterator[Batch]:
+        """Records of the leader that are on no disk of it and not in the tier."""
+        leader = partition.leading
+        assert leader is not None
+        below = (each for each in leader.batches if each.base < leader.bases[0])
+        return self._not_served(partition, below)
+
+    def uncopied(self, partition: Partition) -> Iterator[Batch]:
+        """Records of the leader in sealed segments that are not in the tier."""
+        leader = partition.leading
+        assert leader is not None
+        sealed = (
+            each
+            for each in leader.batches
+            if leader.log_start <= each.last and each.base < leader.bases[-1]
+        )
+        return self._not_served(partition, sealed)
+
+
+def _within(log: Iterable[Batch], row: RemoteLogSegmentMetadata) -> Iterator[Batch]:
+    return (each for each in log if row.start_offset <= each.base <= row.end_offset)

@@ -1,0 +1,422 @@
+"""A broker's own remote log manager as stock brokers run it, over the plug-in.
+
+It believes what it is told: an empty list moves its log start to its first local offset, what lies
+below that is deleted from the tier, what counts as copied is deleted locally, and a look-up without
+a segment resets the consumer. Sources: Kafka's RemoteLogManager, TierStateMachine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafka_formats import leader_epoch_checkpoint, transaction_index
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import (
+    end_offset_for,
+    entries_in_range,
+    epoch_for_offset,
+    truncate_from_end,
+)
+from kafka_formats.log_names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_formats.transaction_index import AbortedTransaction
+from rlm.delegated.wire import CopyFiles
+from rlmm.lineage import filtered, within_lineage
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
+from sim.nodes.loop import Life
+from sim.tier.plugin import FailedError, Plugin, ResourceNotFoundError, UnavailableError
+from sim.tier.readers import batches_of
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Machine
+    from sim.tier.partition import Partition
+    from sim.tier.replica import Replica
+    from sim.tier.world import World
+
+LOCAL_SEGMENTS = 1
+"""Sealed segments that local retention keeps."""
+PRODUCER_SNAPSHOT, TRANSACTION, LEADER_EPOCHS = 2, 3, 4
+THROWN = (UnavailableError, FailedError, ResourceNotFoundError)
+
+
+def short(error: Exception) -> str:
+    """The call that failed, and the node's error."""
+    return " ".join(str(error).split(" ")[:2])
+
+
+@dataclass(eq=False)
+class Tiered:
+    """A partition on a broker, in one leadership. `copied` is the highest copied offset, None: to
+    be asked.
+    """
+
+    partition: Partition
+    leads: bool
+    epoch: int
+    copied: int | None = None
+    knows_log_start: bool = False
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class TieringBroker:
+    """One life of a broker. `highest` is what local retention goes by, of each partition. Brokers
+    of 3.9 have no isReady, and never say that a transaction index is empty.
+    """
+
+    def __init__(
+        self, world: World, machine: Machine, life: Life, session: Uuid, *, is_old: bool
+    ) -> None:
+        self._world = world
+        self._machine = machine
+        self.node_id = machine.node_id
+        self._random = world.delegated.random
+        self._is_old = is_old
+        self.life = life
+        self.plugin = Plugin(world, machine, session)
+        self.known: dict[TopicIdPartition, Tiered] = {}
+        self.highest: dict[TopicIdPartition, int] = {}
+        self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
+        world.loop.spawn(life, self.plugin.announce_on())
+
+    # ---- what the controller says
+
+    def hear(self, partition: Partition) -> None:
+        """Take the leadership that the broker believes in."""
+        tip, replica = partition.tip, partition.replicas[self.node_id]
+        before = self.known.get(tip)
+        if before is not None and (before.leads, before.epoch) == (replica.leads, replica.epoch):
+            return
+        self._end_tasks(tip)
+        self.highest[tip] = min(self.highest.get(tip, -1), replica.end - 1)
+        tiered = self.known[tip] = Tiered(partition, replica.leads, replica.epoch)
+        self.plugin.lead(tip, leads=replica.leads)
+        tasks = (self.copy, self.expire) if replica.leads else (self.follow,)
+        for task in tasks:
+            tiered.tasks.append(self._world.loop.spawn(self.life, self._repeat(tiered, task)))
+
+    def _end_tasks(self, tip: TopicIdPartition) -> None:
+        tiered = self.known.pop(tip, None)
+        for task in () if tiered is None else tiered.tasks:
+            task.cancel()
+
+    def stop(self, partition: Partition) -> None:
+        """The replica moved away: onStopPartitions, as after a deletion."""
+        self._end_tasks(partition.tip)
+        self.plugin.stop(partition.tip)
+
+    def delete_topic(self, partition: Partition) -> None:
+        """Delete the segments of a deleted topic: asked once, never again. Directories are gone."""
+        tip = partition.tip
+        leads = tip in self.known and self.known[tip].leads
+        self._end_tasks(tip)
+        if leads:
+            self._world.loop.spawn(self.life, self._delete_all(partition))
+        else:
+            self.plugin.stop(tip)
+
+    async def _delete_all(self, partition: Partition) -> None:
+        tip, audit = partition.tip, self._world.delegated.audit
+        try:
+            rows = await self.plugin.rows(tip)
+            audit.asks_to_delete(rows)
+            for row in rows:
+                await self.plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
+            for row in rows:
+                await self.plugin.delete(row)
+            for row in rows:
+                await self.plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+        except THROWN as error:
+            self._note(f"gives the deletion of {tip.topic} up: {short(error)}")
+        else:
+            audit.deleted_by_broker.add(tip)
+            self._note(f"deleted all {len(rows)} segments of {tip.topic}")
+        self.plugin.stop(tip)
+
+    # ---- RLM's tasks
+
+    async def _repeat(self, tiered: Tiered, task: Callable[[Tiered], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(self._random.uniform(0.2, 2 * self._world.delegated.period_s))
+            if not self._world.delegated.repeats:
+                continue
+            try:
+                await task(tiered)
+            except THROWN as error:
+                self._note(f"{task.__name__} of {tiered.partition.tip.topic} ends: {short(error)}")
+
+    async def _is_ready(self, tip: TopicIdPartition) -> bool:
+        is_ready = self._is_old or await self.plugin.ready(tip)
+        if not is_ready and not self._world.delegated.repeats:
+            self._note(f"{tip.topic} is not ready")
+        return is_ready
+
+    async def copy(self, tiered: Tiered) -> None:
+        """RLMCopyTask."""
+        tip, replica = tiered.partition.tip, self._replica(tiered)
+        if not await self._is_ready(tip):
+            return
+        if not tiered.knows_log_start:
+            start = await self._find_log_start(tip, replica)
+            if replica.log_start < start <= replica.high_watermark:
+                self._note(f"the log start of {tip.topic} moves to {start}")
+                self._world.delegated.audit.log_start_moves(tiered.partition, replica, start)
+                replica.cut(start)
+            tiered.knows_log_start = True
+        if tiered.copied is None:
+            tiered.copied = self.highest[tip] = await self._highest_remote(tip, replica)
+        following, stable = max(tiered.copied + 1, replica.log_start), replica.last_stable
+        sealed = zip(tuple(replica.bases), tuple(replica.bases[1:]), strict=False)
+        for base, end in [each for each in sealed if following < each[1] <= stable]:
+            if base not in replica.bases or end not in replica.bases:
+                return
+            if not await self._copy_segment(tiered, replica, base, end):
+                return
+
+    async def _find_log_start(self, tip: TopicIdPartition, replica: Replica) -> int:
+        for epoch, _ in replica.epochs:
+            rows = await self.plugin.rows(tip, epoch)
+            if rows:
+                return rows[0].start_offset
+        return replica.bases[0]
+
+    async def _highest_remote(self, tip: TopicIdPartition, replica: Replica) -> int:
+        for entry in reversed(replica.epochs):
+            highest = await self.plugin.highest(tip, entry.epoch)
+            if highest is not None:
+                _, end = end_offset_for(replica.epochs, entry.epoch, replica.end)
+                return min(highest, end - 1)
+        return -1
+
+    async def _copy_segment(self, tiered: Tiered, replica: Replica, base: int, end: int) -> bool:
+        """False: the task is cancelled, and its next run begins anew."""
+        tip = tiered.partition.tip
+        row = self._row(tip, replica, base, end)
+        files = self._files(row, replica)
+        self._world.delegated.audit.adds(row)
+        await self.plugin.add(row)
+        if self._random.random() < self._world.delegated.leaves_off:
+            return False
+        try:
+            custom = await self.plugin.copy(files)
+        except FailedError:
+            if not self._is_old:
+                await self._delete(row)
+            raise
+        await self.plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, custom)
+        tiered.copied = end - 1
+        if self.known.get(tip) is tiered:
+            self.highest[tip] = end - 1
+        return True
+
+    def _row(
+        self, tip: TopicIdPartition, replica: Replica, base: int, end: int
+    ) -> RemoteLogSegmentMetadata:
+        within = replica.within(base, end)
+        return RemoteLogSegmentMetadata(
+            segment_id=RemoteLogSegmentId(tip, self._world.delegated.new_segment()),
+            start_offset=base,
+            end_offset=end - 1,
+            broker_id=self.node_id,
+            max_timestamp_ms=max(each.timestamp_ms for each in within),
+            event_timestamp_ms=self._machine.now_ms(),
+            leader_epochs=tuple(entries_in_range(replica.epochs, base, end)),
+            size_bytes=sum(len(each.data) for each in within),
+            custom_metadata=None,
+            state=SegmentState.COPY_SEGMENT_STARTED,
+            txn_index_empty=not self._is_old and not any(each.aborted for each in within),
+        )
+
+    def _files(self, row: RemoteLogSegmentMetadata, replica: Replica) -> CopyFiles:
+        def path(offset: int, suffix: str) -> str:
+            return str(replica.directory / segment_file_name(offset, suffix))
+
+        start, end = row.start_offset, row.end_offset + 1
+        aborts = path(start, TRANSACTION_INDEX_SUFFIX)
+        epochs = truncate_from_end(replica.epochs, end)
+        return CopyFiles(
+            row, path(start, LOG_SUFFIX), path(start, INDEX_SUFFIX),
+            path(start, TIME_INDEX_SUFFIX), aborts, path(end, SNAPSHOT_SUFFIX),
+            leader_epoch_checkpoint.encode(epochs),
+        )  # fmt: skip
+
+    async def expire(self, tiered: Tiered) -> None:
+        """RLMExpirationTask: breach of log start, then retention."""
+        tip, replica = tiered.partition.tip, self._replica(tiered)
+        if not await self._is_ready(tip):
+            return
+        rows = await self.plugin.rows(tip)
+        if not rows:
+            return
+        going, log_start = await self._breaching(tiered, replica)
+        if replica.log_start < log_start <= replica.high_watermark:
+            self._world.delegated.audit.takes(tiered.partition, replica, log_start)
+            replica.cut(log_start)
+        for row in going:
+            await self._delete(row)
+        if not replica.epochs:
+            return
+        first = replica.epochs[0].epoch
+        for row in rows:
+            if row not in going and all(epoch < first for epoch, _ in row.leader_epochs):
+                await self._delete(row)
+
+    async def _breaching(
+        self, tiered: Tiered, replica: Replica
+    ) -> tuple[list[RemoteLogSegmentMetadata], int]:
+        """Segments to delete, and the log start behind those of retention."""
+        cache = filtered(replica.epochs)
+        start, end, keep_from = replica.log_start, replica.end, -1
+        kept = self._world.delegated.retained
+        if kept is not None:
+            keep_from = replica.high_watermark - kept
+        going: list[RemoteLogSegmentMetadata] = []
+        log_start = -1
+        for epoch, _ in cache:
+            for row in await self.plugin.rows(tiered.partition.tip, epoch):
+                if row in going:
+                    continue
+                breaches = row.end_offset < start and all(
+                    each <= cache[0].epoch for each, _ in row.leader_epochs
+                )
+                valid = False
+                if not breaches:
+                    valid = within_lineage(
+                        row.start_offset, row.end_offset, row.leader_epochs, cache, end
+                    )
+                    if valid and row.end_offset < keep_from:
+                        breaches, log_start = True, max(log_start, row.end_offset + 1)
+                if breaches:
+                    going.append(row)
+                elif valid:
+                    return going, log_start
+        return going, log_start
+
+    async def _delete(self, row: RemoteLogSegmentMetadata) -> None:
+        self._world.delegated.audit.asks_to_delete([row])
+        await self.plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
+        await self.plugin.delete(row)
+        await self.plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+
+    async def follow(self, tiered: Tiered) -> None:
+        """RLMFollowerTask."""
+        tip, replica = tiered.partition.tip, self._replica(tiered)
+        if await self._is_ready(tip):
+            highest = await self._highest_remote(tip, replica)
+            if self.known.get(tip) is tiered:
+                self.highest[tip] = min(highest, replica.end - 1)
+
+    def _replica(self, tiered: Tiered) -> Replica:
+        return tiered.partition.replicas[self.node_id]
+
+    # ---- local retention, followers without a head, consumers
+
+    def retain_locally(self, partition: Partition) -> None:
+        """Remove sealed segments that count as copied."""
+        replica, highest = partition.replicas[self.node_id], self.highest.get(partition.tip, -1)
+        replica.tidy()
+        sealed = replica.bases[1:]
+        over = [b for b in sealed[: len(sealed) - LOCAL_SEGMENTS] if b - 1 <= highest]
+        over = [base for base in over if base <= replica.high_watermark]
+        if over:
+            self._world.delegated.audit.drops(partition, replica, over[-1])
+            self._note(f"{partition.tip.topic} is local from {over[-1]} on")
+            replica.drop_local(over[-1])
+
+    def rebuild(self, partition: Partition) -> None:
+        """Build a follower's log on what the tier has."""
+        self._world.loop.spawn(self.life, self._rebuild(partition))
+
+    async def _rebuild(self, partition: Partition) -> None:
+        """TierStateMachine: the leader's log begins above this log's end."""
+        leader, follower, epoch = (
+            partition.leading,
+            partition.replicas[self.node_id],
+            partition.epoch,
+        )
+        if leader is None:
+            return
+        start, tip = leader.bases[0], partition.tip
+        of = epoch_for_offset(leader.epochs, start - 1)
+        if of is None:
+            return
+        before = [each for each in leader.batches if each.last < start]
+        try:
+            row = await self.plugin.look_up(tip, of, start - 1)
+            if row is None:
+                self._world.delegated.audit.finds_nothing(partition, leader, start - 1)
+                return
+            told = await self.plugin.index(row, LEADER_EPOCHS)
+            await self.plugin.index(row, PRODUCER_SNAPSHOT)
+        except THROWN as error:
+            self._note(f"{tip.topic} is not rebuilt: {short(error)}")
+            return
+        if partition.epoch != epoch or follower.epoch != epoch or partition.deleted:
+            return
+        if partition.replicas.get(self.node_id) is not follower:
+            return
+        epochs = leader_epoch_checkpoint.parse(told, source="the tier")
+        self._world.delegated.audit.rebuilds(partition, leader, epochs, start)
+        self._note(f"{tip.topic} is rebuilt from {start} on")
+        follower.rebuild(before, start, leader.log_start, truncate_from_end(epochs, start))
+        self.highest[tip] = -1
+
+    async def consume(self, partition: Partition, offset: int) -> None:
+        """A read_committed consumer, at an offset that is in the tier alone."""
+        replica, audit = partition.replicas[self.node_id], self._world.delegated.audit
+        epoch, tip = epoch_for_offset(replica.epochs, offset), partition.tip
+        if epoch is None:
+            return
+        try:
+            row = await self.plugin.look_up(tip, epoch, offset)
+            if row is None:
+                self._note(f"a consumer of {tip.topic} is told that nothing is at {offset}")
+                audit.finds_nothing(partition, replica, offset)
+                return
+            got = batches_of(await self.plugin.fetch(row))
+            got = got[next((at for at, b in enumerate(got) if b.last >= offset), len(got)) :]
+            aborted = await self._aborted(tip, replica, got[0].base, got[-1].last) if got else []
+        except THROWN as error:
+            self._note(f"a consumer of {tip.topic} at {offset} is told {short(error)}")
+            return
+        spans = " ".join(f"{each.base}-{each.last}@{each.epoch}" for each in got)
+        self._note(f"a consumer of {tip.topic} at {offset} gets {spans or 'nothing'}")
+        audit.consumed(partition, replica, offset, got, aborted)
+
+    async def _aborted(
+        self, tip: TopicIdPartition, replica: Replica, first: int, last: int
+    ) -> list[AbortedTransaction]:
+        """collectAbortedTransactions: of the segments with an index, as the metadata names them."""
+        found: list[AbortedTransaction] = []
+        at: int | None = first
+        for epoch, start in replica.epochs:
+            at = max(first, start)
+            while at is not None and at <= last:
+                row = await self.plugin.look_up(tip, epoch, at, with_txn_index=True)
+                if row is None or row.start_offset > last:
+                    break
+                if row.segment_id.id not in self._transactions:
+                    self._transactions[row.segment_id.id] = await self._index(row)
+                found += self._transactions[row.segment_id.id]
+                at = row.end_offset + 1
+        return found
+
+    async def _index(self, row: RemoteLogSegmentMetadata) -> tuple[AbortedTransaction, ...]:
+        """Kept on disk for good, also that there is none."""
+        try:
+            data = await self.plugin.index(row, TRANSACTION)
+        except ResourceNotFoundError:
+            return ()
+        return transaction_index.parse(data, source="the tier")
+
+    def _note(self, what: str) -> None:
+        self._world.note(f"broker {self.node_id}: {what}")
