@@ -262,7 +262,7 @@ class Hold:
             committed = max(committed, work.word.last_stable_offset)
         facts = HoldFacts(
             segments=local.segments,
-            checkpoint=local.leader_epochs,
+            checkpoint=work.proven_checkpoint,
             high_watermark=committed,
             next_offset=-1 if state is None else state.next_offset,
             lost_ranges=() if state is None else state.lost_ranges,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset, truncate_from_start
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF, BackOff
 from rlm.control.why_not import Wait, WhyNot
@@ -174,11 +174,25 @@ class PartitionWork:
         """
         if self.local is None:
             return ()
+        own = self.proven_checkpoint
         start = self.local.local_log_start_offset
-        epoch = epoch_for_offset(self.local.leader_epochs, start)
+        epoch = epoch_for_offset(own, start)
         first = self.local.segments[0].base_offset
         below = (unit for unit in self.units if unit.base_offset < first)
-        return with_heads(unbroken(below, start, epoch), self.local.leader_epochs)
+        return with_heads(unbroken(below, start, epoch), own)
+
+    @property
+    def proven_checkpoint(self) -> Epochs:
+        """The broker's checkpoint from its first file on, if the recorded lineage tells of what is
+        below: no batch on this disk can contradict an entry there, and a wrong one would cut it.
+        """
+        if self.local is None:
+            return ()
+        own, first = self.local.leader_epochs, self.local.segments[0].base_offset
+        is_recorded = bool(self.lineage) and self.lineage[0].start_offset <= first
+        if self.mode is Mode.DELEGATED or not is_recorded:
+            return own
+        return truncate_from_start(own, first)
 
     @property
     def checkpoint_to_claim(self) -> Epochs:

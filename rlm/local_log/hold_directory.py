@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import append_entry, epoch_for_offset
 from kafka_formats.log_names import (
@@ -36,6 +36,7 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.replica_directory import read_small
@@ -336,6 +337,10 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
     found = log.stat()
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
+    try:
+        check_epochs(path, ((base, size),), epochs)
+    except EpochsContradictedError as error:
+        raise CorruptData(str(error), source=str(checkpoint), position=0) from None
     first_known = max(base, epochs[0].start_offset) if epochs else base
     inside = segment_epochs(epochs, first_known, next_base)
     sealed_at_ms = _sealed_at_ms(path, next_base, found)
