@@ -90,6 +90,7 @@ class BrokerCalls:
         if found is None:
             # Of a leader that is not claimed yet, the recorded leader epochs may be another's.
             self._check_writable(asked.partition)
+            self._check_recorded(asked.partition, asked.leader_epoch)
             return wire.encode_found(self.metadata.applied_offset, None)
         row = await self.reads.as_readable(found.metadata)
         return wire.encode_found(self.metadata.applied_offset, row)
@@ -193,13 +194,16 @@ class BrokerCalls:
             await self._until_deleted(put.partition)
             return self._applied()
         self._check_known(put.partition)
+        if not self.metadata.is_ready(put.partition):
+            raise RetryLater(f"this node may not have all that is recorded of {put.partition} yet")
         self._check_delegated(put.partition)
         state = self.metadata.partition_state(put.partition)
-        replaces = -1 if state is None else state.delete_offset
+        if state is None:  # a mark that comes late would meet what this node copies meanwhile
+            return self._applied()
         await self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(
                 put.partition, put.broker_id, put.event_timestamp_ms, put.state,
-                replaces_offset=replaces, grace_ms=0,
+                replaces_offset=state.delete_offset, grace_ms=0,
             ),
             deadline_s=WRITE_DEADLINE_S,
         )  # fmt: skip
@@ -317,6 +321,17 @@ class BrokerCalls:
         why = self.why_not_writable(tip)
         if why is not None:
             raise RetryLater(f"{tip} is not ready on this node: {why}")
+
+    def _check_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> None:
+        """Of an epoch above the recorded ones nothing is served, and segments may be finished: the
+        last look may be older than the announcement, and a broker takes "nothing" for good.
+        """
+        state = self.metadata.partition_state(tip)
+        if state is not None and state.lineage and leader_epoch > state.lineage[-1].epoch:
+            raise RetryLater(
+                f"{tip}: leader epoch {leader_epoch} is not recorded yet, the last one is "
+                f"{state.lineage[-1].epoch}"
+            )
 
     async def _is_replica_removed(self, tip: TopicIdPartition) -> bool:
         """True if the directory of a replica whose claim is this process's has gone. A broker that

@@ -56,8 +56,9 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
     tmp_path: Path,
 ) -> None:
     orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
-    orders.write(0, 10, 20, end=25)
+    orders.write(0, end=10)
     orders.write_across(10, 17, 20, epochs=(0, 1))
+    orders.write(20, end=25, epoch=1)
 
     async def main() -> None:
         tip, broker = orders.partition, broker_of(orders, epoch=1)
@@ -68,12 +69,14 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             assert await plugin.look_up(tip, 0, 12) is not None
             assert b"1 17" in await plugin.index(row, LEADER_EPOCHS)
             # A leader elected unclean has other records from 15 on.
+            log = orders.log_bytes(10)
             orders.set_epochs((0, 0), (2, 15))
+            orders.write_across(10, 15, 20, epochs=(0, 2))
+            orders.write(20, end=25, epoch=2)
             broker.words[tip.topic, 0] = Leads(2, 25)
             await asyncio.sleep(60)
             found = await plugin.look_up(tip, 0, 12)
             assert found is not None
-            log = orders.log_bytes(10)
             cut = found.size_bytes
             assert await plugin.fetch(found, 0, cut) == log[:cut]
             assert log.find(b"v14") < cut < log.find(b"v15")
