@@ -70,6 +70,8 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             assert b"1 17" in await plugin.index(row, LEADER_EPOCHS)
             # A leader elected unclean has other records from 15 on.
             log = orders.log_bytes(10)
+            orders.write_across(10, 15, 20, epochs=(0, 2))
+            orders.write(20, end=25, epoch=2)
             orders.set_epochs((0, 0), (2, 15))
             orders.write_across(10, 15, 20, epochs=(0, 2))
             orders.write(20, end=25, epoch=2)
