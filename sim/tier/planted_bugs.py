@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import rlm.copy.copy_plan
 import rlm.copy.hold
@@ -105,10 +106,6 @@ _remove = CleanUp.remove
 
 def _no_objection(*_: object, **__: object) -> None:
     pass
-
-
-async def _yes(*_: object, **__: object) -> bool:
-    return True
 
 
 def _reads_nothing(*_: object) -> BeforeFinish:
@@ -352,7 +349,7 @@ BUGS: dict[str, Patches] = {
     "a pass goes on by a policy that was replaced": (
         (rlmm.apply.offsets, "decided_otherwise", _no_objection),
         (rlmm.apply.offsets, "deleting_paused", _no_objection),
-        (Expirer, "_may_go_on", _yes),
+        (Expirer, "_may_go_on", AsyncMock(return_value=True)),
     ),
     "links of what the broker has count in the hold": (
         (rlm.copy.hold, "over_budget", _links_cost_something),
@@ -482,7 +479,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     ),
     "a topic made again is taken for the one before": (
         "topic_made_again_before_the_brokers_answer",
-        ((rlm.copy.scanner, "why_another", _no_objection),),
+        (
+            (rlm.copy.scanner, "why_another", _no_objection),
+            (rlm.copy.scanner.Scanner, "_under_wrong_ids", AsyncMock(return_value={})),
+        ),
     ),
     "the diverged tail is served": (
         "unclean_election",

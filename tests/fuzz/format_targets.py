@@ -135,8 +135,8 @@ def _primitive_seeds() -> list[bytes]:
     writer.string("orders")
     writer.nullable_bytes(None)
     writer.tagged_fields(((0, b"x"), (10_000, b"yy")))
-    fixed = bytes((7, 8, 9, 10, 11, 12, 13, 4))
-    return [b"\x00\x03\x06" + b"\x08" * 5 + writer.done() + bytes(5), fixed + bytes(60)[:44]]
+    fixed = bytes((6, 7, 8, 9, 10, 11, 3, 4))
+    return [b"\x00\x02\x05" + b"\x08" * 5 + writer.done() + bytes(5), fixed + bytes(33) + b"\x01"]
 
 
 def _read_varints(data: bytes) -> None:

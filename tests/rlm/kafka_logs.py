@@ -77,6 +77,13 @@ class KafkaLog:
         """A segment with an election inside it: the second epoch begins at `border`."""
         self._write_segment(base, end, lambda offset: epochs[offset >= border])
 
+    def write_as(self, base: int, end: int, entries: tuple[tuple[int, int], ...]) -> None:
+        """A segment whose batches are of the epochs of this checkpoint."""
+        lineage = epochs(*entries)
+        self._write_segment(
+            base, end, lambda offset: leader_epoch_checkpoint.epoch_for_offset(lineage, offset) or 0
+        )
+
     def _write_segment(self, base: int, end: int, epoch: Callable[[int], int]) -> None:
         batches = []
         positions = []
