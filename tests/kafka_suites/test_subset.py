@@ -1,4 +1,4 @@
-"""Two of Kafka's own test classes on each `make test`; `make kafka-suites` runs them all."""
+"""One of Kafka's own test classes on each `make test`; `make kafka-suites` runs them all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(
-    "name", ["DeleteTopicTest", "TransactionsWithTieredStoreTest#testBasicTransactions*"]
+    "name",
+    [
+        "DeleteTopicTest",
+        pytest.param(
+            "TransactionsWithTieredStoreTest#testBasicTransactions*", marks=pytest.mark.soak
+        ),
+    ],
 )
 def test_kafkas_own_test_passes_with_both_managers_ours(name: str) -> None:
     require_java()
