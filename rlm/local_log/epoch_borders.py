@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -27,20 +28,20 @@ class EpochsContradictedError(Exception):
     """A batch names another epoch than the checkpoint."""
 
 
-def check_epochs(directory: Path, logs: Sequence[tuple[int, int]], epochs: Epochs) -> bool:
-    """Compare the first batches of the log and those beside each border inside of it. `logs` are
-    (base offset, bytes), ascending. Blocks.
+def check_epochs(directory: Path, bases: Sequence[int], epochs: Epochs) -> bool:
+    """Compare the first batches of the log and those beside each border inside of it. `bases` are
+    the base offsets of its segments, ascending. Blocks.
 
     False: behind the last border is no batch yet, so look again. EpochsContradictedError; OSError.
     A batch that can't be read proves nothing here: its copy will tell.
     """
-    first = logs[0][0]
-    _compare(_Beside(directory, logs, first).behind, epochs, epoch_for_offset(epochs, first))
+    first = bases[0]
+    _compare(_Beside(directory, bases, first).behind, epochs, epoch_for_offset(epochs, first))
     settled = True
     for before, entry in pairwise(epochs):
         if entry.start_offset <= first:
             continue
-        beside = _Beside(directory, logs, entry.start_offset)
+        beside = _Beside(directory, bases, entry.start_offset)
         for batch in beside.below[:1]:
             if batch.base_offset + batch.last_offset_delta >= entry.start_offset:
                 raise EpochsContradictedError(
@@ -76,13 +77,12 @@ class _Beside:
     below it, and those that begin at it or behind.
     """
 
-    def __init__(self, directory: Path, logs: Sequence[tuple[int, int]], border: int) -> None:
+    def __init__(self, directory: Path, bases: Sequence[int], border: int) -> None:
         self.below: list[BatchHeader] = []
         self.behind: list[BatchHeader] = []
         self.reached_behind = False
-        behind = [base for base, _ in logs if base >= border]
-        below = [base for base, _ in logs if base < border]
-        for base in (*below[-1:], *behind[:1]):
+        at = bisect_left(bases, border)
+        for base in bases[max(at - 1, 0) : at + 1]:
             if not self.reached_behind:
                 self._read(directory, base, border)
 
@@ -104,6 +104,8 @@ class _Beside:
                 else:
                     self.below = [batch, *self.below[:1]]
                 position += batch.size_bytes
+            else:  # too far from the border for every look
+                self.reached_behind = True
         except CorruptData:
             self.reached_behind = True
         finally:
@@ -113,6 +115,8 @@ class _Beside:
 def _place(index: Path, relative: int) -> int:
     """The position of a batch well below the offset, by the entry before the last one that is
     below; 0 without. The entries of a live index end at the first of zeros.
+
+    As `OffsetIndex.lookup`, without reading the whole file of each partition that has a new leader.
     """
     try:
         descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)

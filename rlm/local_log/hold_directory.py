@@ -338,7 +338,7 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
     try:
-        check_epochs(path, ((base, size),), epochs)
+        check_epochs(path, (base,), epochs)
     except EpochsContradictedError as error:
         raise CorruptData(str(error), source=str(checkpoint), position=0) from None
     first_known = max(base, epochs[0].start_offset) if epochs else base

@@ -80,11 +80,11 @@ class ReplicaMemory:
         border.
         """
         directory, checkpoint = replica.directory, replica.checkpoint_bytes
-        if self._checked.pop(directory, None) == checkpoint:
-            self._checked[directory] = checkpoint
+        if self._checked.get(directory) == checkpoint:
             return
+        bases = [base for base, _ in replica.logs]
         try:
-            if check_epochs(directory, replica.logs, replica.leader_epochs):
+            if check_epochs(directory, bases, replica.leader_epochs):
                 self._checked[directory] = checkpoint
         except EpochsContradictedError as error:
             path = directory / LEADER_EPOCH_CHECKPOINT_FILE

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats import offset_index
 from kafka_formats.leader_epoch_checkpoint import Epochs, parse
 from kafka_formats.log_names import segment_file_name
+from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.record_batch import Record, encode_batch
-from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
+from rlm.local_log.epoch_borders import EpochsContradictedError, _place, check_epochs
 from rlm.local_log.replica_directory import ReplicaError
 from rlm.local_log.replica_memory import ReplicaMemory
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -29,12 +31,12 @@ def log(tmp_path: Path) -> KafkaLog:
     return made
 
 
-def logs_of(log: KafkaLog) -> list[tuple[int, int]]:
-    return sorted((int(path.stem), path.stat().st_size) for path in log.directory.glob("*.log"))
+def bases_of(log: KafkaLog) -> list[int]:
+    return sorted(int(path.stem) for path in log.directory.glob("*.log"))
 
 
 def test_the_true_checkpoint_is_settled(log: KafkaLog) -> None:
-    assert check_epochs(log.directory, logs_of(log), epochs(*TRUE))
+    assert check_epochs(log.directory, bases_of(log), epochs(*TRUE))
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -77,13 +79,13 @@ def test_a_border_at_the_wrong_place_is_contradicted(
         for path in log.directory.glob("*.index"):
             path.unlink()
     with pytest.raises(EpochsContradictedError, match=r"names epoch|begins inside"):
-        check_epochs(log.directory, logs_of(log), epochs(*wrong))
+        check_epochs(log.directory, bases_of(log), epochs(*wrong))
 
 
 def test_the_index_of_the_active_segment_ends_in_zeros(log: KafkaLog) -> None:
     path = log.directory / segment_file_name(40, ".index")
     path.write_bytes(path.read_bytes() + bytes(8_000))
-    assert check_epochs(log.directory, logs_of(log), epochs(*TRUE))
+    assert check_epochs(log.directory, bases_of(log), epochs(*TRUE))
 
 
 def test_an_epoch_without_a_record_is_looked_at_until_it_has_one(log: KafkaLog) -> None:
@@ -102,13 +104,13 @@ def test_the_checkpoint_of_a_log_whose_head_is_gone_is_settled(log: KafkaLog) ->
     data = (log.directory / "leader-epoch-checkpoint").read_bytes()
     own = parse(data, source="test")
     assert own[0] == (2, 40)
-    assert check_epochs(log.directory, logs_of(log), own)
+    assert check_epochs(log.directory, bases_of(log), own)
 
 
 def test_a_batch_that_cannot_be_read_proves_nothing(log: KafkaLog) -> None:
     path = log.directory / segment_file_name(30, ".log")
     path.write_bytes(bytes(path.stat().st_size))
-    assert check_epochs(log.directory, logs_of(log), epochs(*TRUE))
+    assert check_epochs(log.directory, bases_of(log), epochs(*TRUE))
 
 
 def test_one_batch_with_a_turned_epoch_is_not_the_checkpoints_fault(log: KafkaLog) -> None:
@@ -116,7 +118,7 @@ def test_one_batch_with_a_turned_epoch_is_not_the_checkpoints_fault(log: KafkaLo
     data = bytearray(path.read_bytes())
     data[15] ^= 0x10  # the lowest byte of its partitionLeaderEpoch
     path.write_bytes(data)
-    assert check_epochs(log.directory, logs_of(log), epochs(*TRUE))
+    assert check_epochs(log.directory, bases_of(log), epochs(*TRUE))
 
 
 def test_an_epoch_that_begins_inside_a_batch_is_contradicted(tmp_path: Path) -> None:
@@ -130,7 +132,21 @@ def test_an_epoch_that_begins_inside_a_batch_is_contradicted(tmp_path: Path) -> 
         for offsets, epoch in ((range(10), 0), (range(10, 20), 1))
     ]
     (log.directory / segment_file_name(0, ".log")).write_bytes(b"".join(batches))
-    assert check_epochs(log.directory, logs_of(log), epochs((0, 0), (1, 10)))
+    assert check_epochs(log.directory, bases_of(log), epochs((0, 0), (1, 10)))
     for start in (8, 11):
         with pytest.raises(EpochsContradictedError):
-            check_epochs(log.directory, logs_of(log), epochs((0, 0), (1, start)))
+            check_epochs(log.directory, bases_of(log), epochs((0, 0), (1, start)))
+
+
+@pytest.mark.parametrize("zeros", [0, 8, 800])
+def test_the_place_in_an_index_is_the_entry_before_the_one_that_a_look_up_finds(
+    tmp_path: Path, zeros: int
+) -> None:
+    entries = [(10 * number + 7, 4_096 * number + 61) for number in range(1, 40)]
+    data = offset_index.encode(entries, 0)
+    (tmp_path / "index").write_bytes(data + bytes(zeros))
+    index = OffsetIndex.parse(data, base_offset=0, source="test")
+    for offset in range(1, 450):
+        last = index.lookup(offset - 1)
+        positions = [0, 0, *(position for _, position in entries if position <= last)]
+        assert _place(tmp_path / "index", offset) == positions[-2]
