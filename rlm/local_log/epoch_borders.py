@@ -136,6 +136,7 @@ def _place(index: Path, relative: int) -> int:
 
 
 def _entry(descriptor: int, number: int) -> tuple[int, int]:
+    """Zeros also behind the end: the broker cuts the file when it rolls the segment."""
     data = os.pread(descriptor, _INDEX_ENTRY.size, number * _INDEX_ENTRY.size)
-    offset, position = _INDEX_ENTRY.unpack(data)
-    return offset, position
+    offset, position = _INDEX_ENTRY.unpack(data.ljust(_INDEX_ENTRY.size, b"\0"))
+    return offset, max(position, 0)

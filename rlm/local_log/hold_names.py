@@ -36,10 +36,10 @@ def take_over(before: Path, own: Path) -> None:
             _take(unit, into / unit.name)
         with contextlib.suppress(OSError):  # something is left in it
             parent.rmdir()
-            parent.parent.rmdir()
     (before / PROBE).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        before.rmdir()
+    for emptied in (*before.iterdir(), before):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()
 
 
 def others(own: Path) -> Iterator[Path]:

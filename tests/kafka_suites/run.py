@@ -78,11 +78,20 @@ class Counts:
 
 def main() -> int:
     """See the module; 1 where anything failed or did not run."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kafka", choices=VERSIONS, default=VERSIONS[0])
-    parser.add_argument("--managers", choices=("ours", "kafka"), default="ours")
-    parser.add_argument("classes", nargs="*")
+    parser = argparse.ArgumentParser(
+        description="Kafka's own tests of tiered storage, with both managers ours.",
+        epilog="Example: --kafka 4.0.2 DeleteTopicTest "
+        "'TransactionsWithTieredStoreTest#testBasicTransactions*'",
+    )
+    parser.add_argument("--kafka", choices=VERSIONS, default=VERSIONS[0], help="whose tests")
+    parser.add_argument(
+        "--managers", choices=("ours", "kafka"), default="ours", help="kafka: to compare with"
+    )
+    parser.add_argument("classes", nargs="*", help="CLASS or CLASS#METHOD; all of the version's")
     chosen = parser.parse_args()
+    unknown = [each for each in chosen.classes if each.partition("#")[0] not in TESTS]
+    if unknown:
+        parser.error(f"there is no class {', '.join(unknown)}; there are {', '.join(TESTS)}")
     require_java()
     setup = Setup(chosen.kafka, plugin_jar() if chosen.managers == "ours" else None)
     well = True

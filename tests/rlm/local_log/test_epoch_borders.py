@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -150,3 +153,25 @@ def test_the_place_in_an_index_is_the_entry_before_the_one_that_a_look_up_finds(
         last = index.lookup(offset - 1)
         positions = [0, 0, *(position for _, position in entries if position <= last)]
         assert _place(tmp_path / "index", offset) == positions[-2]
+
+
+def test_a_damaged_index_leads_to_no_other_error(log: KafkaLog) -> None:
+    for seed in range(300):
+        random = Random(seed)
+        for path in log.directory.glob("*.index"):
+            path.write_bytes(random.randbytes(random.randrange(120)))
+        with suppress(EpochsContradictedError):
+            check_epochs(log.directory, bases_of(log), epochs(*TRUE))
+
+
+def test_an_index_that_is_cut_meanwhile_is_read_as_far_as_it_goes(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live index has room for more entries, which the broker cuts off when it rolls."""
+    read = os.pread
+
+    def cut(descriptor: int, size: int, position: int) -> bytes:
+        return b"" if size == 8 and position >= 16 else read(descriptor, size, position)
+
+    monkeypatch.setattr(os, "pread", cut)
+    assert check_epochs(log.directory, bases_of(log), epochs(*TRUE))
