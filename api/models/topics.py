@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool, StrictInt
 
 from api.http.validation import INT64_MAX, parse_uuid
 from api.models.base import EpochOrNull, NextCursor, OffsetOrNull, TopicIdText, Wire, known
-from api.models.partitions import LagOrNull, LagView
+from api.models.partitions import ErrorView, LagOrNull, LagView
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlm.copy.lag import summed
 from rlm.copy.partition_status import PartitionStatus
@@ -73,6 +73,7 @@ class PartitionSummary(Wire):
         str, Field(description="The reason in a sentence, with the last error.")
     ]
     blocked: str | None
+    last_error: ErrorView | None
 
     @classmethod
     def of_status(cls, status: PartitionStatus) -> PartitionSummary:

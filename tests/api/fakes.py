@@ -292,7 +292,7 @@ def make_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
     )
 
 
-def copying_status(tip: TopicIdPartition) -> PartitionStatus:
+def copying_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
     """The same while a copy runs, with a corrupt segment behind it."""
     copy = CopyUnderWay(RemoteLogSegmentId(tip, segment_uuid(3)), 300, 399, 10, 1000)
     return replace(

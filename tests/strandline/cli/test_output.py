@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from inspect import unwrap
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from api.models.topics import PartitionSummary
+from rlm.copy.partition_status import PartitionStatus
 from strandline.cli import output, query_commands
+from tests.api.fakes import copying_status, make_status
 
 
 def test_a_line_stays_one_line_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +76,39 @@ def test_what_waits_is_told_beside_a_long_name(monkeypatch: pytest.MonkeyPatch) 
     assert line.startswith(
         "production.eu\u2026econciled.v2-3  -  waits for stable offset: the last"
     )
+
+
+@dataclass
+class OneTopic:
+    """Answers as a node does whose partitions have these statuses."""
+
+    statuses: list[PartitionStatus]
+
+    def pages(self, _path: str, key: str) -> Iterator[dict[str, Any]]:
+        assert key == "partition_list"
+        for status in self.statuses:
+            yield PartitionSummary.of_status(status).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "waits"),
+    [
+        (make_status(), "backing off", True),
+        (copying_status(), "blocked by corrupt data", True),
+        (replace(copying_status(), blocked=None), "copying again", True),
+        (replace(copying_status(), blocked=None, last_error=None), "copying", False),
+    ],
+)
+def test_partitions_are_shown_in_each_state(
+    monkeypatch: pytest.MonkeyPatch, status: PartitionStatus, state: str, waits: bool
+) -> None:
+    ask = unwrap(query_commands.partitions_command)
+    client = OneTopic([status])
+    (_, line) = printed(monkeypatch, 120, ask(client, "payments").show)
+    assert line.rstrip().endswith(f"  {state}")
+    (line,) = printed(monkeypatch, 120, ask(client, "payments", waiting=True).show)
+    assert (f"{state}: " in line) == waits
+    assert (line == "nothing waits") == (not waits)
 
 
 def test_a_table_without_rows_has_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
