@@ -170,7 +170,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "deletes, and the first log start of a partition", "set the node's clock (NTP)"
     ),
     ProblemArea.HOLD: AreaReason(
-        "holding segments that are not yet copied", "room and rights in `hold.dirs`"
+        "holding segments that are not yet copied",
+        "room and rights in `hold.dirs`; the text says more",
     ),
     ProblemArea.SNAPSHOTS: AreaReason(
         "the upload of the metadata's snapshots, from which disaster recovery starts",

@@ -144,14 +144,18 @@ class Hold:
         breathe: Callable[[], Awaitable[None]],
         on_event: OnEvent,
         not_used: Sequence[str] = (),
+        not_held: Iterable[Path] = (),
     ) -> None:
-        """`not_used`: problems to report, of directories beside these."""
+        """`not_used`: problems to report, of directories beside these. `not_held`: log directories
+        whose hold directory is among those.
+        """
         self._directories = tuple(directories)
         self._metadata = metadata
         self._limits = limits
         self._breathe = breathe
         self._on_event = on_event
         self._not_used = tuple(not_used)
+        self._not_held = frozenset(not_held)
         self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
         self._unread: dict[HoldDirectory, Mapping[TopicIdPartition, str] | None] = dict.fromkeys(
             self._directories
@@ -212,7 +216,7 @@ class Hold:
         orders = _Orders(found, await self._deleted(found))
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
         used = {order.local.directory.parent for order in found.values()}
-        self._unknown = frozenset(used - known)
+        self._unknown = frozenset(used - known - self._not_held)
         try:
             await self._in_time(orders)
         finally:

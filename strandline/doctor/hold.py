@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from kafka_formats.errors import StrandlineError
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
 from rlm.local_log.hold_names import hold_name, is_of_another_node, others, why_not_used
+from rlm.local_log.hold_owner import other_owner, why_not_owned
 from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity
 from strandline.settings.settings import Settings
@@ -42,6 +43,9 @@ def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterat
 def _others(path: Path, identity: FormattedIdentity) -> Iterator[Finding]:
     own = path / hold_name(identity.kafka_cluster_id, identity.node_id)
     before = path / hold_name(identity.cluster_id, identity.node_id)
+    owner = other_owner(own, identity.cluster_id)
+    if owner is not None:
+        yield Finding(f"hold {own}", False, why_not_owned(own, owner))
     for each in others(own):
         if is_of_another_node(each, own):
             text = "of another node of this Kafka cluster; if there is no such node, remove it"

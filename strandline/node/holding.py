@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 
-from kafka_formats.errors import Refused
+from kafka_formats.errors import Conflict, Refused
 from rlm.control.run_events import OnEvent
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
@@ -18,6 +20,7 @@ from rlm.local_log.hold_names import (
     take_over,
     why_not_used,
 )
+from rlm.local_log.hold_owner import become_owner
 from rlmm.data_directory.data_directory import DataDirectory
 from rlmm.manager.manager import RemoteLogMetadataManager
 from strandline.node import ambient
@@ -31,15 +34,26 @@ def open_hold(
     directory: DataDirectory,
     metadata: RemoteLogMetadataManager,
     on_event: OnEvent,
+    building: AsyncExitStack | ExitStack,
 ) -> Hold | None:
-    """The hold; None without hold directories. InvalidRequest: a directory can't be used. Refused:
-    what an earlier version held can't be taken over.
+    """The hold; None without hold directories. Its directories are this process's until `building`
+    is closed; one that another node owns is a problem, and the node runs without it: what it does
+    not hold is lost to it if the broker deletes it first, as without any hold.
+
+    InvalidRequest: a directory can't be used. Refused: it can't be locked, or what an earlier
+    version held can't be taken over.
     """
     if not settings.hold.dirs:
         return None
     own_name = hold_name(directory.kafka_cluster_id, directory.node_id)
     before = hold_name(directory.cluster_id, directory.node_id)
-    directories = hold_directories(settings.hold.dirs, settings.kafka.log_dirs, own_name=own_name)
+    found = hold_directories(settings.hold.dirs, settings.kafka.log_dirs, own_name=own_name)
+    refused = {
+        each: text
+        for each in found
+        if (text := _why_refused(each.path, str(directory.cluster_id), building)) is not None
+    }
+    directories = [each for each in found if each not in refused]
     for each in directories:
         _take_over(each.path.with_name(before), each.path)
     return Hold(
@@ -48,8 +62,30 @@ def open_hold(
         HoldLimits(bytes_max=settings.hold.bytes_max, free_bytes_min=settings.hold.free_bytes_min),
         breathe=partial(ambient.sleep, 0),
         on_event=on_event,
-        not_used=tuple(_not_used(directories, before)),
+        not_used=(*refused.values(), *_not_used(directories, before)),
+        not_held=[log_dir for each in refused for log_dir in each.log_dirs],
     )
+
+
+def _why_refused(path: Path, cluster_id: str, building: AsyncExitStack | ExitStack) -> str | None:
+    """Own the directory until `building` is closed, else say why not."""
+    try:
+        owned = become_owner(path, cluster_id)
+    except Conflict as error:
+        return str(error)  # the node's report logs it
+    except OSError as error:
+        raise Refused(
+            f"{path} cannot be locked ({error.strerror}): make {path.parent} writable for the "
+            "node's user, or correct hold.dirs"
+        ) from error
+    building.callback(os.close, owned.descriptor)
+    if owned.before not in (None, cluster_id):
+        logger.warning(
+            "%s was held by the Strandline cluster %s, of which no node runs here: this node, of "
+            "%s, takes it over",
+            path, owned.before, cluster_id,
+        )  # fmt: skip
+    return None
 
 
 def _take_over(before: Path, own: Path) -> None:

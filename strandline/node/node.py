@@ -141,7 +141,7 @@ class Node:
             pool = await starting
             broker = await _open_broker(settings.kafka, directory, building)
             audit, audited = _open_audit(settings, directory, on_event, building)
-            hold = open_hold(settings, directory, metadata, audited)
+            hold = open_hold(settings, directory, metadata, audited, building)
             given = Given(
                 metadata=metadata,
                 pool=pool,

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Refused
+from rlm.local_log.hold_names import hold_name
+from rlm.local_log.hold_owner import become_owner
 from rlmm.data_directory.data_directory import open_data_directory
 from rsm_backends.filesystem import FilesystemStore
 from strandline.cli.exit_codes import ExitCode
 from strandline.doctor import host as doctor_host
+from strandline.doctor.formatted_identity import formatted_identity
 from strandline.doctor.host import filesystem_of, memory_limit_bytes
 from strandline.node import ambient
 from tests.real.ports import free_ports
@@ -220,6 +223,24 @@ def test_hold_directories_of_nobody_known(formatted: Home, tmp_path: Path) -> No
     assert "and start it again" in formatted.wrong(f"hold {hold / 'stranger-1'}")
     assert "can be made" in formatted.findings()[f"hold {hold}"].detail
     assert [each.name for each in hold.iterdir()] == ["stranger-1"]
+
+
+def test_a_hold_directory_in_use_by_another_cluster(formatted: Home, tmp_path: Path) -> None:
+    log_dir, hold = new_log_dir(tmp_path / "kafka"), tmp_path / "hold"
+    hold.mkdir()
+    formatted.sections["kafka"] = {"log_dirs": [str(log_dir)]}
+    formatted.sections["hold"] = {"dirs": [str(hold)]}
+    identity = formatted_identity(formatted.data)
+    assert identity is not None
+    own = hold / hold_name(identity.kafka_cluster_id, identity.node_id)
+    for cluster in (identity.cluster_id, "another"):
+        owned = become_owner(own, cluster)
+        if cluster == "another":
+            assert "the Strandline cluster another" in formatted.wrong(f"hold {own}")
+        else:
+            assert f"hold {own}" not in formatted.findings()
+        os.close(owned.descriptor)
+    assert f"hold {own}" not in formatted.findings()
 
 
 def test_a_tier_that_only_memory_holds_or_without_room(

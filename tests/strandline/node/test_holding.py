@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +28,14 @@ from tests.rlm.one_node import World, new_world
 from tests.rlm.virtual_time import run_virtually
 
 CLUSTER = "strandline-cluster"
+IN_ANOTHER_PROCESS = """
+import sys
+from pathlib import Path
+from rlm.local_log.hold_owner import become_owner
+become_owner(Path(sys.argv[1]), sys.argv[2])
+print("owns it", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -35,7 +48,12 @@ def orders(tmp_path: Path) -> KafkaLog:
 
 
 def opened(
-    path: Path, log: KafkaLog, cluster_id: str, metadata: Any = None, told: OnEvent = ignore_event
+    path: Path,
+    log: KafkaLog,
+    cluster_id: str,
+    running: ExitStack,
+    metadata: Any = None,
+    told: OnEvent = ignore_event,
 ) -> Hold:
     settings: Any = SimpleNamespace(
         hold=SimpleNamespace(
@@ -46,19 +64,41 @@ def opened(
     directory: Any = SimpleNamespace(
         cluster_id=cluster_id, kafka_cluster_id=KAFKA_CLUSTER, node_id=1
     )
-    hold = open_hold(settings, directory, metadata, told)
+    hold = open_hold(settings, directory, metadata, told, running)
     assert hold is not None
     return hold
 
 
 @pytest.fixture
-def as_shipped(tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worlds open their hold as a node does, in one directory."""
+def running() -> Iterator[ExitStack]:
+    """Lets go of all that a process of a node owns."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def as_shipped(
+    tmp_path: Path, orders: KafkaLog, running: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Worlds open their hold as a node does, in one directory; one process runs at a time."""
 
     def hold(world: World, manager: RemoteLogMetadataManager, _: HoldLimits, told: OnEvent) -> Hold:
-        return opened(tmp_path / "hold", orders, world.cluster_id, manager, told)
+        running.close()
+        return opened(tmp_path / "hold", orders, world.cluster_id, running, manager, told)
 
     monkeypatch.setattr(World, "_hold", hold)
+
+
+@contextmanager
+def another_process(path: Path, cluster_id: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of that cluster's node which owns the hold directory."""
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(path), cluster_id]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "owns it\n"
+        yield process
+        process.kill()
 
 
 @pytest.mark.usefixtures("as_shipped")
@@ -81,7 +121,7 @@ def test_what_was_held_before_a_disaster_is_copied_after_it(
             retention(orders, 0, 10, start=20)
             broker.local_start = LocalLogStart(20, 0)
         if version == "earlier":
-            (path,) = (tmp_path / "hold").iterdir()
+            (path,) = (tmp_path / "hold").glob("[!.]*")
             path.rename(path.with_name(f"{CLUSTER}-1"))
             async with world.boot(data_plane=True, broker=broker, hold=ROOM, hook=hook) as node:
                 await node.remote_log.start()
@@ -100,13 +140,66 @@ def test_what_was_held_before_a_disaster_is_copied_after_it(
     run_virtually(main)
 
 
-def test_a_directory_of_nobody_known_is_told_and_stays(tmp_path: Path, orders: KafkaLog) -> None:
+def test_a_directory_of_nobody_known_is_told_and_stays(
+    tmp_path: Path, orders: KafkaLog, running: ExitStack
+) -> None:
     unit = "orders-0/AQEBAQEBAQEBAW9yZGVycw/00000000000000000000-00000000000000000010-9-1"
     for name in ("stranger-1", f"{KAFKA_CLUSTER}-7", f"{CLUSTER}-1"):
         (tmp_path / "hold" / name / unit).mkdir(parents=True)
-    hold = opened(tmp_path / "hold", orders, CLUSTER)
+    hold = opened(tmp_path / "hold", orders, CLUSTER, running)
     (problem,) = hold.problems()
     assert problem.text.startswith(f"{tmp_path / 'hold' / 'stranger-1'} holds segments")
     assert f"rename the directory to {CLUSTER}-1" in problem.text
-    left = {f"{KAFKA_CLUSTER}-1", f"{KAFKA_CLUSTER}-7", "stranger-1"}
+    left = {f"{KAFKA_CLUSTER}-1", f"{KAFKA_CLUSTER}-7", "stranger-1", f".{KAFKA_CLUSTER}-1.lock"}
     assert {each.name for each in (tmp_path / "hold").iterdir()} == left
+
+
+def test_beside_a_running_node_of_another_cluster_it_holds_nothing_and_copies(
+    tmp_path: Path,
+    orders: KafkaLog,
+    running: ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = tmp_path / "hold" / f"{KAFKA_CLUSTER}-1"
+
+    def hold(world: World, manager: RemoteLogMetadataManager, _: HoldLimits, told: OnEvent) -> Hold:
+        return opened(tmp_path / "hold", orders, world.cluster_id, running, manager, told)
+
+    monkeypatch.setattr(World, "_hold", hold)
+    unit = own / "orders-0" / str(orders.partition.topic_id) / f"{0:020d}-{10:020d}-1-1"
+
+    async def main() -> None:
+        unit.mkdir(parents=True)
+        world, broker = (
+            new_world(tmp_path, (orders.log_dir,)),
+            FakeBroker({("orders", 0): Leads(0, 25)}),
+        )
+        async with world.boot(data_plane=True, broker=broker, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            (problem,) = node.hold.problems() if node.hold else ()
+            assert problem.text.startswith(f"{own} is in use by a node of the Strandline cluster b")
+            assert "a directory of its own in hold.dirs" in problem.text
+            assert str(own) not in caplog.text  # the report logs each problem
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+            assert unit.is_dir()
+            assert len([*own.rglob("*")]) == 3
+
+    with another_process(own, "b"):
+        run_virtually(main)
+
+
+def test_a_killed_nodes_directory_is_taken_over_and_that_is_logged(
+    tmp_path: Path, orders: KafkaLog, running: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = tmp_path / "hold" / f"{KAFKA_CLUSTER}-1"
+    with another_process(own, "b") as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert opened(tmp_path / "hold", orders, CLUSTER, running).problems() == ()
+    (line,) = caplog.messages
+    assert line.startswith(f"{own} was held by the Strandline cluster b")
+    running.close()
+    assert opened(tmp_path / "hold", orders, CLUSTER, running).problems() == ()
+    assert len(caplog.messages) == 1

@@ -1,0 +1,82 @@
+"""The owner of a hold directory: one process at a time, which lets nobody else's links go.
+
+The directory is named by the Kafka cluster, so the nodes of two Strandline clusters beside one
+broker come to the same one. `.<directory>.lock` beside it is locked while its owner runs, and names
+the owner's Strandline cluster. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_formats.errors import Conflict
+
+_OWNER_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An owned directory: close `descriptor` to let it go. `before`: the Strandline cluster that
+    owned it last; None without.
+    """
+
+    descriptor: int
+    before: str | None
+
+
+def become_owner(path: Path, cluster_id: str) -> Owned:
+    """Own the hold directory `path` until the process ends. Conflict, with what to do: another
+    process owns it. Passes OSError.
+    """
+    descriptor = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = _read(descriptor)
+        if before != cluster_id:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, cluster_id.encode(), 0)
+    except BlockingIOError:
+        other = _read(descriptor)
+        os.close(descriptor)
+        raise Conflict(why_not_owned(path, other), reason="IN_USE") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return Owned(descriptor, before)
+
+
+def other_owner(path: Path, cluster_id: str) -> str | None:
+    """The other Strandline cluster whose node runs and owns `path`. Passes OSError."""
+    try:
+        descriptor = os.open(_lock_of(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = _read(descriptor)
+        return None if owner == cluster_id else owner
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def why_not_owned(path: Path, other: str | None) -> str:
+    """A sentence about a directory that another process owns, and what to do."""
+    return (
+        f"{path} is in use by a node of the Strandline cluster {other or '(not known)'}, so this "
+        "node holds nothing there, and what the broker deletes before it is copied is lost to it: "
+        "give each Strandline cluster beside this broker a directory of its own in hold.dirs, or "
+        "stop the other node for good, and start this one again"
+    )
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def _read(descriptor: int) -> str | None:
+    return os.pread(descriptor, _OWNER_BYTES_MAX, 0).decode(errors="replace") or None
