@@ -65,6 +65,10 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
+class AnswerTooLargeError(CorruptData):
+    """An answer of more bytes than are taken: ask for less."""
+
+
 class Connection:
     """An open, authenticated connection. Made by `Connection.open`."""
 
@@ -184,10 +188,12 @@ class Connection:
     async def _read_frame(self, correlation_id: int) -> bytes:
         size = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))[0]
         if not _CORRELATION_BYTES <= size <= self._endpoint.response_bytes_max:
-            raise self._corrupt(
+            kind = CorruptData if size < _CORRELATION_BYTES else AnswerTooLargeError
+            raise kind(
                 f"an answer of {size} bytes is announced, where at most "
                 f"{self._endpoint.response_bytes_max} are taken; is it a Kafka listener of this "
-                "security protocol?"
+                "security protocol?",
+                source=self.name,
             )
         frame = await self._reader.readexactly(size)
         found = _SIZE.unpack_from(frame)[0]

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from kafka_client import broker_requests
 from kafka_client.broker_requests import BrokerError, FoundOffset, TopicPartition
-from kafka_client.connection import RESPONSE_BYTES_MAX, Connection, Endpoint
+from kafka_client.connection import RESPONSE_BYTES_MAX, AnswerTooLargeError, Connection, Endpoint
 from kafka_client.sasl import SaslCredentials
 from kafka_client.topic_id_requests import can_ask_topic_ids, topic_ids, unknown_topic_ids
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
@@ -40,6 +40,7 @@ RECONNECT_MAX_S = 10.0
 TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
 
 Answer = TypeVar("Answer")
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ class BrokerConnectionSettings:
             named = ", ".join(str(path) for path in files if path is not None)
             raise Refused(f"cannot use the certificates or key in {named}: {error}") from error
         return context
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge(NoAnswer):
+    """The answer is larger than what is taken: less may be asked at once."""
 
 
 class BrokerView:
@@ -172,10 +178,18 @@ class BrokerView:
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
         """The id under which the broker knows each topic; empty if it knows no ids."""
         found: dict[str, Uuid | NoAnswer] = {}
-        for start in range(0, len(topics), TOPIC_IDS_PER_REQUEST_MAX):
-            some = topics[start : start + TOPIC_IDS_PER_REQUEST_MAX]
+        parts = _parts(topics)
+        while parts:
+            some = parts.pop()
             answers = await self.ask(partial(topic_ids, topics=some))
-            if isinstance(answers, NoAnswer):
+            if isinstance(answers, TooLarge) and len(some) > 1:
+                parts += _halves(some)
+            elif isinstance(answers, TooLarge):
+                found[some[0]] = NoAnswer(
+                    f"the broker's answer about {some[0]} alone has more than {RESPONSE_BYTES_MAX} "
+                    "bytes: it has too many partitions to be tiered; name it in topics.exclude"
+                )
+            elif isinstance(answers, NoAnswer):
                 found |= dict.fromkeys(some, answers)
             elif answers is not None:
                 found |= {topic: _topic_id(topic, answers.get(topic)) for topic in some}
@@ -205,9 +219,15 @@ class BrokerView:
             if not can_ask_topic_ids(connection):
                 raise Refused("it does not know topic ids")
             unknown: frozenset[Uuid] = frozenset()
-            for start in range(0, len(ids), TOPIC_IDS_PER_REQUEST_MAX):
-                some = ids[start : start + TOPIC_IDS_PER_REQUEST_MAX]
-                unknown |= await unknown_topic_ids(connection, some)
+            parts = _parts(ids)
+            while parts:
+                some = parts.pop()
+                try:
+                    unknown |= await unknown_topic_ids(connection, some)
+                except AnswerTooLargeError:
+                    # An unknown topic's answer is short, so a single one is known.
+                    parts += _halves(some)
+                    connection = await self.connect_to(node_id, host, port)
             return unknown
         finally:
             connection.abort()
@@ -253,6 +273,8 @@ class BrokerView:
                         # Brokers close idle connections and expired logins: try once more.
                         pass
                 return await question(await self._open_unless_too_early())
+            except AnswerTooLargeError as error:
+                return TooLarge(f"this node's broker cannot be asked: {error}")
             except StrandlineError as error:
                 return NoAnswer(f"this node's broker cannot be asked: {error}")
 
@@ -375,6 +397,18 @@ class BrokerView:
             )
         except (KeyError, ValueError) as error:
             return NoAnswer(f"the broker's configs of {topic} are not usable ({error!r})")
+
+
+def _parts(names: Sequence[Name]) -> list[Sequence[Name]]:
+    """The names of each question."""
+    at_once = TOPIC_IDS_PER_REQUEST_MAX
+    return [names[start : start + at_once] for start in range(0, len(names), at_once)]
+
+
+def _halves(names: Sequence[Name]) -> tuple[Sequence[Name], ...]:
+    """Two questions for one; none for a single name."""
+    middle = len(names) // 2
+    return (names[:middle], names[middle:]) if middle else ()
 
 
 def _topic_id(topic: str, answer: Uuid | BrokerError | None) -> Uuid | NoAnswer:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.describe_configs.v3 import DescribeConfigsRequest, DescribeConfigsResponse
@@ -16,13 +19,16 @@ from kio.schema.describe_configs.v3.response import (
 )
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets import v5, v8
+from kio.schema.metadata import v10, v12
 from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v8.response import MetadataResponseBroker
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
 from kafka_client import broker_requests
+from kafka_client.connection import RESPONSE_BYTES_MAX
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from kafka_formats.kafka_uuid import Uuid
 from rlm.leadership.broker_view import (
     PARTITIONS_PER_REQUEST_MAX,
     BrokerConnectionSettings,
@@ -34,6 +40,7 @@ from tests.kafka_client.fake_broker import (
     VERSIONS,
     FakeBroker,
     HangUp,
+    RawFrame,
     Reply,
     fake_broker,
 )
@@ -244,6 +251,70 @@ async def test_a_broker_that_does_not_know_earliest_local_is_asked_for_earliest(
     assert answers == {("orders", 0): LocalLogStart(offset=42, leader_epoch=5)}
     (request,) = asked(broker, v5.ListOffsetsRequest)
     assert request.topics[0].partitions[0].timestamp == -2
+
+
+TOO_LARGE = RawFrame(struct.pack(">i", RESPONSE_BYTES_MAX + 1))
+
+
+def ids_v10(request: v10.MetadataRequest, *, at_once_max: int, huge: str | None = None) -> Reply:
+    """Ids by name. More names than `at_once_max`, or `huge` among them, answer too much."""
+    names = [str(topic.name) for topic in request.topics or ()]
+    if len(names) > at_once_max or huge in names:
+        return TOO_LARGE
+    return v10.MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(),
+        topics=tuple(
+            v10.response.MetadataResponseTopic(
+                error_code=ErrorCode.none,
+                name=TopicName(name),
+                topic_id=UUID(bytes=id_of(name)),
+                partitions=(),
+            )
+            for name in names
+        ),
+    )
+
+
+def id_of(name: str) -> Uuid:
+    return Uuid(name.encode().rjust(16, b"-"))
+
+
+async def test_topic_ids_whose_answer_is_too_large_are_asked_in_smaller_parts() -> None:
+    names = [f"topic-{number}" for number in range(10)]
+    answer = partial(ids_v10, at_once_max=3)
+    async with scripted({v10.MetadataRequest: answer}) as (broker, view):
+        assert await view.topic_ids(names) == {name: id_of(name) for name in names}
+        assert len(asked(broker, v10.MetadataRequest)) <= 7
+
+
+async def test_one_topic_whose_answer_is_too_large_is_named_and_stops_no_other() -> None:
+    names = [f"topic-{number}" for number in range(5)]
+    answer = partial(ids_v10, at_once_max=10, huge="topic-2")
+    async with scripted({v10.MetadataRequest: answer}) as (_, view):
+        found = await view.topic_ids(names)
+    refused = found.pop("topic-2")
+    assert isinstance(refused, NoAnswer)
+    assert f"answer about topic-2 alone has more than {RESPONSE_BYTES_MAX} bytes" in refused.reason
+    assert found == {name: id_of(name) for name in names if name != "topic-2"}
+
+
+async def test_unknown_ids_whose_answer_is_too_large_are_asked_in_smaller_parts() -> None:
+    known, huge, gone = id_of("known"), id_of("huge"), id_of("gone")
+
+    def answer(request: v12.MetadataRequest) -> Reply:
+        ids = [Uuid(topic.topic_id.bytes) for topic in request.topics or () if topic.topic_id]
+        if len(ids) > 1 or huge in ids:
+            return TOO_LARGE
+        error = ErrorCode.unknown_topic_id if ids == [gone] else ErrorCode.none
+        topic = v12.response.MetadataResponseTopic(
+            error_code=error, name=None, topic_id=UUID(bytes=ids[0]), partitions=()
+        )
+        return v12.MetadataResponse(throttle_time=NO_THROTTLE, brokers=(), topics=(topic,))
+
+    async with scripted({v12.MetadataRequest: answer}) as (broker, view):
+        broker.script[MetadataRequest] = lambda _: metadata(port=broker.port)
+        assert await view.unknown_topic_ids([known, huge, gone]) == {NODE_ID: {gone}}
 
 
 async def test_topic_configs_come_back_as_numbers() -> None:
