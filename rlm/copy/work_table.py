@@ -94,11 +94,13 @@ class WorkTable:
             await self._scan(cancel_lost)
 
     async def _scan(self, cancel_lost: bool) -> None:
+        ended = self._scanner.announced.look_begins()
         look = await self._scanner.look()
         self._look = look
         here = {found.local.partition for found in look.found}
         trouble = _Trouble(look.problems)
         changed = [found.local.partition for found in look.found if self._update(found)]
+        ended()
         if changed:
             self._metadata.on_partition_leadership_changes(changed)
         for number, (partition, work) in enumerate(list(self._works.rows.items()), 1):

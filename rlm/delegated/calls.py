@@ -264,6 +264,8 @@ class BrokerCalls:
         assert session is not None, "readable partitions are announced"
         if tip not in session.leaders:
             return None
+        if not self.plugin.was_looked_at(tip):
+            return "this node has not looked at its broker since the broker announced it"
         work = self.table.work(tip)
         if work is None or work.mode is not Mode.DELEGATED:
             return "this node has not found its replica in the broker's log directories yet"
@@ -323,8 +325,8 @@ class BrokerCalls:
             raise RetryLater(f"{tip} is not ready on this node: {why}")
 
     def _check_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> None:
-        """Of an epoch above the recorded ones nothing is served, and segments may be finished: the
-        last look may be older than the announcement, and a broker takes "nothing" for good.
+        """Of an epoch above the recorded ones nothing is served, and segments may be finished: a
+        broker that asks before it announces takes "nothing" for good.
         """
         state = self.metadata.partition_state(tip)
         if state is not None and state.lineage and leader_epoch > state.lineage[-1].epoch:

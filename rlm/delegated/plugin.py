@@ -11,7 +11,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Surroundings
 from rlm.delegated import left_overs, sessions
-from rlm.delegated.sessions import Expected, Session, SessionRefused, Sessions
+from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import Announcement
 from rlmm.segment import RemoteLogSegmentMetadata
 
@@ -41,6 +41,8 @@ class Plugin:
     _adds: dict[Uuid, Uuid] = field(default_factory=dict)
     _refused: tuple[float, SessionRefused | None] = (0.0, None)
     _has_news: bool = False
+    _announcements: int = 0
+    _not_looked_at: dict[TopicIdPartition, int] = field(default_factory=dict)
 
     @property
     def session(self) -> Session | None:
@@ -67,6 +69,12 @@ class Plugin:
         if heard.changed:  # else a sign of life, each few seconds
             self.on_changed(heard.changed)
             self._has_news = True
+            self._announcements += 1
+            self._not_looked_at |= dict.fromkeys(heard.changed, self._announcements)
+            if len(self._not_looked_at) > PARTITIONS_MAX:  # looks hang: forget what it has no more
+                self._not_looked_at = {
+                    tip: number for tip, number in self._not_looked_at.items() if self.has(tip)
+                }
 
     def call(self, session: Uuid, seq: int) -> Session:
         """The session of a call. AnnounceAgain: it is not known, or its news are not."""
@@ -124,6 +132,23 @@ class Plugin:
         """True once after partitions were announced: they are to be looked at, and claimed."""
         had, self._has_news = self._has_news, False
         return had
+
+    def look_begins(self) -> Callable[[], None]:
+        """Call the result once the rows are as the look found them."""
+        begun = self._announcements
+
+        def ended() -> None:
+            self._not_looked_at = {
+                tip: number for tip, number in self._not_looked_at.items() if number > begun
+            }
+
+        return ended
+
+    def was_looked_at(self, tip: TopicIdPartition) -> bool:
+        """True if a look that began after the partition's last announcement has ended: an earlier
+        one tells of the leadership before.
+        """
+        return tip not in self._not_looked_at
 
     @property
     def _silence_s(self) -> float:

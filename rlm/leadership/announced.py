@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -24,6 +25,11 @@ class Announced(Protocol):
     def take_news(self) -> bool:
         """True once after partitions were announced, which are to be looked at."""
 
+    def look_begins(self) -> Callable[[], None]:
+        """Call the result once the rows are as the look found them: then it counts for what was
+        announced before it began.
+        """
+
 
 class NoPlugin:
     """A broker without the plug-in."""
@@ -38,6 +44,14 @@ class NoPlugin:
         """Never."""
         return False
 
+    def look_begins(self) -> Callable[[], None]:
+        """Nothing is announced."""
+        return _nothing
+
     def is_at_work(self, _row: RemoteLogSegmentMetadata, /) -> bool:
         """Never."""
         return False
+
+
+def _nothing() -> None:
+    """Nobody waits for a look."""

@@ -314,7 +314,7 @@ async def test_unknown_ids_whose_answer_is_too_large_are_asked_in_smaller_parts(
 
     async with scripted({v12.MetadataRequest: answer}) as (broker, view):
         broker.script[MetadataRequest] = lambda _: metadata(port=broker.port)
-        assert await view.unknown_topic_ids([known, huge, gone]) == {NODE_ID: {gone}}
+        assert await view.unknown_topic_ids([known, huge, gone]) == {NODE_ID: frozenset({gone})}
 
 
 async def test_topic_configs_come_back_as_numbers() -> None:
