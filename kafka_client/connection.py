@@ -250,7 +250,8 @@ async def _connect(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.St
             f"the certificate of {endpoint.name} is not accepted ({error.verify_message}); "
             "check ssl_ca_file and the host name"
         ) from error
-    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
+    # UnicodeError: a name that no resolver takes. OverflowError: a port that no socket takes.
+    except (OSError, ValueError, OverflowError) as error:
         raise RetryLater(f"cannot connect to {endpoint.name} ({error})") from error
 
 

@@ -1,7 +1,9 @@
 """HTTP sessions for the S3 clients that limit what a server can make them do.
 
 Redirects are not followed: the library's session would send the request, body included, to any host
-that an answer names. The body of an answer that is not an object's bytes has a bound.
+that an answer names. A request whose connection is lost is not sent again behind the caller's back:
+a create-only write could meet its own object, and nobody would look whose it is. The body of an
+answer that is not an object's bytes has a bound.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class S3HttpSession(AIOHTTPSession):
         return bounded
 
     async def _get_session(self, proxy_url: str | None) -> Any:
-        return _WithoutRedirects(await super()._get_session(proxy_url))  # type: ignore[misc]  # stubs lack it
+        session: Any = await super()._get_session(proxy_url)  # type: ignore[misc]  # stubs lack it
+        session._retry_connection = False  # no public way
+        return _WithoutRedirects(session)
 
 
 class _WithoutRedirects:

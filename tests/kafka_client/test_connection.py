@@ -84,6 +84,15 @@ async def test_a_name_that_no_resolver_takes_is_retry_later() -> None:
         await connect(Endpoint("a..b", 9092))
 
 
+@pytest.mark.parametrize("port", [-1, 65_536, 2**31 - 1])
+async def test_a_port_that_no_socket_takes_is_told_like_a_server_that_is_not_there(
+    port: int,
+) -> None:
+    """Brokers tell their ports in 32 bits, and addresses that they tell are connected to."""
+    with pytest.raises(RetryLater, match="cannot connect to"):
+        await connect(Endpoint("127.0.0.1", port))
+
+
 async def test_a_server_that_never_answers_costs_one_deadline() -> None:
     async with fake_broker({ApiVersionsRequest: lambda _: Silence()}) as broker:
         with pytest.raises(RetryLater, match=r"did not accept a connection within 0\.05 s"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
+from rsm_backends.s3_checksums import encoded
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
 from tests.rsm_backends.stores import opened
@@ -55,11 +56,12 @@ async def server(*talks: Talk) -> AsyncIterator[StoreConfig]:
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
-    length = next(
+    lengths = (
         int(line.partition(b":")[2])
         for line in head.lower().split(b"\r\n")
         if line.startswith(b"content-length:")
     )
+    length = next(lengths, 0)
     await reader.readexactly(length)
     return head
 
@@ -139,3 +141,39 @@ async def test_a_store_on_this_machine_is_asked_directly(
             pytest.raises(RetryLater, match=f"http://{host}:1"),
         ):
             reads.open("k").read_into(memoryview(bytearray(1)), 0)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+async def test_a_connection_that_ends_after_a_write_is_a_lost_answer(replaces: bool) -> None:
+    """The HTTP library would send the PUT again by itself, and the store refuse what it has."""
+
+    def described(data: bytes, etag: bytes) -> bytes:
+        checksum = encoded(crc32c(data)).encode()
+        return (
+            b"HTTP/1.1 200 OK\r\nETag: %b\r\nContent-Length: %d\r\n"
+            b"x-amz-checksum-crc32c: %b\r\n\r\n" % (etag, len(data), checksum)
+        )
+
+    requests = []
+
+    async def answer(reader: asyncio.StreamReader) -> bytes | None:
+        requests.append((await read_request(reader)).partition(b" ")[0])
+        stored = requests.count(b"PUT")
+        if requests[-1] == b"HEAD":
+            return described(b"data" if stored else b"before", b'"%d"' % stored)
+        if stored == 1:
+            return None  # it is stored, and nobody is told
+        body = b"<Error><Code>PreconditionFailed</Code></Error>"
+        return b"HTTP/1.1 412 No\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            while (answered := await answer(reader)) is not None:
+                writer.write(answered)
+
+    async with server(take, take) as config, opened(config) as store:
+        if replaces:
+            written = store.replace("k", b"data", crc32c=crc32c(b"data"), etag='"0"')
+        else:
+            written = store.put("k", b"data", crc32c=crc32c(b"data"), create_only=True)
+        assert (await written).size == 4
