@@ -41,6 +41,7 @@ from rlmm.segment import (
 )
 
 WRITE_DEADLINE_S = 14.0
+CATCH_UP_DEADLINE_S = 3.0
 DELETED_LOOK_S = 0.2
 DELETED_BY_BROKER = "its broker's remote log manager deletes it"
 
@@ -182,6 +183,9 @@ class BrokerCalls:
         """Only the node's clean-up ends a deletion: a late request of the upload may still come."""
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
+        if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            await self._catch_up()
+            row = self.metadata.segment(tip, update.segment_id.id)
         if row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED:
             await self.driver.clean_ups.begin(row, self._token(tip), DELETED_BY_BROKER)
         else:
@@ -211,6 +215,8 @@ class BrokerCalls:
 
     async def _until_deleted(self, tip: TopicIdPartition) -> None:
         """Wait for the node's own deletion of the partition, which ends with all its objects."""
+        if self.metadata.partition_state(tip) is None:
+            await self._catch_up()
         state = self.metadata.partition_state(tip)
         if state is not None and state.delete_state is None:
             raise Conflict(f"{tip} is not marked as deleted")
@@ -224,6 +230,9 @@ class BrokerCalls:
         """Return once the segment's objects are gone. The node's clean-up ends the deletion."""
         asked = wire.decode_row(body)
         row = self.metadata.find_segment(asked.segment_id.id)
+        if row is None:
+            await self._catch_up()
+            row = self.metadata.find_segment(asked.segment_id.id)
         if row is None:
             return self._applied()
         if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
@@ -369,6 +378,10 @@ class BrokerCalls:
         if state.claim.incarnation != self.around.identity.incarnation:
             raise RetryLater(f"{tip} is not claimed again since this node started")
         return state.claim.token
+
+    async def _catch_up(self) -> None:
+        """Before "it is deleted already" is said: the view may lack the row because it lags."""
+        await self.metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
 
     async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         await self.metadata.update_remote_log_segment_metadata(update, deadline_s=WRITE_DEADLINE_S)

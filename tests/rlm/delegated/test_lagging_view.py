@@ -1,0 +1,109 @@
+"""The view lags behind the metadata log, as after a restart: a row that it lacks is not taken for a
+deleted one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlmm.segment import (
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
+from sim.tier import plugin_bodies
+from tests.rlm.delegated.plugin_client import PluginClient, ToldError, files_of
+from tests.rlm.delegated.test_copies import DELETING, FINISHED, beside, of_disk
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import Node
+from tests.rlm.virtual_time import run_virtually
+
+DELETED = SegmentState.DELETE_SEGMENT_FINISHED
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    return log
+
+
+@asynccontextmanager
+async def with_a_copy(
+    tmp_path: Path, orders: KafkaLog
+) -> AsyncIterator[tuple[Node, PluginClient, RemoteLogSegmentMetadata]]:
+    async with beside(tmp_path, orders) as (node, plugin):
+        row = of_disk(orders, 1, 0, 9)
+        await plugin.add(row)
+        await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+        yield node, plugin, row
+
+
+@contextmanager
+def lagging(node: Node) -> Iterator[None]:
+    """The view has nothing before it caught up."""
+    with pytest.MonkeyPatch.context() as patched:
+        metadata = node.metadata
+        found = {
+            name: getattr(metadata, name) for name in ("find_segment", "segment", "partition_state")
+        }
+        catch_up, behind = metadata.catch_up, True
+
+        async def catches_up(**given: Any) -> None:
+            nonlocal behind
+            await catch_up(**given)
+            behind = False
+
+        for name, read in found.items():
+            patched.setattr(metadata, name, lambda *key, read=read: None if behind else read(*key))
+        patched.setattr(metadata, "catch_up", catches_up)
+        yield
+
+
+def test_objects_are_not_said_to_be_gone(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with with_a_copy(tmp_path, orders) as (node, plugin, row):
+            with lagging(node), pytest.raises(ToldError, match="conflict"):
+                await plugin.delete(row)
+            await plugin.update(row, DELETING)
+            before = await node.keys()
+            with lagging(node):
+                await plugin.delete(row)
+            assert len(await node.keys()) == len(before) - 3
+
+    run_virtually(main)
+
+
+def test_a_deletion_is_not_ended_before_its_time(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with with_a_copy(tmp_path, orders) as (node, plugin, row):
+            await plugin.update(row, DELETING)
+            with lagging(node):
+                await plugin.update(row, DELETED)
+            found = node.metadata.find_segment(row.segment_id.id)
+            assert found is not None
+            assert found.state is DELETING
+            await asyncio.sleep(200)
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_partition_is_not_said_to_be_deleted(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with with_a_copy(tmp_path, orders) as (node, plugin, row):
+            tip = row.segment_id.partition
+            put = RemotePartitionDeleteMetadata(
+                tip, 1, 5, PartitionDeleteState.DELETE_PARTITION_FINISHED
+            )
+            with lagging(node), pytest.raises(ToldError, match="not marked as deleted"):
+                await plugin.call("delete-partition", plugin_bodies.delete_partition(put))
+
+    run_virtually(main)
