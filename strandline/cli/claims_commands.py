@@ -82,9 +82,10 @@ def _what_next(claim: dict[str, Any], *, done: bool) -> str:
             f"reset: the next claim {_reset_text(claim)}. `strandline claims show` tells when it "
             "stands; look at what is left before deleting is resumed"
         )
-    if claim["reset_refused"] is not None:
+    following = claim["next_claim"]
+    if claim["reset_refused"] is not None or following is None:
         return "nothing was changed, and a reset is refused"
-    after = claim["next_claim"]["after_reset"]
+    after = following["after_reset"]
     confirm = "--yes"
     if after["cut_at"] is not None:
         confirm += f" --cut-at {after['cut_at']}"
