@@ -13,6 +13,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.log_names import segment_file_name
 from rlm.control.node_problem import ProblemArea
 from rlm.control.run_events import HoldReleased
+from rlm.control.why_not import WhyNot
 from rlm.copy import held_batches
 from rlm.copy.hold import HoldLimits
 from rlm.copy.partition_status import Role
@@ -382,5 +383,33 @@ def test_trouble_with_a_hold_directory_is_told_and_keeps_nobody_from_copying(
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
             assert node.hold.problems() == ()
+
+    run_virtually(main)
+
+
+def test_while_the_checkpoint_is_damaged_nothing_more_is_held_and_that_is_told(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    checkpoint = orders.directory / "leader-epoch-checkpoint"
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(hook=Outage(), data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.hold is not None
+            sound = checkpoint.read_bytes()
+            checkpoint.write_bytes(b"damaged")
+            orders.write(30, 40, end=45)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.hold.usage().units == 3
+            status = node.remote_log.status(orders.partition)
+            assert status.why_not_copying is WhyNot.UNUSABLE_DIRECTORY
+            assert str(checkpoint) in status.why_not_text
+            problems = {each.name: each.text for each in node.remote_log.node_problems()}
+            assert str(checkpoint) in problems["unusable_directory"]
+            checkpoint.write_bytes(sound)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.hold.usage().units == 4
 
     run_virtually(main)
