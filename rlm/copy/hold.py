@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.errors import RetryLater
+from kafka_formats.leader_epoch_checkpoint import truncate_from_start
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.run_events import HoldReleased, OnEvent
@@ -266,7 +267,8 @@ class Hold:
             committed = max(committed, work.word.last_stable_offset)
         facts = HoldFacts(
             segments=local.segments,
-            checkpoint=work.proven_checkpoint,
+            # No batch here can contradict an entry below the first file.
+            checkpoint=truncate_from_start(local.leader_epochs, local.segments[0].base_offset),
             high_watermark=committed,
             next_offset=-1 if state is None else state.next_offset,
             lost_ranges=() if state is None else state.lost_ranges,

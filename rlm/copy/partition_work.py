@@ -132,7 +132,7 @@ class PartitionWork:
         """
         if self.local is None or not self.units:
             return ()
-        return usable(self.units, self.local.segments, self.local.leader_epochs, self.lineage)
+        return usable(self.units, self.local.segments, self.proven_checkpoint, self.lineage)
 
     @property
     def segments(self) -> tuple[LocalSegment, ...]:
@@ -165,7 +165,7 @@ class PartitionWork:
     @property
     def checkpoint(self) -> Epochs:
         """The leader epochs of `segments`."""
-        return () if self.local is None else with_heads(self.kept, self.local.leader_epochs)
+        return () if self.local is None else with_heads(self.kept, self.proven_checkpoint)
 
     @property
     def claimed_checkpoint(self) -> Epochs:
@@ -184,13 +184,14 @@ class PartitionWork:
     @property
     def proven_checkpoint(self) -> Epochs:
         """The broker's checkpoint from its first file on, if the recorded lineage tells of what is
-        below: no batch on this disk can contradict an entry there, and a wrong one would cut it.
+        below, and something else: no batch on this disk can contradict an entry there, and a wrong
+        one would cut the lineage, or hide held segments.
         """
         if self.local is None:
             return ()
         own, first = self.local.leader_epochs, self.local.segments[0].base_offset
         is_recorded = bool(self.lineage) and self.lineage[0].start_offset <= first
-        if self.mode is Mode.DELEGATED or not is_recorded:
+        if self.mode is Mode.DELEGATED or not is_recorded or _agree_below(first, own, self.lineage):
             return own
         return truncate_from_start(own, first)
 
@@ -325,3 +326,15 @@ class PartitionWork:
             and self.leadership[0],
         )
         return partition_status(facts)
+
+
+def _agree_below(offset: int, own: Epochs, lineage: Epochs) -> bool:
+    """True if the lineage has each offset of `own` below `offset` in the same epoch."""
+    if not own or own[0].start_offset >= offset:
+        return True
+    borders = {entry.start_offset for entry in (*own, *lineage)}
+    return own[0].start_offset >= lineage[0].start_offset and all(
+        epoch_for_offset(own, at) == epoch_for_offset(lineage, at)
+        for at in borders
+        if own[0].start_offset <= at < offset
+    )

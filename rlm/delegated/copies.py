@@ -26,7 +26,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, failure_kind
 from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
-from rlm.copy.copier import Copier
+from rlm.copy.copier import CLEANED, Copier
 from rlm.copy.copy_slots import Backlog, CopySlots
 from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
 from rlm.delegated.wire import CopyFiles
@@ -83,6 +83,8 @@ class BrokerCopies:
                 await self.copier.confirm_prefix(self.stores.default)
                 result = await self.copier.upload(job)
             _check_whole(row, result)
+            if result.cleaned and not job.gaps_allowed:
+                await self.copier.record_cleaned(tip, CLEANED)
         except Exception as error:
             self._after_failure(tip, row.start_offset, error)
             raise
@@ -136,6 +138,7 @@ class BrokerCopies:
     ) -> CopyJob:
         leader_epoch_checkpoint.parse(files.leader_epochs, source="the broker's leader epochs")
         limits, store = self.around.limits, self.stores.default
+        state = self.metadata.partition_state(row.segment_id.partition)
         return CopyJob(
             segment_id=row.segment_id,
             start_offset=row.start_offset,
@@ -155,6 +158,7 @@ class BrokerCopies:
             limits=UploadLimits(
                 limits.part_bytes, limits.parts_parallel, batch_bytes_max=limits.batch_bytes_max
             ),
+            gaps_allowed=state is not None and bool(state.gaps_allowed),
         )
 
     def _after_failure(self, tip: TopicIdPartition, start: int, error: Exception) -> None:

@@ -1,9 +1,11 @@
 """A directory of held segments, on the same mount as a log directory and never inside one.
 
-`<hold directory>/<node>/<topic>-<partition>/<topic id>/<base>-<next base>-<size>-<inode>/` is a
-unit (`<node>`: `hold_names.hold_name`): hard links to the segment's files and producer snapshots,
-`partition.metadata`, the lineage up to the unit's end, and an empty `.log` at the next base, which
-marks the segment sealed.
+`<hold directory>/<node>/<topic>-<partition>/<topic id>/<unit>/` (`<node>`: `hold_names.hold_name`)
+is a unit: hard links to the segment's files and producer snapshots, `partition.metadata`, the
+lineage up to the unit's end, and an empty `.log` at the next base, which marks the segment sealed.
+Its name is `<base>-<next base>-<size>-<inode>-<first known offset>`; earlier versions left out the
+last one or two. The last is there since the lineage's file has no checksum, and no batch shows that
+its first entry begins too high.
 A unit is made aside and renamed, and renamed before its removal, so that a crash leaves no half
 unit. Everything here blocks; callers use a thread.
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import append_entry, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry, epoch_for_offset
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -43,7 +45,7 @@ from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
 from rlmm.log.disk import OsDisk, replace_file, sync_path
 
-_UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+)?")
+_UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
 _ASIDE, _GONE = ".making-", ".removing-"
 PROBE = ".probe"
 
@@ -111,8 +113,11 @@ class HoldDirectory:
                 numbers = _UNIT_NAME.fullmatch(name)
                 if numbers is None:
                     continue
+                base, next_base, size, known = numbers.groups(default="-1")
                 try:
-                    units.append(_read_unit(id_, parent / name, *map(int, numbers.groups())))
+                    unit = _read_unit(id_, parent / name, int(base), int(next_base), int(size))
+                    _check(unit, int(known))
+                    units.append(unit)
                 except FileNotFoundError:
                     continue  # its bytes are gone
                 except (OSError, StrandlineError) as error:
@@ -133,6 +138,8 @@ class HoldDirectory:
         except FileNotFoundError:
             return None
         name = f"{base:020d}-{next_base:020d}-{segment.size_bytes}-{inode}"
+        if local.leader_epochs:
+            name += f"-{_first_known(base, local.leader_epochs)}"
         aside = parent / (_ASIDE + name)
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_unit(aside)
@@ -337,11 +344,7 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
     found = log.stat()
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
-    try:
-        check_epochs(path, (base,), epochs)
-    except EpochsContradictedError as error:
-        raise CorruptData(str(error), source=str(checkpoint), position=0) from None
-    first_known = max(base, epochs[0].start_offset) if epochs else base
+    first_known = _first_known(base, epochs) if epochs else base
     inside = segment_epochs(epochs, first_known, next_base)
     sealed_at_ms = _sealed_at_ms(path, next_base, found)
     return Unit(
@@ -352,6 +355,30 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
         alone=found.st_nlink == 1,
         followed_by=epochs[-1].epoch,
     )
+
+
+def _first_known(base: int, epochs: Epochs) -> int:
+    return max(base, epochs[0].start_offset)
+
+
+def _check(unit: Unit, first_known: int) -> None:
+    """CorruptData if its epochs are others than those of its batches, or than when it was held:
+    `first_known` is of its name, -1 if that does not tell. Not before it is held: a batch may be
+    the damaged one, and others have that.
+    """
+    log = unit.segment.log_path
+    source = str(log.with_name(LEADER_EPOCH_CHECKPOINT_FILE))
+    try:
+        check_epochs(log.parent, (unit.base_offset,), unit.leader_epochs)
+    except EpochsContradictedError as error:
+        raise CorruptData(str(error), source=source, position=0) from None
+    if first_known not in (-1, unit.first_known_offset):
+        raise CorruptData(
+            f"its epochs begin at offset {unit.first_known_offset}, and began at {first_known} "
+            "when it was held",
+            source=source,
+            position=0,
+        )
 
 
 def _sealed_at_ms(path: Path, next_base: int, log: os.stat_result) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlm.format.custom_metadata import custom_of
+from rlmm.records.control_records import GapsAllowed
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import (
@@ -217,6 +218,27 @@ def test_a_segment_whose_head_and_epochs_delete_records_took_is_copied(tmp_path:
         async with beside(tmp_path, orders, broker=broker_of(orders, epoch=1)) as (node, plugin):
             row = replace(of_disk(orders, 1, 0, 9), leader_epochs=((1, 7),))
             await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            assert node.finished(orders.partition) == [(0, 9)]
+
+    run_virtually(main)
+
+
+def test_a_segment_with_gaps_is_copied_once_they_are_known_to_be_legal(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """As in a log that was compacted once, or that a mirror wrote."""
+    path = orders.directory / f"{0:020d}.log"
+    whole = orders.log_bytes(0)
+    batch_bytes = len(whole) // 10
+    path.write_bytes(whole[: 4 * batch_bytes] + whole[5 * batch_bytes :])
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            assert (await refused(plugin.copy(files_of(orders, row)))).kind == "corrupt_data"
+            await node.metadata.record_gaps_allowed(GapsAllowed(orders.partition, "a mirror"))
             await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
             assert node.finished(orders.partition) == [(0, 9)]
 

@@ -1,0 +1,97 @@
+"""A turned bit in a leader epoch, of a checkpoint or a batch, which no checksum tells, gives up no
+record that is to be held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
+from rlm.leadership.leadership import Leads, LocalLogStart
+from tests.rlm.fake_broker import FakeBroker
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, Outage, lost, units
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import new_world
+from tests.rlm.virtual_time import run_virtually
+
+BELOW = (0, 10, 20, 30, 40)
+ALL = [(base, base + 9) for base in (*BELOW, 50)]
+
+
+def test_a_lower_start_of_the_logs_first_epoch_does_not_hide_held_segments(tmp_path: Path) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 50)))
+    log.write(*BELOW, end=50, epoch=0)
+    log.write(50, 60, end=65, epoch=1)
+    broker, store = FakeBroker({("orders", 0): Leads(1, 65)}), Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hook=store, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            for base in BELOW:
+                log.delete_segment(base)
+            broker.local_start = LocalLogStart(50, 1)
+            log.set_epochs((1, 10))  # "1 50", a bit of its digit turned
+            await asyncio.sleep(A_FEW_SCANS_S)
+            store.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(log.partition) == ALL
+
+    run_virtually(main)
+
+
+def test_a_higher_start_of_a_held_segments_first_epoch_gives_up_nothing(tmp_path: Path) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 40),))
+    log.write(40, 50, 60, end=65, epoch=0)
+    broker, store = FakeBroker({("orders", 0): Leads(0, 65)}), Outage()
+    broker.local_start = LocalLogStart(40, 0)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hook=store, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            log.delete_segment(40)
+            log.delete_segment(50)
+            broker.local_start = LocalLogStart(60, 0)
+            log.set_epochs((0, 60))
+            await asyncio.sleep(A_FEW_SCANS_S)
+        (unit,) = (tmp_path / "hold").glob(f"*/*/*/{40:020d}-*/leader-epoch-checkpoint")
+        true = unit.read_bytes()
+        unit.write_bytes(true.replace(b"0 40", b"0 44"))
+        store.lasts = False
+        async with world.boot(data_plane=True, broker=broker, hook=store, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert str(unit) in "\n".join(each.text for each in node.remote_log.node_problems())
+            unit.write_bytes(true)
+        async with world.boot(data_plane=True, broker=broker, hook=store, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(log.partition) == [(40, 49), (50, 59)]
+
+    run_virtually(main)
+
+
+def test_a_segment_whose_only_batch_has_a_turned_epoch_is_held(tmp_path: Path) -> None:
+    """Its records are sound; before it is copied the batch is fetched from another replica."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 11, 20, end=25, epoch=0)
+    path = log.directory / segment_file_name(10, LOG_SUFFIX)
+    batch = bytearray(path.read_bytes())
+    batch[15] ^= 1
+    path.write_bytes(batch)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(data_plane=True, hook=Outage(), hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "11"]
+
+    run_virtually(main)
