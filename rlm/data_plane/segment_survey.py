@@ -188,9 +188,12 @@ class _Found:
             self._add(batch)
             return
         self._bad.append((self._mark, batch.first))
-        if batch.good or (before, behind) != (batch.first - 1, batch.last + 1):
+        is_between = (before, behind) == (batch.first - 1, batch.last + 1)
+        is_full = batch.header.record_count == batch.header.last_offset_delta + 1
+        if batch.good or not (is_between and is_full):
             # Good, its own place may be anywhere up to the next good batch. Damaged, its length may
-            # be, too, and what it seems to cover be good: only both neighbours prove that it isn't.
+            # be, too, and what it seems to cover be good: only both neighbours, and a record for
+            # each offset, prove that it isn't.
             self._doubtful += [(self._mark, self._mark), (batch.first, batch.last)]
 
     def _fits(self, batch: _Batch) -> bool:

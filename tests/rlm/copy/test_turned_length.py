@@ -9,6 +9,8 @@ import pytest
 
 from kafka_formats import offset_index
 from kafka_formats.record_batch import Record, encode_batch
+from rlm.data_plane.segment_survey import SurveyJob, survey
+from rlm.local_log.log_dir import find_partitions
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
@@ -20,6 +22,7 @@ from tests.rlm.held_segments import (
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog
 from tests.rlm.one_node import new_world
 from tests.rlm.replicas import cluster
+from tests.rlm.tier import copy_job
 from tests.rlm.virtual_time import run_virtually
 
 BATCH_BYTES = 128
@@ -67,3 +70,19 @@ def test_nothing_that_a_turned_length_covers_is_lost_by_itself(tmp_path: Path, b
             assert "partitions skip" in why
 
     run_virtually(main)
+
+
+def test_a_length_and_an_end_that_are_turned_together_prove_nothing(tmp_path: Path) -> None:
+    """The batch at 2 seems to be that of offsets 2 to 4, between neighbours that fit."""
+    orders = four_segments(tmp_path)
+    _write_batches(orders)
+    name = orders.directory / f"{0:020d}.log"
+    data, at = bytearray(name.read_bytes()), 2 * BATCH_BYTES
+    length = int.from_bytes(data[at + 8 : at + 12], "big") + 2 * BATCH_BYTES
+    data[at + 8 : at + 12] = length.to_bytes(4, "big")
+    data[at + 23 : at + 27] = (2).to_bytes(4, "big")
+    name.write_bytes(data)
+    (local,) = find_partitions([orders.log_dir], kafka_cluster_id=None).partitions
+    found = survey(SurveyJob(copy_job(local, local.segments[0]), len(data)))
+    assert found.missing == ((2, 4),)
+    assert found.doubtful == ((2, 4),)
