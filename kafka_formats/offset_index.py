@@ -75,3 +75,33 @@ def encode(entries: Iterable[tuple[int, int]], base_offset: int) -> bytes:
         return b"".join(_ENTRY.pack(offset - base_offset, at) for offset, at in entries)
     except struct.error as error:
         raise InvalidRequest(f"an offset index entry does not fit ({error})") from error
+
+
+def floor_position(index: bytes, relative_offset: int) -> int:
+    """The position of the last entry at or below an offset relative to the base; 0 without one.
+    Searches the raw bytes: parsing a big index takes longer than the read it is for.
+    """
+    return _floor(index, relative_offset, column=0)
+
+
+def floor_batch(index: bytes, position: int) -> int:
+    """The last position of the raw index at or below `position`, where a batch begins."""
+    return _floor(index, position, column=1)
+
+
+def _floor(index: bytes, wanted: int, *, column: int) -> int:
+    def value(slot: int) -> int:
+        found: int = _ENTRY.unpack_from(index, slot * _ENTRY.size)[column]
+        return found
+
+    slot = bisect_right(range(len(index) // _ENTRY.size), wanted, key=value)
+    if slot == 0:
+        return 0
+    position: int = _ENTRY.unpack_from(index, (slot - 1) * _ENTRY.size)[1]
+    return position
+
+
+def without_zeros(index: bytes) -> bytes:
+    """The raw index without the preallocated tail of one that was not trimmed."""
+    used = len(index.rstrip(b"\0"))
+    return index[: -(-used // _ENTRY.size) * _ENTRY.size]

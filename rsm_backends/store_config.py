@@ -43,7 +43,8 @@ class StoreConfig:
     `endpoint_url` None means AWS itself. `sign_payloads` puts a SHA-256 of every body under the
     request's signature, for stores that refuse UNSIGNED-PAYLOAD. `deadline_s` bounds one call, its
     retries included. With `credentials_file` the keys are read from that file, again when it
-    changes; keys given beside it are used as long as the file can't be read.
+    changes; keys given beside it are used as long as the file can't be read. `aiven_keys`: for
+    segments that Aiven's plug-in encrypted, ids of key pairs with the files of their private keys.
     """
 
     name: str
@@ -67,6 +68,7 @@ class StoreConfig:
     ca_bundle: Path | None = None
     sign_payloads: bool = False
     compatibility: frozenset[Compatibility] = frozenset()
+    aiven_keys: tuple[tuple[str, Path], ...] = ()
 
     def __post_init__(self) -> None:
         """InvalidRequest for settings that can never work; it names the setting."""

@@ -11,8 +11,9 @@ from typing import Self
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.process import ambient
-from pipeline.read.aiven_keys import AivenKeys
 from pipeline.read.object_stream import ObjectStream
+from pipeline.read.segment_slice import AIVEN_KEYS_OPTION
+from rlm.data_plane.aiven_keys import AivenKeys
 from rsm_backends.blocking_reads import BlockingStore, open_blocking
 from rsm_backends.store_config import StoreConfig
 
@@ -64,7 +65,7 @@ class OpenStores:
     def keys(self) -> AivenKeys:
         """The private keys, read for the first encrypted segment."""
         if self._keys is None:
-            self._keys = AivenKeys.load(self._key_paths)
+            self._keys = AivenKeys.load(self._key_paths, setting=AIVEN_KEYS_OPTION)
         return self._keys
 
     def of(self, segment: TieredSegment) -> OpenStore:

@@ -14,10 +14,10 @@ from functools import cached_property
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.read.chunk_transforms import ChunkTransforms, stored_range
 from pipeline.read.manifest_check import differences, manifest_bytes_differ
 from pipeline.read.object_stream import Range, ranges
 from pipeline.read.open_stores import OpenStores
+from rlm.data_plane.chunk_transforms import ChunkTransforms
 from rlm.format.manifest import (
     MANIFEST_BYTES_MAX,
     ChunkChecksums,
@@ -26,10 +26,8 @@ from rlm.format.manifest import (
     ProducerSnapshotOrigin,
     parse_manifest,
 )
+from rlm.format.manifest_transforms import INDEX_BYTES_MAX, Chunk, ChunkIndex
 from rsm_backends.blocking_reads import BlockingObject
-
-INDEX_BYTES_MAX = 256 * 1024 * 1024
-"""Largest index: that of a segment of 2 GiB with an entry for each batch is smaller."""
 
 Damage = Callable[[CorruptData], None]
 """Called for a chunk that fails its checksum, instead of raising."""
@@ -180,7 +178,7 @@ class SegmentObjects:
             )
         if self._transforms is None:
             return stored
-        return self._transforms.index(stored, wanted.start)
+        return self._transforms.index(stored, wanted.start, source=self.keys.indexes)
 
     @cached_property
     def _transforms(self) -> ChunkTransforms | None:
@@ -238,13 +236,19 @@ class SegmentObjects:
     def _transformed(
         self, transforms: ChunkTransforms, start: int, end: int
     ) -> Generator[memoryview]:
-        groups = list(transforms.groups(start, end, self._store.stream.piece_bytes))
-        wanted = [stored_range(group) for group in groups]
+        groups = list(_groups(transforms.chunks, start, end, self._store.stream.piece_bytes))
+        wanted = [
+            Range(group[0].position, sum(chunk.stored_bytes for chunk in group)) for group in groups
+        ]
         at = groups[0][0].original_position
         pieces = self._stored(wanted[0].start, iter(wanted), wanted[-1].start + wanted[-1].size)
         with closing(pieces):
             for group, piece in zip(groups, pieces, strict=False):
-                for data in transforms.undone(group, piece):
+                stored_at = 0
+                for chunk in group:
+                    stored = piece[stored_at : stored_at + chunk.stored_bytes]
+                    stored_at += chunk.stored_bytes
+                    data = transforms.undone(chunk, stored)
                     yield memoryview(data)[max(0, start - at) : max(0, end - at)]
                     at += len(data)
 
@@ -277,6 +281,22 @@ class SegmentObjects:
                 return b"".join(map(bytes, pieces))
         finally:
             opened.close()
+
+
+def _groups(chunks: ChunkIndex, start: int, end: int, group_bytes: int) -> Iterator[list[Chunk]]:
+    """The chunks with bytes [start, end) of the segment, in groups of at most `group_bytes` or one
+    chunk.
+    """
+    group: list[Chunk] = []
+    size = 0
+    for chunk in chunks.chunks(start, end):
+        if group and size + chunk.stored_bytes > group_bytes:
+            yield group
+            group, size = [], 0
+        group.append(chunk)
+        size += chunk.stored_bytes
+    if group:
+        yield group
 
 
 def check_chunks(

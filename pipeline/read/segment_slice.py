@@ -12,6 +12,9 @@ from rlm.data_plane.read_request import Isolation
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """The columns of a record without `headers`, in the order of Spark's own Kafka source."""
 
+AIVEN_KEYS_OPTION = "strandline.aiven.keys"
+"""PEM files, or folders of them, with commas: for segments that Aiven's plug-in encrypted."""
+
 LATER_MAX = 64
 """Segments behind a slice in which its task may look for the end of its transactions.
 

@@ -15,7 +15,7 @@ from typing import Literal
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.node_address import NODE_OPTIONS
 from pipeline.catalogue.store_options import is_store_option
-from pipeline.read.segment_slice import COLUMNS, ReadSettings
+from pipeline.read.segment_slice import AIVEN_KEYS_OPTION, COLUMNS, ReadSettings
 from pipeline.source.offset_limits import (
     EARLIEST,
     LATEST,
@@ -32,9 +32,6 @@ from rlm.data_plane.read_request import Isolation
 HEADERS = "headers"
 INT64_MAX = 2**63 - 1
 MAX_TRIGGER_DELAY_DEFAULT_MS = 15 * 60 * 1000
-
-AIVEN_KEYS_OPTION = "strandline.aiven.keys"
-"""PEM files, or folders of them, with commas: for segments that Aiven's plug-in encrypted."""
 
 OPTIONS = (
     "subscribe",

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from kafka_formats.errors import InternalError, Refused
+from rlm.data_plane.aiven_reader import KeyFiles
 from rlm.data_plane.chunk_cache import ChunkCache, ChunkCounts
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.json_lines import JsonLines
@@ -54,14 +55,19 @@ class DataPlane:
         now_ms: Callable[[], int],
         cache_bytes_max: int = CACHE_BYTES_MAX,
         chunk_cache_bytes_max: int = 0,
+        aiven_keys: KeyFiles | None = None,
     ) -> None:
-        """Bounds in memory: `cache_bytes_max` for manifests and indexes, the other for chunks."""
+        """Bounds in memory: `cache_bytes_max` for manifests and indexes (of Aiven's plug-in as many
+        again), the other for chunks.
+        """
         self._stores = stores
         self._now_ms = now_ms
         self._buffers = PartBuffers()
         self._json = JsonLines()
         self._chunks = ChunkCache(chunk_cache_bytes_max)
-        self._reader = SegmentReader(stores, cache_bytes_max=cache_bytes_max, chunks=self._chunks)
+        self._reader = SegmentReader(
+            stores, cache_bytes_max=cache_bytes_max, chunks=self._chunks, aiven_keys=aiven_keys
+        )
 
     @property
     def chunk_counts(self) -> ChunkCounts:

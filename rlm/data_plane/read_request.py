@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafka_formats.errors import NotFound
 from rlm.format.custom_metadata import CustomMetadata
@@ -65,7 +65,7 @@ class RecordFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TieredSegment:
-    """A finished segment and where its objects are. `end_offset` is inclusive."""
+    """A finished segment of ours and where its objects are. `end_offset` is inclusive."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -74,13 +74,37 @@ class TieredSegment:
     custom_metadata: CustomMetadata
 
 
+class StorePlace(NamedTuple):
+    """A store by its name, and the prefix of its keys."""
+
+    store: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class AivenSegment:
+    """A finished segment that Aiven's plug-in wrote, whose objects are in one of `places`. The
+    metadata has no checksum of them. `end_offset` is inclusive.
+    """
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    log_bytes: int
+    txn_index_empty: bool
+    places: tuple[StorePlace, ...]
+
+
+ReadableSegment = TieredSegment | AivenSegment
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
     """The part of a segment that may be served: from `first_offset`, the offset asked for or the
     first served one above it, to `valid_until` (inclusive).
     """
 
-    segment: TieredSegment
+    segment: ReadableSegment
     first_offset: int
     valid_until: int
 
@@ -89,7 +113,7 @@ class SegmentPiece:
 class LogRequest:
     """Bytes [start, end) of a segment's `.log`; `end` None or past the size: to its end."""
 
-    segment: TieredSegment
+    segment: ReadableSegment
     start: int = 0
     end: int | None = None
 
@@ -102,7 +126,7 @@ class NoSuchIndex(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class IndexRequest:
-    segment: TieredSegment
+    segment: ReadableSegment
     index: IndexType
 
 

@@ -1,7 +1,7 @@
-"""The objects of finished segments, each checked against the metadata log.
+"""The objects of finished segments, each of ours checked against the metadata log.
 
 The chain of trust: custom metadata in the log has the CRC32C of the manifest, of `.log` and of
-`.indexes`; the manifest has those of their chunks.
+`.indexes`; the manifest has those of their chunks. Segments of Aiven's plug-in: `aiven_reader.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, NotFound, Refused
 from kafka_formats.producer_snapshot import OpenTransaction
+from rlm.data_plane.aiven_log import LogBytes
+from rlm.data_plane.aiven_reader import AivenReader, KeyFiles
 from rlm.data_plane.chunk_cache import ByteBoundedCache, ChunkCache, ChunkCounts
-from rlm.data_plane.read_request import NoSuchIndex, TieredSegment
+from rlm.data_plane.read_request import AivenSegment, NoSuchIndex, ReadableSegment, TieredSegment
 from rlm.data_plane.verified_chunks import VerifiedObject, gone
 from rlm.format.manifest import (
     MANIFEST_BYTES_MAX,
@@ -47,8 +49,12 @@ class SegmentReader:
         *,
         cache_bytes_max: int,
         chunks: ChunkCache | None = None,
+        aiven_keys: KeyFiles | None = None,
     ) -> None:
         self._stores = stores
+        self._aivens = AivenReader(
+            stores, aiven_keys or {}, cache_bytes_max=cache_bytes_max, chunks=chunks
+        )
         self._chunks = chunks
         self.counts = ChunkCounts() if chunks is None else chunks.counts
         self._manifests: ByteBoundedCache[tuple[RemoteLogSegmentId, int], Manifest] = (
@@ -71,7 +77,10 @@ class SegmentReader:
             self._manifests.put(key, manifest, len(data) * _PARSED_WEIGHT)
         return manifest
 
-    async def log(self, segment: TieredSegment) -> VerifiedObject:
+    async def log(self, segment: ReadableSegment) -> LogBytes:
+        """The segment's log."""
+        if isinstance(segment, AivenSegment):
+            return await self._aivens.log(segment)
         checksums = _checksums(await self.manifest(segment)).log
         return VerifiedObject(
             self._store(segment),
@@ -81,16 +90,18 @@ class SegmentReader:
             segment_id=segment.segment_id,
         )
 
-    async def warm(self, segment: TieredSegment, log_bytes: int) -> None:
+    async def warm(self, segment: ReadableSegment, log_bytes: int) -> None:
         """Fill the caches with the manifest and, if chunks are kept, the log's first bytes."""
         log = await self.log(segment)
-        if self._chunks is not None and self._chunks.enabled:
+        if log.keeps_chunks:
             async with closing_stream(log.stream(0, log_bytes)) as stream:
                 async for _ in stream:
                     pass  # the chunks are in the cache by now
 
-    async def index(self, segment: TieredSegment, index: IndexType) -> bytes:
+    async def index(self, segment: ReadableSegment, index: IndexType) -> bytes:
         """One index, whole; NotFound if the segment has none of this type."""
+        if isinstance(segment, AivenSegment):
+            return await self._aivens.index(segment, index)
         key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
         data = self._indexes.get(key)
         if data is None:
@@ -113,13 +124,17 @@ class SegmentReader:
                 data = self._keep_all(segment, manifest, whole)[index]
         return data
 
-    async def chunk_offset_index(self, segment: TieredSegment) -> bytes:
+    async def chunk_offset_index(self, segment: ReadableSegment) -> bytes:
         """Where to begin for an offset, once a chunk; from older manifests the offset index."""
+        if isinstance(segment, AivenSegment):
+            return await self._aivens.offset_index(segment)
         found = _checksums(await self.manifest(segment)).chunk_offset_index
         return await self.index(segment, IndexType.OFFSET) if found is None else found
 
-    async def open_at_base(self, segment: TieredSegment) -> frozenset[OpenTransaction]:
-        """The transactions known to be open at the segment's base."""
+    async def open_at_base(self, segment: ReadableSegment) -> frozenset[OpenTransaction]:
+        """The transactions known to be open at the segment's base; Aiven's manifests tell none."""
+        if isinstance(segment, AivenSegment):
+            return frozenset()
         return frozenset(_checksums(await self.manifest(segment)).open_at_base or ())
 
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:

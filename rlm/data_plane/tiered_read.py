@@ -6,12 +6,11 @@ shares a batch with it, and nothing above its `valid_until`.
 
 from __future__ import annotations
 
-import struct
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner, ScannedBatch
 from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
+from kafka_formats.offset_index import floor_position
 from kafka_formats.record_batch import BatchHeader
 from rlm.data_plane.json_lines import JsonLines
 from rlm.data_plane.read_ahead import NEAR_END_BYTES, ReadAhead
@@ -31,7 +30,6 @@ from rlm.data_plane.verified_chunks import Parts
 from rlm.format.manifest import CHUNK_BYTES
 from rsm_backends.streams import closing_stream
 
-_INDEX_ENTRY = struct.Struct(">ii")
 _INT64_MAX = 2**63 - 1
 
 
@@ -238,20 +236,3 @@ class RecordsRead:
 def _scanned(scanner: BatchScanner, parts: Parts) -> Iterator[ScannedBatch]:
     for part in parts:
         yield from scanner.feed(part)
-
-
-def floor_position(index: bytes, relative_offset: int) -> int:
-    """The position of the last entry at or below an offset relative to the base; 0 without one.
-    Searches the raw bytes: parsing a big index takes longer than the read it is for.
-    """
-    count = len(index) // _INDEX_ENTRY.size
-
-    def entry_offset(slot: int) -> int:
-        offset: int = _INDEX_ENTRY.unpack_from(index, slot * _INDEX_ENTRY.size)[0]
-        return offset
-
-    slot = bisect_right(range(count), relative_offset, key=entry_offset)
-    if slot == 0:
-        return 0
-    position: int = _INDEX_ENTRY.unpack_from(index, (slot - 1) * _INDEX_ENTRY.size)[1]
-    return position

@@ -1,11 +1,12 @@
 """Ranged reads of a stored object that return only bytes with a right checksum.
 
-The object is fetched in whole chunks; each is compared with the manifest's table before the
-requested part of it is returned.
+The object is fetched in whole chunks; each is checked before the requested part of it is returned:
+of our objects by the manifest's table.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 
 from kafka_formats.crc32c import Buffer, crc32c
@@ -23,29 +24,34 @@ Parts = Sequence[Buffer]
 """Consecutive bytes in several places, joined only where they leave the process."""
 
 
-class VerifiedObject:
-    """One object of a segment. Memory: a chunk, and what the store returns at once. Chunks are
-    looked up and left in the cache, if any, under `segment_id`.
+class ChunkedObject(ABC):
+    """Ranged reads of bytes that are fetched and checked a whole chunk at a time. Memory: a chunk,
+    and what the store returns at once. Chunks are looked up and left in the cache, if any, as those
+    of `cached_as`: a segment, and the CRC32C of its `.log`.
     """
 
     def __init__(
         self,
-        store: ObjectStore,
         key: str,
-        checksums: ChunkChecksums,
-        *,
-        cache: ChunkCache | None = None,
-        segment_id: RemoteLogSegmentId | None = None,
+        size_bytes: int,
+        chunk_bytes: int,
+        cache: ChunkCache | None,
+        cached_as: tuple[RemoteLogSegmentId, int] | None,
     ) -> None:
-        self._store = store
         self.key = key
-        self._checksums = checksums
+        self.size_bytes = size_bytes
+        self._chunk_bytes = chunk_bytes
         self._cache = cache if cache is not None and cache.enabled else None
-        self._segment_id = segment_id
+        self._cached_as = cached_as
 
     @property
-    def size_bytes(self) -> int:
-        return self._checksums.size_bytes
+    def keeps_chunks(self) -> bool:
+        """True if what was read is found in a cache by the next reader."""
+        return self._cache is not None
+
+    @abstractmethod
+    def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """The whole checked chunks [chunk, until). NotFound: there is no such object."""
 
     async def read(self, start: int, end: int) -> bytes:
         """Bytes [start, end) in one piece; for parts known to be small."""
@@ -67,7 +73,7 @@ class VerifiedObject:
             )
         if start == end:
             return
-        chunk_bytes = self._checksums.chunk_bytes
+        chunk_bytes = self._chunk_bytes
         chunk, behind = start // chunk_bytes, -(-end // chunk_bytes)
         window = min(first_window_bytes, WINDOW_BYTES)
         while chunk < behind:
@@ -87,14 +93,14 @@ class VerifiedObject:
 
     def _asked_of(self, chunk: int, parts: Parts, start: int, end: int) -> Parts:
         """The part of a whole chunk that lies in [start, end) of the object."""
-        at = chunk * self._checksums.chunk_bytes
-        if at >= start and at + self._checksums.chunk_bytes <= end:
+        at = chunk * self._chunk_bytes
+        if at >= start and at + self._chunk_bytes <= end:
             return parts
-        return _cut(parts, max(0, start - at), end - at)
+        return cut(parts, max(0, start - at), end - at)
 
     def _chunk_key(self, chunk: int) -> ChunkKey:
-        assert self._segment_id is not None, "given with the cache"
-        return (self._segment_id, self._checksums.crc32c, chunk)
+        assert self._cached_as is not None, "given with the cache"
+        return (*self._cached_as, chunk)
 
     def _until_kept(self, chunk: int, until: int) -> int:
         """`until`, or the first chunk behind `chunk` that the cache holds."""
@@ -138,9 +144,30 @@ class VerifiedObject:
         except NotFound:
             raise gone(self.key) from None
 
+    def _corrupt(self, message: str, position: int) -> CorruptData:
+        return CorruptData(message, source=self.key, position=position)
+
+
+class VerifiedObject(ChunkedObject):
+    """One object of a segment of ours, whose chunks have their checksums in the manifest."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        checksums: ChunkChecksums,
+        *,
+        cache: ChunkCache | None = None,
+        segment_id: RemoteLogSegmentId | None = None,
+    ) -> None:
+        cached_as = None if segment_id is None else (segment_id, checksums.crc32c)
+        super().__init__(key, checksums.size_bytes, checksums.chunk_bytes, cache, cached_as)
+        self._store = store
+        self._checksums = checksums
+
     async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
         """The whole verified chunks [chunk, until), by one request, as the store gave them."""
-        chunk_bytes, size = self._checksums.chunk_bytes, self.size_bytes
+        chunk_bytes, size = self._chunk_bytes, self.size_bytes
         start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
         held: list[Buffer] = []
         crc = 0
@@ -175,16 +202,13 @@ class VerifiedObject:
     def _check(self, chunk: int, computed: int) -> None:
         recorded = self._checksums.chunks[chunk]
         if computed != recorded:
-            at = chunk * self._checksums.chunk_bytes
-            size = min(self._checksums.chunk_bytes, self.size_bytes - at)
+            at = chunk * self._chunk_bytes
+            size = min(self._chunk_bytes, self.size_bytes - at)
             raise self._corrupt(
                 f"the {size} bytes from here on fail their CRC32C: {recorded:08x} is "
                 f"recorded, {computed:08x} computed",
                 at,
             )
-
-    def _corrupt(self, message: str, position: int) -> CorruptData:
-        return CorruptData(message, source=self.key, position=position)
 
 
 def gone(key: str) -> CorruptData:
@@ -199,7 +223,7 @@ def gone(key: str) -> CorruptData:
     )
 
 
-def _cut(parts: Parts, start: int, end: int) -> Parts:
+def cut(parts: Parts, start: int, end: int) -> Parts:
     """Bytes [start, end) of the joined parts; `end` may lie behind them."""
     found: list[Buffer] = []
     at = 0

@@ -16,7 +16,6 @@ from kafka_formats.errors import (
     Fenced,
     InvalidRequest,
     NotFound,
-    Refused,
     RetryLater,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -28,7 +27,6 @@ from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
-from rlm.format.custom_metadata import custom_of
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
@@ -257,8 +255,7 @@ class BrokerCalls:
             raise RetryLater(f"{asked.segment_id} is not known on this node, or deleted")
         if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
             raise RetryLater(f"{asked.segment_id} is {row.state.name}")
-        if custom_of(row.custom_metadata) is None:
-            raise Refused(f"{asked.segment_id} was copied by another RemoteStorageManager")
+        self.reads.reads.tiered(row)  # refuses another manager's, whatever is asked for
         return row
 
     def why_not_writable(self, tip: TopicIdPartition) -> str | None:

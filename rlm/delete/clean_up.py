@@ -160,13 +160,8 @@ class CleanUp:
                 )
 
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
-        """The store that the row names. An unfinished row names none, and the default may have
-        changed since: all stores, the default first because others may be missing. Keys hold the
-        segment id, so a look in a wrong store does no harm.
+        """The store that the row names. An unfinished row names none, nor does one of Aiven's
+        plug-in, whose objects have the same keys; and the default may have changed since.
         """
         custom = custom_of(row.custom_metadata)
-        if custom is not None:
-            return (self.stores.named(custom.store),)
-        default = self.stores.default
-        others = (each for each in self.stores.by_name.values() if each is not default)
-        return (default, *others)
+        return self.stores.default_first if custom is None else (self.stores.named(custom.store),)

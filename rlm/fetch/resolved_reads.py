@@ -11,22 +11,25 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.data_plane.read_request import (
+    AivenSegment,
     IndexRequest,
     LogRequest,
+    ReadableSegment,
     RecordsEnd,
     RecordsRequest,
     SegmentPiece,
     SegmentResolver,
+    StorePlace,
     TieredSegment,
     WaitingRead,
 )
 from rlm.fetch.damage_seen import DamageSeen
-from rlm.format.custom_metadata import CustomMetadata
+from rlm.format.aiven_metadata import AivenMetadata, metadata_of
 from rlm.format.manifest import IndexType
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -123,18 +126,36 @@ class ResolvedReads:
         offsets, row = served
         return SegmentPiece(self.tiered(row), offsets.first_offset, offsets.last_offset)
 
-    def tiered(self, row: RemoteLogSegmentMetadata) -> TieredSegment:
-        """The place of a finished segment's objects. CorruptData, Refused: not ours, no such
-        store.
+    def tiered(self, row: RemoteLogSegmentMetadata) -> ReadableSegment:
+        """The place of a finished segment's objects. CorruptData: its custom metadata is damaged;
+        Refused: another RemoteStorageManager's than Aiven's, no such store.
         """
-        if row.custom_metadata is None:
-            raise NotFound(
-                f"{row.segment_id} has no custom metadata: it was copied by another "
-                "RemoteStorageManager, which alone can read it"
-            )
-        custom = CustomMetadata.decode(row.custom_metadata)
+        custom = metadata_of(row)
+        if isinstance(custom, AivenMetadata):
+            return self._aivens(row, custom)
         prefix = self.stores.named(custom.store).prefix
         return TieredSegment(row.segment_id, row.start_offset, row.end_offset, prefix, custom)
+
+    def _aivens(self, row: RemoteLogSegmentMetadata, custom: AivenMetadata) -> AivenSegment:
+        places = tuple(
+            StorePlace(tier.name, tier.prefix)
+            for tier in self.stores.default_first
+            if custom.object_prefix in (None, tier.prefix)
+        )
+        if not places:
+            raise Refused(
+                f"segment {row.segment_id} was copied by Aiven's plug-in with the key prefix "
+                f"{str(custom.object_prefix)[:200]!r}, which no store of this node has: add a "
+                "[stores.NAME] with it"
+            )
+        return AivenSegment(
+            row.segment_id,
+            row.start_offset,
+            row.end_offset,
+            row.size_bytes,
+            row.txn_index_empty,
+            places,
+        )
 
     def _log_request(self, segment_uuid: Uuid, start: int, end: int | None) -> LogRequest:
         segment = self._finished(segment_uuid)
@@ -144,7 +165,7 @@ class ResolvedReads:
             raise InvalidRequest("must not be below start", field="end")
         return LogRequest(segment, start, end)
 
-    def _finished(self, segment_uuid: Uuid) -> TieredSegment:
+    def _finished(self, segment_uuid: Uuid) -> ReadableSegment:
         row = self.metadata.find_segment(segment_uuid)
         if row is None:
             raise NotFound(f"no segment has the id {segment_uuid}")

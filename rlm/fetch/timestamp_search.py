@@ -22,7 +22,7 @@ from kafka_formats.record_batch import (
 from kafka_formats.time_index import TimeIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import Breathe
-from rlm.data_plane.read_request import RecordsRequest, SegmentPiece, TieredSegment
+from rlm.data_plane.read_request import ReadableSegment, RecordsRequest, SegmentPiece
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.manifest import IndexType
 from rlmm.rows.queries import ServedSegment
@@ -128,7 +128,7 @@ class TimestampSearch:
                 yield bytes(pending[:whole])
                 del pending[:whole]
 
-    async def _index_floor(self, segment: TieredSegment, timestamp_ms: int) -> int:
+    async def _index_floor(self, segment: ReadableSegment, timestamp_ms: int) -> int:
         data = bytearray()
         id_ = segment.segment_id.id
         async for piece in self.reader.open_index(id_, IndexType.TIMESTAMP):

@@ -51,10 +51,15 @@ class CustomMetadata:
         body = _HEAD.pack(_MAGIC, _VERSION, len(name)) + name + objects
         return body + _CHECK.pack(crc32c(body))
 
+    @staticmethod
+    def is_ours(data: bytes) -> bool:
+        """True for bytes that begin as ours do; `decode` tells if they are whole."""
+        return data[:2] == _MAGIC
+
     @classmethod
     def decode(cls, data: bytes) -> CustomMetadata:
         """Read `encode`'s bytes; CorruptData for anything else."""
-        if len(data) < _HEAD.size or data[:2] != _MAGIC:
+        if len(data) < _HEAD.size or not cls.is_ours(data):
             raise _corrupt("not written by Strandline (another RemoteStorageManager's?)", 0)
         _, version, name_bytes = _HEAD.unpack_from(data)
         if version != _VERSION:

@@ -318,8 +318,8 @@ def _parse_indexes(fields: Fields) -> Mapping[IndexType, IndexRange]:
         entry = fields.optional_object(index.value)
         if entry is not None:
             found[index] = IndexRange(entry.integer("position"), entry.integer("size"))
-        elif index is not IndexType.TRANSACTION:
-            raise fields.wrong(index.value, "is missing")
+        elif index is not IndexType.TRANSACTION or index.value not in fields.names():
+            raise fields.wrong(index.value, "is missing")  # of transactions null says "none"
     return found
 
 

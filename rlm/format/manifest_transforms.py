@@ -21,6 +21,10 @@ ORIGINAL_CHUNK_BYTES_MAX = 256 * 1024 * 1024
 """The largest chunk that is undone; a reader holds one in memory. Aiven recommends 4 MiB."""
 
 CHUNKS_MAX = 1_048_576
+
+INDEX_BYTES_MAX = 256 * 1024 * 1024
+"""Largest index: that of a segment of 2 GiB with an entry for each batch is smaller."""
+
 _ENCRYPTION_BYTES = 28
 _SIZES_HEAD = struct.Struct(">iiB")
 _INT32 = struct.Struct(">i")
@@ -58,11 +62,15 @@ class ChunkIndex:
             return sum(self.stored_sizes)
         return max(0, self.count - 1) * self.stored_chunk_bytes + self.last_stored_bytes
 
-    def chunks(self) -> Iterator[Chunk]:
-        position = 0
-        for number in range(self.count):
-            if self.stored_sizes is not None:
-                stored = self.stored_sizes[number]
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
+        """The chunks with bytes [start, end) of the segment; `end` None: to the last one."""
+        first = start // self.original_chunk_bytes
+        behind = self.count if end is None else -(-end // self.original_chunk_bytes)
+        sizes = self.stored_sizes
+        position = first * self.stored_chunk_bytes if sizes is None else sum(sizes[:first])
+        for number in range(first, min(behind, self.count)):
+            if sizes is not None:
+                stored = sizes[number]
             else:
                 is_last = number == self.count - 1
                 stored = self.last_stored_bytes if is_last else self.stored_chunk_bytes
@@ -74,6 +82,12 @@ class ChunkIndex:
                 min(self.original_chunk_bytes, self.original_bytes - original),
             )
             position += stored
+
+
+def plain_chunks(log_bytes: int, chunk_bytes: int) -> ChunkIndex:
+    """Chunks of a log that was stored as it is."""
+    last = log_bytes % chunk_bytes or min(log_bytes, chunk_bytes)
+    return ChunkIndex(chunk_bytes, log_bytes, chunk_bytes, last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,14 @@ class TierStores:
     def default(self) -> TierStore:
         return self.by_name[self.default_name]
 
+    @property
+    def default_first(self) -> tuple[TierStore, ...]:
+        """Where the objects of a row may be that names no store: in any, likely in the default one.
+        Keys hold the segment's id, so that a look in a wrong store does no harm.
+        """
+        default = self.default
+        return (default, *(each for each in self.by_name.values() if each is not default))
+
     def named(self, name: str) -> TierStore:
         """The store that a segment's custom metadata names."""
         store = self.by_name.get(name)

@@ -146,6 +146,7 @@ async def serve(
             now_ms=ambient.now_ms,
             cache_bytes_max=welcome.cache_bytes_max,
             chunk_cache_bytes_max=welcome.chunk_cache_bytes_max,
+            aiven_keys={name: dict(each.aiven_keys) for name, each in welcome.stores.items()},
         )
         descriptors = None
         if welcome.descriptors_fd is not None:

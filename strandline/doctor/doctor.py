@@ -8,6 +8,7 @@ from pathlib import Path
 
 from api.http.tokens import TokenBook
 from kafka_formats.errors import StrandlineError
+from strandline.doctor.aiven_keys import check_aiven_keys
 from strandline.doctor.directories import check_log_dirs, check_store_folders
 from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity, formatted_identity
@@ -53,7 +54,11 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
         *await check_broker(settings, tiered),
     ):
         yield finding
-    for finding in (*check_private_files(settings), *check_certificates(settings)):
+    for finding in (
+        *check_private_files(settings),
+        *check_aiven_keys(settings),
+        *check_certificates(settings),
+    ):
         yield finding
     for finding in (*check_listening(settings), *await check_quorum(settings, identity)):
         yield finding

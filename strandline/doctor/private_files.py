@@ -28,6 +28,8 @@ def private_files(settings: Settings) -> dict[str, Path]:
     }
     for name, store in settings.stores.items():
         files[f"stores.{name}.credentials_file"] = store.credentials_file
+        for key_id, path in store.aiven_keys.items():
+            files[f"stores.{name}.aiven_keys.{key_id}"] = path
     return {setting: path for setting, path in files.items() if path is not None}
 
 

@@ -84,6 +84,12 @@ class StoreSettings(Section):
         "`single-deletes`, `no-checksums`; see OPERATIONS.",
     )
     ca_file: Path | None = Field(default=None, description="PEM bundle to trust for https (s3).")
+    aiven_keys: dict[str, Path] = Field(
+        default={},
+        max_length=100,
+        description="Id of a key pair -> PEM file of its RSA private key, for reading segments "
+        "that Aiven's plug-in encrypted. Read for each such segment.",
+    )
     connect_timeout_s: PositiveSeconds = Field(
         default=5.0, description="Deadline to open a connection."
     )

@@ -54,6 +54,7 @@ def _config(name: str, section: StoreSettings) -> StoreConfig:
         addressing_style=section.addressing_style,
         sign_payloads=section.sign_payloads,
         compatibility=frozenset(section.compatibility),
+        aiven_keys=tuple(section.aiven_keys.items()),
         connect_timeout_s=section.connect_timeout_s,
         read_timeout_s=section.read_timeout_s,
         connections_max=section.connections_max,

@@ -17,7 +17,7 @@ import httpx
 from api.http.api_limits import ApiLimits
 from api.server import ApiServer, TlsFiles, serve
 from kafka_formats.kafka_uuid import Uuid
-from rlm.data_plane.read_request import LogRequest, TieredSegment, WaitingRead
+from rlm.data_plane.read_request import LogRequest, ReadableSegment, WaitingRead
 from rlm.worker.messages import DATA_BYTES_MAX
 from rlm.worker.pool import WorkerPool
 from tests.api.fakes import BASE, FakeRemoteLog, make_node, segment_uuid
@@ -41,7 +41,7 @@ class WorkersLog(FakeRemoteLog):
     """A remote log whose bytes come from a worker."""
 
     pool: WorkerPool | None = None
-    segment: TieredSegment | None = None
+    segment: ReadableSegment | None = None
     opened: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
 

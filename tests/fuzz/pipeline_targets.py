@@ -4,6 +4,7 @@ plug-in, undone.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, partial
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -16,14 +17,17 @@ from pipeline.decode.kernel_rows import KernelRows
 from pipeline.decode.quick_decompress import QuickDecompressor
 from pipeline.decode.rows import Slice
 from pipeline.decode.schema import COLUMNS
-from pipeline.read.aiven_keys import AivenKeys
-from pipeline.read.chunk_transforms import ChunkTransforms
-from rlm.format.manifest import parse_manifest
+from rlm.data_plane.aiven_keys import AivenKeys
+from rlm.data_plane.aiven_reader import checked_index
+from rlm.data_plane.chunk_transforms import ChunkTransforms
+from rlm.data_plane.read_request import AivenSegment
+from rlm.format.manifest import IndexType, parse_manifest
 from rlm.format.manifest_transforms import Chunk, ChunkIndex, Encryption, Transforms
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.fuzz.format_targets import captured, captured_batches, codec_seeds, inner_seeds
 from tests.pipeline.read.aiven_bucket import SMALL
+from tests.rlmm.records.test_records import SEGMENT_ID
 
 SOURCE = "the fuzzed bytes"
 RECORDS_BYTES_MAX = 64 * KIB
@@ -66,8 +70,7 @@ def _aiven_chunk(data: bytes) -> None:
     transforms = Transforms(index, True, Encryption("key", b"", _AAD))
     undoing = ChunkTransforms(transforms, _KEY, source=SOURCE)
     chunk = Chunk(0, len(stored), 0, CHUNK_BYTES)
-    (found,) = undoing.undone([chunk], memoryview(stored))
-    assert len(found) == CHUNK_BYTES
+    assert len(undoing.undone(chunk, stored)) == CHUNK_BYTES
 
 
 def _aiven_bare_chunk(data: bytes) -> None:
@@ -78,13 +81,13 @@ def _aiven_bare_chunk(data: bytes) -> None:
         Encryption("key", b"", _AAD),
     )
     undoing = ChunkTransforms(transforms, _KEY, source=SOURCE)
-    undoing.index(data, 0)
-    list(undoing.undone([Chunk(0, len(data), 0, CHUNK_BYTES)], memoryview(data)))
+    undoing.index(data, 0, source=SOURCE)
+    undoing.undone(Chunk(0, len(data), 0, CHUNK_BYTES), data)
 
 
 @cache
 def _aiven_keys() -> AivenKeys:
-    return AivenKeys.load([str(SMALL / "keys")])
+    return AivenKeys.load([str(SMALL / "keys")], setting=SOURCE)
 
 
 def _wrapped_keys() -> list[bytes]:
@@ -100,6 +103,22 @@ def _aiven_wrapped_key(data: bytes) -> None:
     AESGCM(key)
 
 
+def _aiven_indexes(data: bytes) -> None:
+    """As each of the indexes: of its form, or refused."""
+    segment = AivenSegment(SEGMENT_ID, 0, 100, len(data) * 10, False, ())
+    for index in IndexType:
+        with suppress(CorruptData):
+            checked_index(data, index, segment, source=SOURCE)
+
+
+def _index_seeds() -> list[bytes]:
+    return [
+        data
+        for suffix in ("index", "timeindex", "txnindex", "snapshot")
+        for data in captured(f"*/*.{suffix}")
+    ][:40]
+
+
 def _aiven_targets() -> list[Target]:
     sealed = _IV + AESGCM(_KEY).encrypt(_IV, bytes(CHUNK_BYTES), _AAD)
     return [
@@ -111,6 +130,7 @@ def _aiven_targets() -> list[Target]:
             constant_bytes=CONSTANT_BYTES,
             share=0.5,
         ),
+        Target("aiven: indexes", (), _aiven_indexes, _index_seeds, factor=120, share=0.5),
         Target("aiven: stored chunks", (), _aiven_bare_chunk, lambda: [sealed], share=0.5),
         Target(
             "aiven: wrapped keys",

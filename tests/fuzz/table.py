@@ -58,6 +58,9 @@ LEFT_OUT: dict[str, str] = {
     "rlm.local_log.replica_directory.read_small": _FILES,
     "rlm.data_plane.segment_gathering.from_threads": "hands sizes to the event loop",
     "rlm.data_plane.segment_reader.SegmentReader": _BYTES,
+    "rlm.data_plane.aiven_reader.AivenReader": "fetches objects for the rows `manifest`, `aiven: "
+    "indexes` and `aiven: chunks`",
+    "rlm.data_plane.aiven_keys.AivenKeys.load": "opens an operator's files for a library",
     "rlm.data_plane.tiered_read.read_log": _BYTES,
     "rlm.data_plane.tiered_read.read_index": _BYTES,
 }

@@ -17,11 +17,13 @@ from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import CopyEvent, OnEvent
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
 from rlm.copy.scanner import BrokerPort
+from rlm.data_plane.aiven_reader import KeyFiles
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, OnProgress
 from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.object_check import check_objects
@@ -31,6 +33,7 @@ from rlm.data_plane.read_request import (
     RecordsEnd,
     RecordsRequest,
     SegmentResolver,
+    TieredSegment,
     WaitingRead,
 )
 from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
@@ -235,6 +238,7 @@ class LocalPool:
 
     async def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
         segment = request.segment
+        assert isinstance(segment, TieredSegment)
         keys = segment_keys(segment.prefix, segment.segment_id, segment.start_offset)
         async for piece in self.store.get(keys.log, start=request.start, end=request.end):
             yield piece
@@ -315,6 +319,7 @@ class World:
     scrubs: ScrubResults = field(default_factory=lambda: ScrubResults(None))
     replicas: ReplicasPort | None = None
     mend_limits: MendLimits = field(default_factory=MendLimits)
+    aiven_keys: KeyFiles = field(default_factory=dict)
 
     @asynccontextmanager
     async def boot(
@@ -387,7 +392,9 @@ class World:
         pool = LocalPool(self.store, hook)
         hooked = HookedMetadata(manager, hook)
         events: list[CopyEvent] = []
-        plane = DataPlane({name: store}, now_ms=ambient.now_ms) if data_plane else pool
+        plane: PoolPort = pool
+        if data_plane:
+            plane = DataPlane({name: store}, now_ms=ambient.now_ms, aiven_keys=self.aiven_keys)
         holder = None if hold is None else self._hold(manager, hold, events.append)
         identity = Identity(self.cluster_id, self.kafka_cluster_id, incarnation)
         given = Given(

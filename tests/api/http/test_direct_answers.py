@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from api.http.direct_answer import DIRECT_BYTES_MIN
+from rlm.data_plane.read_request import TieredSegment
 from rlm.format.object_keys import segment_keys
 from tests.api.test_over_workers import API_LIMITS, LOG, MIB, served, settled
 from tests.api.test_pressure import deaf_connection, until
@@ -104,7 +105,7 @@ async def test_the_client_of_a_killed_worker_sees_a_broken_answer(tmp_path: Path
 async def test_damage_in_the_store_breaks_the_answer_off_before_it(tmp_path: Path) -> None:
     async with served(tmp_path) as node:
         segment = node.remote_log.segment
-        assert segment is not None
+        assert isinstance(segment, TieredSegment)
         path = tmp_path / "tier" / segment_keys(segment.prefix, segment.segment_id, 0).log
         path.write_bytes(node.log[: 9 * MIB] + b"\0" * 64 + node.log[9 * MIB + 64 :])
         async with connection(node.server) as raw:

@@ -143,7 +143,7 @@ async def outcome(store: MemoryStore, segment: TieredSegment) -> list[bytes]:
     reader = reader_of(store)
     log = await reader.log(segment)
     return [
-        await log.read(0, log.size_bytes),
+        b"".join([p async for parts in log.stream(0, log.size_bytes) for p in parts]),
         *[await reader.index(segment, index) for index in IndexType],
     ]
 

@@ -14,7 +14,7 @@ import pytest
 from kafka_formats import offset_index
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
-from kafka_formats.offset_index import OffsetIndex
+from kafka_formats.offset_index import OffsetIndex, floor_position
 from kafka_formats.record_batch import encode_batch
 from rlm.data_plane.read_request import (
     IndexRequest,
@@ -24,7 +24,6 @@ from rlm.data_plane.read_request import (
     RecordsRequest,
     SegmentPiece,
 )
-from rlm.data_plane.tiered_read import floor_position
 from rlm.data_plane.verified_chunks import VerifiedObject
 from rlm.format.manifest import ChunkChecksums, IndexType
 from rlm.local_log.log_dir import find_partitions

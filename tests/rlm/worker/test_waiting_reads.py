@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import CorruptData, InvalidRequest, RetryLater
-from rlm.data_plane.read_request import ClientEnd, LogRequest, SendRules, Sent, TieredSegment
+from rlm.data_plane.read_request import (
+    ClientEnd,
+    LogRequest,
+    SendRules,
+    Sent,
+    TieredSegment,
+)
 from rlm.format.object_keys import segment_keys
 from rlm.worker.pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
@@ -46,6 +52,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 async def stored(pool: WorkerPool, replica: ReplicaWriter) -> tuple[TieredSegment, bytes]:
     segment = (await copied(pool, replica)).pieces[0].segment
+    assert isinstance(segment, TieredSegment)
     return segment, replica.path(0, ".log").read_bytes()
 
 

@@ -6,47 +6,58 @@ not offer; so the padding is removed here, with the numbers of the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha3_512
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPrivateNumbers
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from kafka_formats.errors import InvalidRequest, Refused
 from rlm.format.manifest_transforms import Encryption
 
-OPTION = "strandline.aiven.keys"
 KEY_FILE_BYTES_MAX = 64 * 1024
 KEY_FILES_MAX = 100
+PRIVATE_KEY = "RSA private key without a passphrase"
 
 _DIGEST_BYTES = 64
 _AES_KEY_BYTES = (16, 24, 32)
 
 
 class AivenKeys:
-    """Private keys from PEM files, with the names of the files. Its text shows no key."""
+    """Private keys with their likely ids; `setting` names them. Its text shows no key."""
 
-    def __init__(self, keys: Sequence[tuple[str, RSAPrivateNumbers]]) -> None:
+    def __init__(self, keys: Sequence[tuple[str, RSAPrivateNumbers]], *, setting: str) -> None:
         self._keys = keys
+        self._setting = setting
 
     def __repr__(self) -> str:
         """The number of keys."""
         return f"AivenKeys({len(self._keys)})"
 
     @classmethod
-    def load(cls, paths: Iterable[str]) -> AivenKeys:
+    def load(cls, paths: Iterable[str], *, setting: str) -> AivenKeys:
         """Load files, or folders of `*.pem`; InvalidRequest names one that can't be read."""
-        files = [file for path in paths for file in _files(Path(path))]
+        files = [file for path in paths for file in _files(Path(path), setting)]
         if len(files) > KEY_FILES_MAX:
-            raise InvalidRequest(f"{len(files)} files are more than {KEY_FILES_MAX}", field=OPTION)
-        keys = [(file.stem, numbers) for file in files if (numbers := _read(file)) is not None]
+            raise InvalidRequest(f"{len(files)} files are more than {KEY_FILES_MAX}", field=setting)
+        read = ((file.stem, _read(file, setting)) for file in files)
+        keys = [(name, numbers) for name, numbers in read if numbers is not None]
         if files and not keys:
-            raise InvalidRequest(
-                "the files that it names hold no RSA private key without a passphrase",
-                field=OPTION,
-            )
-        return cls(keys)
+            raise InvalidRequest(f"the files that it names hold no {PRIVATE_KEY}", field=setting)
+        return cls(keys, setting=setting)
+
+    @classmethod
+    def ring(cls, files: Mapping[str, Path], *, setting: str, skip_proof: bool = True) -> AivenKeys:
+        """Load a file for each id of a key pair; InvalidRequest names a file without a key."""
+        keys = []
+        for key_id, file in files.items():
+            numbers = _read(file, f"{setting}.{key_id}", skip_proof=skip_proof)
+            if numbers is None:
+                raise InvalidRequest(f"{file} holds no {PRIVATE_KEY}", field=f"{setting}.{key_id}")
+            keys.append((key_id, numbers))
+        return cls(keys, setting=setting)
 
     def data_key(self, encryption: Encryption, *, source: str) -> bytes:
         """The key of a segment's chunks; Refused if no private key here unwraps it."""
@@ -58,31 +69,33 @@ class AivenKeys:
                 return key
         raise Refused(
             f"{source}: the segment is encrypted under the key pair {encryption.key_id[:60]!r}: "
-            f"name its private key in the option {OPTION}"
+            f"name its private key in {self._setting}"
             + (f" (the {len(self._keys)} keys given do not fit)" if self._keys else "")
         )
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, setting: str) -> list[Path]:
     try:
         found = sorted(path.glob("*.pem")) if path.is_dir() else [path]
     except OSError as error:
-        raise InvalidRequest(f"{path}: {error.strerror}", field=OPTION) from None
+        raise InvalidRequest(f"{path}: {error.strerror}", field=setting) from None
     if not found:
-        raise InvalidRequest(f"the folder {path} has no *.pem", field=OPTION)
+        raise InvalidRequest(f"the folder {path} has no *.pem", field=setting)
     return found
 
 
-def _read(file: Path) -> RSAPrivateNumbers | None:
+def _read(file: Path, setting: str, *, skip_proof: bool = True) -> RSAPrivateNumbers | None:
     """The private key in a file; None for anything else, as folders also hold the public keys."""
     try:
         with file.open("rb") as opened:
             data = opened.read(KEY_FILE_BYTES_MAX)
     except OSError as error:
-        raise InvalidRequest(f"{file}: {error.strerror}", field=OPTION) from None
+        raise InvalidRequest(f"{file}: {error.strerror}", field=setting) from None
     try:
-        key = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError):
+        # Its primes are not proven: that takes ten times what the key is for, and a wrong key shows
+        # in what it unwraps. `doctor` proves them.
+        key = load_pem_private_key(data, password=None, unsafe_skip_rsa_key_validation=skip_proof)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
     return key.private_numbers() if isinstance(key, RSAPrivateKey) else None
 
@@ -94,7 +107,10 @@ def _unwrapped(key: RSAPrivateNumbers, wrapped: bytes) -> bytes | None:
     number = int.from_bytes(wrapped, "big")
     if len(wrapped) != size or number >= modulus or size < 2 * _DIGEST_BYTES + 2:
         return None
-    block = _power(key, number).to_bytes(size, "big")
+    try:
+        block = _power(key, number).to_bytes(size, "big")
+    except (ValueError, OverflowError):  # numbers that are no key's
+        return None
     masked_seed, masked = block[1 : 1 + _DIGEST_BYTES], block[1 + _DIGEST_BYTES :]
     seed = _xor(masked_seed, _mask(masked, _DIGEST_BYTES))
     data = _xor(masked, _mask(seed, len(masked)))

@@ -1,0 +1,160 @@
+"""The `.log` of a segment that Aiven's plug-in wrote, by ranges: only the chunks of a range are
+fetched and undone.
+
+An encrypted chunk proves itself by its tag. Of others nothing but the batches has checksums: so
+they are read from a batch's first byte to the end of the last one, and each is compared with its
+CRC before a byte of it is given out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchRun, BatchScanner
+from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.record_batch import BatchHeader
+from rlm.data_plane.chunk_cache import ChunkCache
+from rlm.data_plane.chunk_transforms import ChunkTransforms
+from rlm.data_plane.read_request import AivenSegment
+from rlm.data_plane.verified_chunks import WINDOW_BYTES, ChunkedObject, Parts, cut
+from rsm_backends.store import ObjectStore
+from rsm_backends.streams import closing_stream
+
+NO_CHECKSUM = -1
+"""In the place of the log's CRC32C in a cache's keys."""
+
+
+class LogBytes(Protocol):
+    """A segment's log, of which only checked bytes are given out."""
+
+    key: str
+    size_bytes: int
+
+    @property
+    def keeps_chunks(self) -> bool:
+        """True if what was read is found in a cache by the next reader."""
+
+    def stream(
+        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
+    ) -> AsyncIterator[Parts]:
+        """Bytes [start, end), `end` cut to the size. CorruptData: not as they were written;
+        InvalidRequest: an impossible range.
+        """
+
+
+class ChunkedLog(ChunkedObject):
+    """The log's chunks, undone. Memory: a chunk as stored and as it was, for each reader."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        segment: AivenSegment,
+        transforms: ChunkTransforms,
+        cache: ChunkCache | None,
+    ) -> None:
+        super().__init__(
+            key,
+            transforms.chunks.original_bytes,
+            transforms.chunks.original_chunk_bytes,
+            cache if transforms.authenticates else None,  # a cache keeps proven bytes only
+            (segment.segment_id, NO_CHECKSUM),
+        )
+        self._store = store
+        self._transforms = transforms
+
+    async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
+        """The chunks [chunk, until), undone, by one request."""
+        size = self._chunk_bytes
+        wanted = list(self._transforms.chunks.chunks(chunk * size, until * size))
+        start, end = wanted[0].position, wanted[-1].position + wanted[-1].stored_bytes
+        held = bytearray()
+        done = 0
+        async with closing_stream(self._store.get(self.key, start=start, end=end)) as pieces:
+            async for piece in pieces:
+                held += piece
+                while done < len(wanted) and len(held) >= wanted[done].stored_bytes:
+                    stored = bytes(held[: wanted[done].stored_bytes])
+                    del held[: wanted[done].stored_bytes]
+                    yield (await asyncio.to_thread(self._transforms.undone, wanted[done], stored),)
+                    done += 1
+        if done < len(wanted):
+            raise self._corrupt(
+                f"the object ends here; {end} bytes of it are in the manifest",
+                wanted[done].position + len(held),
+            )
+        if held:
+            raise self._corrupt("the store sent more than was asked for", end)
+
+
+class BatchCheckedLog:
+    """A log of chunks without tags. `floor(position)` is the position of some batch at or before a
+    position: the offset index tells it.
+    """
+
+    keeps_chunks = False
+
+    def __init__(
+        self, log: ChunkedLog, segment: AivenSegment, floor: Callable[[int], Awaitable[int]]
+    ) -> None:
+        self.key = log.key
+        self.size_bytes = log.size_bytes
+        self._log = log
+        self._segment = segment
+        self._floor = floor
+
+    async def stream(
+        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
+    ) -> AsyncIterator[Parts]:
+        """See `LogBytes`. A batch is given out once it is whole and its CRC is right."""
+        end = min(end, self.size_bytes)
+        if not 0 <= start <= max(end, 0):
+            raise InvalidRequest(
+                f"bytes {start} to {end} are not a range of {self.size_bytes} bytes", field="range"
+            )
+        if start == end:
+            return
+        at = await self._floor(start)
+        scanner = BatchScanner(self.key, batch_bytes_max=ANY_BATCH_BYTES, position=at)
+        window = min(first_window_bytes, end - start) + start - at
+        order = _Order(self._segment, self.key)
+        chunks = self._log.stream(at, self.size_bytes, first_window_bytes=window)
+        async with closing_stream(chunks) as stream:
+            async for parts in stream:
+                for run in (run for part in parts for run in scanner.feed_runs(part)):
+                    order.check(run)
+                    if asked := cut((run.data,), max(0, start - run.position), end - run.position):
+                        yield asked
+                if scanner.position >= end:
+                    return
+        scanner.finish()
+        raise CorruptData(
+            f"the log's batches end here, but it has {self.size_bytes} bytes",
+            source=self.key,
+            position=scanner.position,
+        )
+
+
+class _Order:
+    """The offsets of batches ascend and are the segment's: no CRC covers a batch's first one."""
+
+    def __init__(self, segment: AivenSegment, source: str) -> None:
+        self._next = segment.start_offset
+        self._last = segment.end_offset
+        self._source = source
+
+    def check(self, run: BatchRun) -> None:
+        """Take the next batches; CorruptData at one that is not in its place."""
+        position = run.position
+        for header in map(BatchHeader._make, run.headers):
+            if not self._next <= header.base_offset <= header.last_offset <= self._last:
+                raise CorruptData(
+                    f"a batch of the offsets {header.base_offset} to {header.last_offset} is not "
+                    f"within {self._next} to {self._last}",
+                    source=self._source,
+                    position=position,
+                )
+            self._next = header.last_offset + 1
+            position += header.size_bytes
