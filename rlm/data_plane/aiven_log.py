@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchRun, BatchScanner
+from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import BatchHeader
 from rlm.data_plane.chunk_cache import ChunkCache
@@ -117,7 +117,8 @@ class BatchCheckedLog:
         if start == end:
             return
         at = await self._floor(start)
-        scanner = BatchScanner(self.key, batch_bytes_max=ANY_BATCH_BYTES, position=at)
+        # Bounded, since a damaged length would make it hold all the rest of the log.
+        scanner = BatchScanner(self.key, batch_bytes_max=BATCH_BYTES_MAX, position=at)
         window = min(first_window_bytes, end - start) + start - at
         order = _Order(self._segment, self.key)
         chunks = self._log.stream(at, self.size_bytes, first_window_bytes=window)

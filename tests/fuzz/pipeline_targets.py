@@ -130,7 +130,7 @@ def _aiven_targets() -> list[Target]:
             constant_bytes=CONSTANT_BYTES,
             share=0.5,
         ),
-        Target("aiven: indexes", (), _aiven_indexes, _index_seeds, factor=120, share=0.5),
+        Target("aiven: indexes", (), _aiven_indexes, _index_seeds, (), factor=120, share=0.5),
         Target("aiven: stored chunks", (), _aiven_bare_chunk, lambda: [sealed], share=0.5),
         Target(
             "aiven: wrapped keys",

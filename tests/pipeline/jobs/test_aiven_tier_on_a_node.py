@@ -5,11 +5,13 @@ The node then answers all that it answers of its own.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import shutil
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -57,6 +59,15 @@ def node(spark: SparkSession, tmp_path: Path) -> NodeProcess:
     return process
 
 
+def told_of(line: dict[str, Any]) -> str:
+    """A record's value, as the consumer wrote it down."""
+    if line["value"] is None:
+        return "null"
+    is_text = line["value_encoding"] == "utf-8"
+    value = line["value"].encode() if is_text else base64.b64decode(line["value"])
+    return hashlib.sha256(value).hexdigest()
+
+
 def check_topic(url: str, topic: AivenTopic, log: bytes) -> None:
     (segment,) = topic.segments()
     base = f"{url}/v1/topics/{topic.topic}/partitions/0"
@@ -70,14 +81,7 @@ def check_topic(url: str, topic: AivenTopic, log: bytes) -> None:
         answer = PLAIN.get(f"{base}/records", params={**asked, "format": "json_lines"})
         assert answer.status_code == 200, answer.text
         lines = [json.loads(line) for line in answer.text.splitlines()]
-        found = [
-            (
-                each["offset"],
-                each["timestamp_ms"],
-                hashlib.sha256(each["value"].encode()).hexdigest(),
-            )
-            for each in lines
-        ]
+        found = [(each["offset"], each["timestamp_ms"], told_of(each)) for each in lines]
         assert found == wanted
     offset, timestamp_ms, _ = wanted[len(wanted) // 2]
     by_time = PLAIN.get(f"{base}/offsets", params={"timestamp": str(timestamp_ms)})
