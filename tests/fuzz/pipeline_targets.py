@@ -21,12 +21,14 @@ from rlm.data_plane.aiven_keys import AivenKeys
 from rlm.data_plane.aiven_reader import checked_index
 from rlm.data_plane.chunk_transforms import ChunkTransforms
 from rlm.data_plane.read_request import AivenSegment
+from rlm.format.aiven_metadata import AivenMetadata
 from rlm.format.manifest import IndexType, parse_manifest
 from rlm.format.manifest_transforms import Chunk, ChunkIndex, Encryption, Transforms
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
 from tests.fuzz.format_targets import captured, captured_batches, codec_seeds, inner_seeds
 from tests.pipeline.read.aiven_bucket import SMALL
+from tests.rlm.aiven_writer import custom_metadata
 from tests.rlmm.records.test_records import SEGMENT_ID
 
 SOURCE = "the fuzzed bytes"
@@ -111,6 +113,11 @@ def _aiven_indexes(data: bytes) -> None:
             checked_index(data, index, segment, source=SOURCE)
 
 
+def _aiven_metadata(data: bytes) -> None:
+    found = AivenMetadata.decode(data)
+    assert found.remote_bytes is None or found.remote_bytes >= 0
+
+
 def _index_seeds() -> list[bytes]:
     return [
         data
@@ -129,6 +136,12 @@ def _aiven_targets() -> list[Target]:
             lambda: [compress(Codec.ZSTD, bytes(range(256)) * 16)],
             constant_bytes=CONSTANT_BYTES,
             share=0.5,
+        ),
+        Target(
+            "aiven: custom metadata",
+            ("rlm.format.aiven_metadata.AivenMetadata.decode",),
+            _aiven_metadata,
+            lambda: [b"\x00", custom_metadata(size=60, prefix="tier/", key="orders-x/0/0001-y")],
         ),
         Target("aiven: indexes", (), _aiven_indexes, _index_seeds, (), factor=120, share=0.5),
         Target("aiven: stored chunks", (), _aiven_bare_chunk, lambda: [sealed], share=0.5),

@@ -43,7 +43,6 @@ from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
 from rlm.data_plane.index_check import IndexCheck
 from rlm.data_plane.json_lines import lines_of
 from rlm.fetch.list_offsets import parse_spec
-from rlm.format.aiven_metadata import AivenMetadata
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.json_fields import Fields
 from rlm.format.manifest import parse_manifest
@@ -62,7 +61,6 @@ from tests.fuzz.format_targets import captured_batches, text_of, words
 from tests.kafka_client.fake_broker import NO_THROTTLE
 from tests.kafka_client.test_frame_check import METADATA, OFFSETS
 from tests.kafka_client.test_sasl import NONCE, SERVER_FINAL, SERVER_FIRST
-from tests.rlm.aiven_writer import custom_metadata
 from tests.rlm.format.test_manifest import AIVEN, OURS
 from tests.rlmm.records.test_records import SEGMENT_ID
 
@@ -94,11 +92,6 @@ def _manifest_chunk_sizes(data: bytes) -> None:
 
 def _custom_metadata(data: bytes) -> None:
     assert CustomMetadata.decode(data).encode() == data
-
-
-def _aiven_metadata(data: bytes) -> None:
-    found = AivenMetadata.decode(data)
-    assert found.remote_bytes is None or found.remote_bytes >= 0
 
 
 def _fields(data: bytes) -> None:
@@ -170,12 +163,6 @@ def _store_targets() -> list[Target]:
                 CustomMetadata(name, 1, 2, 3, 4, 5, 2**32 - 1).encode() for name in ("m", "m" * 40)
             ],
             repair=repairs.trailing_crc,
-        ),
-        Target(
-            "aiven: custom metadata",
-            ("rlm.format.aiven_metadata.AivenMetadata.decode",),
-            _aiven_metadata,
-            lambda: [b"\x00", custom_metadata(size=60, prefix="tier/", key="orders-x/0/0001-y")],
         ),
         Target(
             "object_keys",

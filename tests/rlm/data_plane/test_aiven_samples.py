@@ -5,19 +5,33 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
+from kafka_formats.batch_scan import scan
+from kafka_formats.errors import Refused
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.record_batch import decode_records, records_within
 from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.read_request import (
     AivenSegment,
     Isolation,
+    LogRequest,
     RecordFormat,
     RecordsEnd,
     RecordsRequest,
     SegmentPiece,
     StorePlace,
+)
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.records.records import decode
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
 )
 from rsm_backends.filesystem import FilesystemStore
 from tests.pipeline.read.aiven_bucket import SAMPLES, SMALL, AivenTopic, Row, expected
@@ -97,3 +111,41 @@ async def test_a_clusters_records_are_what_its_consumers_read(
     rows, end = await read_all(AivenTopic(SAMPLES / "aiven-bucket", topic, prefix), isolation)
     assert end > 0
     assert rows == [r for r in expected(SAMPLES / "expected", topic, told.value) if r[0] < end]
+
+
+def rows_of_the_metadata_topic() -> list[RemoteLogSegmentMetadata]:
+    """Finished segments, as Kafka's own manager recorded them."""
+    path = SAMPLES / "metadata-topic" / "__remote_log_metadata-0" / "00000000000000000000.log"
+    found: dict[Uuid, RemoteLogSegmentMetadata] = {}
+    for batch in scan(path.read_bytes(), source=path.name):
+        data = records_within(
+            batch.data, batch.header, source=path.name, position=0, bytes_max=10**7
+        )
+        assert data is not None
+        for record in decode_records(data, batch.header, source=path.name, position=0):
+            assert record.value is not None
+            told = decode(None, record.value)
+            if isinstance(told, RemoteLogSegmentMetadata):
+                found[told.segment_id.id] = told
+            elif isinstance(told, RemoteLogSegmentMetadataUpdate):
+                row = found[told.segment_id.id]
+                custom = told.custom_metadata
+                found[told.segment_id.id] = replace(row, state=told.state, custom_metadata=custom)
+    return [row for row in found.values() if row.state is SegmentState.COPY_SEGMENT_FINISHED]
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="STRANDLINE_SAMPLES names no folder of samples")
+async def test_rows_of_the_metadata_topic_are_understood() -> None:
+    """Not moved into a node yet. The bucket of the sample has none of this partition's segments."""
+    store = FilesystemStore(SAMPLES / "aiven-bucket")
+    tier = TierStore("main", store, "")
+    reads = ResolvedReads(cast(Any, None), cast(Any, None), TierStores({"main": tier}, "main"))
+    plane = DataPlane({"main": store}, now_ms=now_ms)
+    rows = rows_of_the_metadata_topic()
+    assert rows
+    for row in rows:
+        segment = reads.tiered(row)
+        assert isinstance(segment, AivenSegment)
+        with pytest.raises(Refused, match="in none of the stores main"):
+            [piece async for piece in plane.read_log(LogRequest(segment))]
