@@ -13,7 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused
+from kafka_formats.errors import (
+    CorruptData,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    RetryLater,
+    StrandlineError,
+)
 from kafka_formats.offset_index import OffsetIndex, floor_batch, without_zeros
 from kafka_formats.time_index import TimeIndex
 from rlm.data_plane.aiven_log import BatchCheckedLog, ChunkedLog, LogBytes
@@ -143,7 +150,10 @@ class AivenReader:
         return opened
 
     async def _manifest_bytes(self, segment: AivenSegment) -> tuple[StorePlace, SegmentKeys, bytes]:
-        """The first manifest of the segment: its id is in the key, so none is another's."""
+        """The first manifest of the segment, whose id is in the key: none is another segment's. A
+        store that does not answer hides none in the others.
+        """
+        unanswered: StrandlineError | None = None
         for place in segment.places:
             keys = segment_keys(place.prefix, segment.segment_id, segment.start_offset)
             try:
@@ -152,7 +162,12 @@ class AivenReader:
                 )
             except NotFound:
                 continue
+            except (RetryLater, Refused) as error:
+                unanswered = error
+                continue
             return place, keys, data
+        if unanswered is not None:
+            raise unanswered
         names = ", ".join(place.store for place in segment.places)
         raise Refused(
             f"segment {segment.segment_id} was copied by another RemoteStorageManager, and its "

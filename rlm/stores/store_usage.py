@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rlm.format.custom_metadata import custom_of
 from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.segment import SegmentState
 
 ROWS_PER_BREATH = 64
 NOT_OURS = "(written by another RemoteStorageManager)"
@@ -31,7 +32,9 @@ async def store_usage(
             seen += 1
             if seen % ROWS_PER_BREATH == 0:
                 await breathe()
-            if row.custom_metadata is None:
+            # A copy that did not finish, or a segment that Aiven's plug-in copied.
+            is_finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
+            if row.custom_metadata is None and not is_finished:
                 continue
             custom = custom_of(row.custom_metadata)
             name = NOT_OURS if custom is None else custom.store

@@ -23,13 +23,14 @@ async def test_segments_are_counted_by_the_store_that_they_name() -> None:
         replace(make_segment(1), state=SegmentState.DELETE_SEGMENT_STARTED),
         replace(make_segment(2), custom_metadata=elsewhere),
         replace(make_segment(3), custom_metadata=b"somebody else's"),
+        replace(make_segment(5), custom_metadata=None),
         make_segment(4, SegmentState.COPY_SEGMENT_STARTED),
     ]
     node.rlm.troubles = [NodeProblem(ProblemArea.STORE, "second", "it does not answer")]
     async with node.client() as client:
         stores = (await client.get("/v1/stores")).json()["stores"]
     assert [(each["name"], each["segments"], each["size_bytes"]) for each in stores] == [
-        (NOT_OURS, 1, 1000), ("gone", 1, 1000), ("main", 2, 2000), ("second", 0, 0),
+        (NOT_OURS, 2, 2000), ("gone", 1, 1000), ("main", 2, 2000), ("second", 0, 0),
     ]  # fmt: skip
     assert [each["configured"] for each in stores] == [False, False, True, True]
     assert [each["default"] for each in stores] == [False, False, True, False]

@@ -22,7 +22,7 @@ from kafka_formats import (
     transaction_index,
 )
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InvalidRequest, Refused, StrandlineError
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater, StrandlineError
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.data_plane.aiven_reader import READ_CHUNK_BYTES_MAX, READ_INDEX_BYTES_MAX
@@ -408,4 +408,27 @@ async def test_the_store_that_has_the_manifest_is_found() -> None:
     tier.segment = replace(tier.segment, places=(StorePlace("empty", ""), StorePlace("main", "")))
     tier.renew()
     with pytest.raises(Refused, match="none of the stores empty, main"):
+        await tier.log()
+
+
+class SilentStore(MemoryStore):
+    """A store that is down."""
+
+    async def get(
+        self, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        if key:
+            raise RetryLater("it does not answer")
+        yield b""
+
+
+async def test_a_store_that_is_down_hides_no_segment_of_another() -> None:
+    tier = await Tier(WRITERS["plain"]).put()
+    tier.plane = DataPlane({"main": tier.store, "down": SilentStore(now_ms)}, now_ms=now_ms)
+    down = StorePlace("down", "")
+    tier.segment = replace(tier.segment, places=(down, StorePlace("main", PREFIX)))
+    assert await tier.log() == log()
+    tier.plane = DataPlane({"down": SilentStore(now_ms)}, now_ms=now_ms)
+    tier.segment = replace(tier.segment, places=(down,))
+    with pytest.raises(RetryLater, match="does not answer"):
         await tier.log()

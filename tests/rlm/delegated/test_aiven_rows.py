@@ -17,10 +17,17 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import Refused
 from kafka_formats.log_names import segment_file_name
 from rlm.data_plane.read_request import Isolation, RecordFormat, RecordsRequest
+from rlm.fetch.follower_start import FollowerFetchQuery, FollowerPlan
 from rlm.fetch.timestamp_search import TimestampSearch
 from rlm.format.manifest import IndexType
 from rlm.format.object_keys import segment_keys
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment import (
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
+from sim.tier import plugin_bodies
 from tests.rlm.aiven_writer import KEY_ID, KEYS, AivenWriter, custom_metadata
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, client_of
@@ -142,6 +149,34 @@ def test_records_are_read_across_segments_and_found_by_time(
             found = await search.first_at_or_after(TIMESTAMP_MS + 14)
             assert found is not None
             assert found.offset == 14
+
+    run_virtually(main)
+
+
+def test_a_follower_is_built_from_them(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with with_aiven(tmp_path, orders) as (node, plugin):
+            await copied(node, plugin, orders, WRITERS["both"])
+            asked = FollowerFetchQuery(orders.partition, 0, 0, 20)
+            answer = await node.parts.answers.follower_fetch(asked)
+            assert (answer.plan, answer.fetch_offset) == (FollowerPlan.BUILD_FROM_TIER, 20)
+
+    run_virtually(main)
+
+
+def test_the_deletion_of_a_partition_leaves_nothing_of_them(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with with_aiven(tmp_path, orders) as (node, plugin):
+            await copied(node, plugin, orders, WRITERS["compressed"])
+            for state in PartitionDeleteState:
+                if state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+                    await asyncio.sleep(200)
+                step = RemotePartitionDeleteMetadata(orders.partition, 1, 5, state)
+                await plugin.call("delete-partition", plugin_bodies.delete_partition(step))
+            await node.assert_quiesced()
+            assert not [key for key in await node.keys() if "orders" in key]
 
     run_virtually(main)
 
