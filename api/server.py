@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import logging
 import math
-import resource
 import socket
 import ssl
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -23,10 +22,6 @@ from rlmm.wire.tls_handshakes import TlsHandshakes
 
 _CLOSE_MARGIN_S = 5.0
 _BACKLOG = 256
-_DESCRIPTORS_RESERVED = 512
-"""Files for the metadata log, RocksDB, the workers, and connections that are refused."""
-
-_CONNECTIONS_MIN = 16
 _SAY_EVERY_S = 60.0
 """Between two log lines about handshakes that were ended."""
 
@@ -51,7 +46,7 @@ class ApiServer:
         self, app: ASGIApp, listener: socket.socket, tls: TlsFiles | None, limits: ApiLimits
     ) -> None:
         self._tls = tls
-        self._limits = limits = within_descriptors(limits, _descriptors(), tls=tls is not None)
+        self._limits = limits
         self._listener = listener
         self._config = uvicorn.Config(
             app,
@@ -215,36 +210,6 @@ async def serve(
         await server.close()
         raise
     return server
-
-
-def within_descriptors(limits: ApiLimits, descriptors: int, *, tls: bool = False) -> ApiLimits:
-    """Lower `connections_max` to what file descriptors allow: the metadata log and the stores need
-    theirs. With `tls` as many handshakes may be under way besides.
-    """
-    each = 2 if tls else 1
-    most = max(_CONNECTIONS_MIN, (descriptors - _DESCRIPTORS_RESERVED) // each)
-    if limits.connections_max <= most:
-        return limits
-    _log.warning(
-        "the process may open %d files, so at most %d HTTP connections are taken, not %d; raise "
-        "the "
-        "limit (LimitNOFILE, ulimit -n) to %d",
-        descriptors,
-        most,
-        limits.connections_max,
-        each * limits.connections_max + _DESCRIPTORS_RESERVED,
-    )
-    return replace(limits, connections_max=most)
-
-
-def _descriptors() -> int:
-    """Most files that this process may open; raises the limit as far as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,13 +15,11 @@ from typing import Any
 
 from rlmm.data_directory.data_directory import LOCK, META_PROPERTIES
 from strandline.doctor.finding import Finding
+from strandline.node.open_files import files_needed
 from strandline.settings.settings import Settings
 
 DISK_FREE_BYTES_MIN = 1 << 30
 """Less free space than this could be filled by the metadata log before an operator looks again."""
-
-OPEN_FILES_BESIDES_CONNECTIONS = 512
-"""Open files of view and log, sockets to workers, and room for reads."""
 
 SUPERVISOR_BYTES = 320 << 20
 """Measured: 253 MiB with a million segments and full caches; the rest is for requests."""
@@ -77,8 +75,7 @@ def check_versions() -> Finding:
 
 def check_open_files(settings: Settings) -> Finding:
     """Check that the hard limit allows every connection of the settings."""
-    stores = sum(store.connections_max for store in settings.stores.values())
-    needed = settings.http.connections_max + stores + OPEN_FILES_BESIDES_CONNECTIONS
+    needed = files_needed(settings)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY or hard >= needed:
         limit = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
@@ -87,7 +84,7 @@ def check_open_files(settings: Settings) -> Finding:
         "open files",
         False,
         f"{needed} may be needed, the hard limit is {hard}: raise it (LimitNOFILE= in systemd, "
-        "ulimit -Hn), or lower http.connections_max",
+        "ulimit -Hn), or lower http.connections_max or quorum.connections_max",
     )
 
 

@@ -24,6 +24,7 @@ from rsm_backends.key_rounds import look_again
 from strandline.node import event_loop
 from strandline.node.event_loop import leave_out_of_collections
 from strandline.node.node import Node
+from strandline.node.open_files import files_limit, within_open_files
 from strandline.node.serving import HttpInterface, serving
 from strandline.settings.log_lines import NODE_TEXT, LogOutput, node_id_in, start_logging
 from strandline.settings.settings import LOOPBACK_HOSTS, HttpSettings, Settings
@@ -41,7 +42,7 @@ def run_node(settings: Settings) -> None:
     log = start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
     faulthandler.enable()  # a crash in a library's own code would end this process without a word
-    event_loop.run(_run(settings, log))
+    event_loop.run(_run(within_open_files(settings, files_limit()), log))
 
 
 async def _run(settings: Settings, log: LogOutput) -> None:

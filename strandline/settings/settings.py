@@ -339,7 +339,9 @@ class QuorumSettings(Section):
     fetch_timeout_ms: Annotated[int, Field(ge=100, le=600_000)] = Field(
         default=2_000, description="Kafka's `controller.quorum.fetch.timeout.ms`."
     )
-    connections_max: PositiveInt = Field(default=256, description="Open connections.")
+    connections_max: PositiveInt = Field(
+        default=256, description="Open connections, and besides, TLS handshakes under way."
+    )
     anonymous_requests_per_s_max: PositiveInt = Field(
         default=1_000,
         description="Requests a second of all clients that do not log in; a long one counts as "

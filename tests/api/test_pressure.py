@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from api.http.api_limits import ApiLimits
-from api.server import ApiServer, TlsFiles, within_descriptors
+from api.server import ApiServer, TlsFiles
 from tests.api.fakes import BASE, FakeNode, FakeStream, segment_uuid
 from tests.api.test_server import (
     QUICK,
@@ -245,14 +245,6 @@ async def test_half_sent_headers_hold_a_connection_until_their_deadline_and_no_l
         finally:
             for client in clients:
                 client.close()
-
-
-def test_no_more_connections_are_taken_than_files_may_be_open() -> None:
-    limits = ApiLimits(connections_max=1_000)
-    assert within_descriptors(limits, 20_000) is limits
-    assert within_descriptors(limits, 1_024).connections_max == 512
-    assert within_descriptors(limits, 64).connections_max == 16
-    assert within_descriptors(limits, 1_024, tls=True).connections_max == 256
 
 
 async def _stream_to_a_deaf_client(node: FakeNode, raw: Raw) -> None:

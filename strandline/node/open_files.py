@@ -1,0 +1,88 @@
+"""Open files of a node: how many its settings may take, and bounds that a lower limit allows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+
+from strandline.settings.settings import HttpSettings, QuorumSettings, Settings
+
+FILES_BESIDES_CONNECTIONS = 512
+"""Files of the metadata log and RocksDB, sockets to workers and peers, and HTTP connections that
+are being refused."""
+
+CONNECTIONS_MIN = 16
+
+_UNLIMITED = 1 << 30
+_log = logging.getLogger("strandline")
+
+
+def files_needed(settings: Settings) -> int:
+    """Most files that a node with these settings has open at once."""
+    return _files_besides_clients(settings) + _http_files(settings) + _quorum_files(settings)
+
+
+def within_open_files(settings: Settings, files_max: int) -> Settings:
+    """Lower both listeners' `connections_max` to what `files_max` open files allow.
+
+    Any client may take them all, and a metadata log that can't open its next file ends the node.
+    Each listener gets half of the files that are left, and those that the other one does not need.
+    """
+    if (needed := files_needed(settings)) <= files_max:
+        return settings
+    left = files_max - _files_besides_clients(settings)
+    http, quorum = settings.http, settings.quorum
+    quorum_files = max(left // 2, left - _http_files(settings))
+    if quorum.listen:
+        quorum = quorum.model_copy(
+            update={"connections_max": _bound(quorum, min(quorum_files, _quorum_files(settings)))}
+        )
+    lowered = settings.model_copy(update={"quorum": quorum})
+    http = http.model_copy(update={"connections_max": _bound(http, left - _quorum_files(lowered))})
+    _log.warning(
+        "the process may open %d files, and %d may be needed: at most %d HTTP connections are "
+        "taken, not %d, and %d of the quorum, not %d; raise the limit (LimitNOFILE, ulimit -Hn)",
+        files_max,
+        needed,
+        http.connections_max,
+        settings.http.connections_max,
+        quorum.connections_max,
+        settings.quorum.connections_max,
+    )
+    return lowered.model_copy(update={"http": http})
+
+
+def files_limit() -> int:
+    """Most files that this process may open; raises the limit as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def _files_besides_clients(settings: Settings) -> int:
+    stores = sum(store.connections_max for store in settings.stores.values())
+    return FILES_BESIDES_CONNECTIONS + stores
+
+
+def _http_files(settings: Settings) -> int:
+    return settings.http.connections_max * _files_each(settings.http)
+
+
+def _quorum_files(settings: Settings) -> int:
+    if not settings.quorum.listen:
+        return 0
+    return settings.quorum.connections_max * _files_each(settings.quorum)
+
+
+def _files_each(listener: HttpSettings | QuorumSettings) -> int:
+    """With TLS as many handshakes may be under way besides."""
+    return 1 if listener.tls_certificate_file is None else 2
+
+
+def _bound(listener: HttpSettings | QuorumSettings, files: int) -> int:
+    most = max(CONNECTIONS_MIN, files // _files_each(listener))
+    return min(listener.connections_max, most)
