@@ -65,7 +65,9 @@ def load_settings(
 
 
 def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting as (dotted key, value), in the order they are declared."""
+    """Every setting as (dotted key, value), in the order they are declared; of a table that has
+    entries, each of them.
+    """
     for name in type(model).model_fields:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -73,6 +75,8 @@ def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
         elif f"{prefix}{name}" == "stores":
             for store, section in value.items():
                 yield from leaves(section, f"{prefix}{name}.{store}.")
+        elif isinstance(value, Mapping) and value:
+            yield from ((f"{prefix}{name}.{key}", each) for key, each in value.items())
         else:
             yield f"{prefix}{name}", value
 

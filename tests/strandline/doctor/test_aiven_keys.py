@@ -10,7 +10,7 @@ import pytest
 from strandline.doctor.aiven_keys import check_aiven_keys
 from strandline.doctor.masking import Masker, known_secrets
 from strandline.doctor.private_files import check_private_files
-from strandline.settings.loading import load_settings
+from strandline.settings.loading import leaves, load_settings
 from strandline.settings.settings import Settings
 from strandline.settings.store_configs import store_configs
 from tests.rlm.aiven_writer import KEYS
@@ -58,6 +58,15 @@ def test_the_environment_names_keys_too(tmp_path: Path, private: Path) -> None:
     variable = {"STRANDLINE_STORES__MAIN__AIVEN_KEYS": f'{{"key2": "{private}"}}'}
     settings = settings_of(private, tmp_path, variable)
     assert set(settings.stores["main"].aiven_keys) == {"key1", "key2"}
+
+
+def test_the_settings_tell_where_each_key_came_from(tmp_path: Path, private: Path) -> None:
+    settings_of(private, tmp_path)
+    path = tmp_path / "strandline.toml"
+    loaded = load_settings(path, {})
+    told = {key: value for key, value in leaves(loaded.settings) if "aiven_keys" in key}
+    assert told == {"stores.main.aiven_keys.key1": private}
+    assert loaded.origins["stores.main.aiven_keys.key1"] == str(path)
 
 
 def test_the_key_is_masked_in_a_bundle(tmp_path: Path, private: Path) -> None:
