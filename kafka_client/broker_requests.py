@@ -15,6 +15,7 @@ from kio.schema.describe_configs.v3.request import DescribeConfigsResource
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets import v5, v8
 from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
+from kio.schema.offset_for_leader_epoch import v3 as epochs_v3
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
@@ -89,6 +90,40 @@ async def list_offsets(
         )
         for topic in answered.topics
         for partition in topic.partitions
+    }
+
+
+async def epoch_ends(
+    connection: Connection, asked: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, FoundOffset | BrokerError]:
+    """One OffsetsForLeaderEpoch. For (present epoch, epoch) of each partition: the largest epoch up
+    to the latter, and the offset where the next begins. Another present epoch is an error.
+    """
+    by_topic: dict[str, list[epochs_v3.request.OffsetForLeaderPartition]] = {}
+    for (topic, partition), (present, epoch) in asked.items():
+        by_topic.setdefault(topic, []).append(
+            epochs_v3.request.OffsetForLeaderPartition(
+                partition=i32(partition),
+                current_leader_epoch=i32(present),
+                leader_epoch=i32(epoch),
+            )
+        )
+    request = epochs_v3.OffsetForLeaderEpochRequest(
+        replica_id=BrokerId(CONSUMER_REPLICA_ID),
+        topics=tuple(
+            epochs_v3.request.OffsetForLeaderTopic(
+                topic=TopicName(topic), partitions=tuple(partitions)
+            )
+            for topic, partitions in by_topic.items()
+        ),
+    )
+    answered = await connection.ask(request, epochs_v3.OffsetForLeaderEpochResponse)
+    return {
+        (str(topic.topic), int(each.partition)): _offset_or_error(
+            each.error_code, int(each.end_offset), int(each.leader_epoch)
+        )
+        for topic in answered.topics
+        for each in topic.partitions
     }
 
 

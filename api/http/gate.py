@@ -39,6 +39,10 @@ ABORT_EXTENSION = "strandline.abort"
 BROKER_PATHS = "/v1/broker/"
 """Errors there have headers, too: the broker's plug-in reads no JSON."""
 
+SEGMENT_PATH = f"{BROKER_PATHS}copy-files"
+SEGMENT_BODY_BYTES_MAX = 4 * 2**30
+"""A segment has at most 2 GiB; its files come as one body, which the route takes piece by piece."""
+
 _BODY_LATE = "the request's body did not arrive in time"
 _log = logging.getLogger("strandline.api")
 
@@ -133,6 +137,8 @@ class Exchange:
         self._awaits_body = False
         self._answer_deadline: asyncio.Timeout | None = None
         limits = context.limits
+        is_segment = scope["path"] == SEGMENT_PATH
+        self._body_bytes_max = SEGMENT_BODY_BYTES_MAX if is_segment else limits.body_bytes_max
         self._pace = SendPace(limits.chunk_deadline_s, limits.stream_bytes_per_s_min)
         scope[CONTEXT_SCOPE_KEY] = context
         if self._is_head:
@@ -159,7 +165,7 @@ class Exchange:
         length = self._headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
             raise InvalidRequest("must be a whole number of bytes", field="Content-Length")
-        if len(length) > 18 or int(length) > self._context.limits.body_bytes_max:
+        if len(length) > 18 or int(length) > self._body_bytes_max:
             raise self._too_large()
 
     async def answered_by(self, app: ASGIApp, deadline: asyncio.Timeout) -> None:
@@ -183,7 +189,7 @@ class Exchange:
         if message["type"] == "http.request":
             self._body_bytes += len(message.get("body", b""))
             self._body_done = not message.get("more_body", False)
-            if self._body_bytes > self._context.limits.body_bytes_max:
+            if self._body_bytes > self._body_bytes_max:
                 raise self._too_large()
         return message
 
@@ -259,7 +265,7 @@ class Exchange:
         )
 
     def _too_large(self) -> HTTPException:
-        allowed = self._context.limits.body_bytes_max
+        allowed = self._body_bytes_max
         return HTTPException(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request body has at most {allowed} bytes"
         )

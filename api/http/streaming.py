@@ -80,7 +80,7 @@ class PumpedAnswer(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         pump = asyncio.create_task(self._pump(send))
-        gone = asyncio.create_task(_client_gone(receive))
+        gone = asyncio.create_task(self._gone(receive))
         try:
             await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -90,6 +90,10 @@ class PumpedAnswer(Response):
             await asyncio.wait({pump, gone})
         if not pump.cancelled():
             pump.result()
+
+    async def _gone(self, receive: Receive) -> None:
+        """Return once the client left."""
+        await _client_gone(receive)
 
     async def _start(self, send: Send) -> None:
         await send(

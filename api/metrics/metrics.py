@@ -20,6 +20,7 @@ from api.metrics.hold import HoldMetrics
 from api.metrics.lag import LagMetrics
 from api.metrics.quorum import QuorumMetrics
 from api.metrics.repair import RepairMetrics
+from api.metrics.spool import SpoolMetrics
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.run_events import (
     ClaimLost,
@@ -292,6 +293,7 @@ class NodeMetrics:
         self.state = StateMetrics(self.registry)
         self.hold = HoldMetrics(self.registry)
         self.repair = RepairMetrics(self.registry)
+        self.spool = SpoolMetrics(self.registry)
         self.quorum = QuorumMetrics(self.registry)
         self.flow = FlowMetrics(self.registry)
         self.cache = CacheMetrics(self.registry)

@@ -11,20 +11,24 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Receive
 
 from api.http.admission import Context, require
 from api.http.direct_answer import DirectAnswer, Head, lend_of
-from api.http.streaming import StreamAnswer, open_stream
+from api.http.streaming import StreamAnswer, next_chunk, open_stream
 from api.http.tokens import Principal, Role
 from kafka_formats.errors import InternalError, InvalidRequest, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.sent_files import SentBody
 from rlm.delegated.sessions import SessionRefused
 from rlm.delegated.wire import (
     HEARTBEAT,
     MEDIA_TYPE,
     PROTOCOL,
+    SEND_FILES,
     decode_copy,
     decode_fetch,
     decode_index,
@@ -123,26 +127,86 @@ def _streamed(what: str) -> dict[str, Any]:
 @router.post(
     "/copy", summary="Copy a segment for the broker", **_streamed("Heartbeats, then the outcome.")
 )
-async def broker_copy(request: Request, context: Context, calls: Calls) -> StreamAnswer:
+async def broker_copy(
+    request: Request,
+    context: Context,
+    calls: Calls,
+    sends_files: Annotated[
+        str,
+        Header(
+            alias="Strandline-Copy-Files",
+            max_length=10,
+            description="1: the plug-in sends the files by `copy-files` if the answer asks for it.",
+        ),
+    ] = "",
+) -> Response:
     """Needs the role operate. A client that leaves ends the copy."""
     files = decode_copy(await request.body())
+    if not calls.copies.sees_disk:
+        calls.copies.check_may_receive(files, sends_files=sends_files == "1")
+        return Response(SEND_FILES, media_type=MEDIA_TYPE)
     return await open_stream(
         request.scope, _heartbeats(calls.copy(files)), context.limits, headers={},
         media_type=MEDIA_TYPE,
     )  # fmt: skip
 
 
-async def _heartbeats(copying: Coroutine[Any, Any, bytes]) -> AsyncGenerator[bytes]:
-    """A byte each second while the copy goes on, then its outcome."""
-    copy = asyncio.create_task(copying, name="copy for the broker")
+class _FilesAnswer(StreamAnswer):
+    """An answer that begins while the body still comes; only behind that a client has left."""
+
+    body_was_read: asyncio.Event
+
+    async def _gone(self, receive: Receive) -> None:
+        await self.body_was_read.wait()
+        await super()._gone(receive)
+
+
+@router.post(
+    "/copy-files",
+    summary="Copy a segment whose files are the body",
+    **_streamed("Heartbeats, a byte 3 once the files may come, then the outcome."),
+)
+async def broker_copy_files(request: Request, context: Context, calls: Calls) -> StreamAnswer:
+    """Needs the role operate. For a node that does not see the broker's disk."""
+    go, was_read = asyncio.Event(), asyncio.Event()
+    body = SentBody(_files(request, was_read))
+    chunks = _heartbeats(calls.receive(body, go), go)
+    first = await next_chunk(chunks, context.limits.chunk_deadline_s)
+    answer = _FilesAnswer(first, chunks, context.limits, headers={}, media_type=MEDIA_TYPE)
+    answer.body_was_read = was_read
+    return answer
+
+
+async def _files(request: Request, was_read: asyncio.Event) -> AsyncGenerator[bytes]:
     try:
-        done = False
-        while not done:
+        async for chunk in request.stream():
+            yield chunk
+        was_read.set()
+    except (ClientDisconnect, HTTPException):
+        raise RetryLater("the broker left, or sent nothing for too long") from None
+
+
+async def _heartbeats(
+    copying: Coroutine[Any, Any, bytes], go: asyncio.Event | None = None
+) -> AsyncGenerator[bytes]:
+    """A byte each second while the copy goes on, one when `go` is set, then its outcome."""
+    copy = asyncio.create_task(copying, name="copy for the broker")
+    asked = None if go is None else asyncio.create_task(go.wait())
+    try:
+        while True:
             yield HEARTBEAT
-            done = bool((await asyncio.wait({copy}, timeout=HEARTBEAT_S))[0])
+            waits = {copy} if asked is None else {copy, asked}
+            await asyncio.wait(waits, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+            if copy.done():
+                break
+            if asked is not None and asked.done():
+                asked = None
+                yield SEND_FILES
         yield _outcome(copy)
     finally:
         copy.cancel()
+        if asked is not None:
+            asked.cancel()
         # Only then it is certain that no byte of the segment follows.
         await asyncio.gather(copy, return_exceptions=True)
 

@@ -236,7 +236,9 @@ class PartitionWork:
     @property
     def log_dir(self) -> Path | None:
         """The log directory that its copies are read from."""
-        return None if self.local is None else self.local.directory.parent
+        if self.local is None or not self.local.is_seen:
+            return None
+        return self.local.directory.parent
 
     def seen(self, local: LocalPartition | None) -> None:
         """Take a look's result; None: there is no replica."""
@@ -302,7 +304,7 @@ class PartitionWork:
             role=self.role,
             state=state,
             local=None
-            if local is None
+            if local is None or not local.is_seen
             else LocalFacts(
                 segments=self.segments,
                 checkpoint=local.leader_epochs,

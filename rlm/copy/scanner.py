@@ -16,6 +16,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import PARTITION_METADATA_FILE
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import Wait, WhyNot
+from rlm.copy.told_partitions import ToldPartitions, wrong_ids
 from rlm.leadership.announced import Announced, NoPlugin
 from rlm.leadership.leadership import (
     BrokerWord,
@@ -87,7 +88,7 @@ Breathe = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class Scanner:
-    """Looks when asked, one look at a time.
+    """Looks when asked, one look at a time. `told`: of a broker whose disk is not seen from here.
 
     `_leads`: answers of the last look about partitions whose directory was still theirs afterwards.
     `_known_ids`: topics that the broker knows under the id of their directories.
@@ -100,6 +101,7 @@ class Scanner:
     breathe: Breathe
     deadline_s: float
     announced: Announced = field(default_factory=NoPlugin)
+    told: ToldPartitions | None = None
     _reading: asyncio.Future[Any] | None = None
     _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
     _leads: Mapping[TopicIdPartition, Leads] = field(default_factory=dict)
@@ -111,7 +113,7 @@ class Scanner:
         """
         scan = await self._in_time(self._find)
         delegated = [each for each in scan.partitions if self.announced.has(each.partition)]
-        contradicted = await self._contradicted(delegated)
+        contradicted = await self._contradicted({each.partition.topic for each in delegated})
         if self.announced.is_silent:  # of a broker that runs without its plug-in now
             delegated = [each for each in delegated if each.partition.topic not in contradicted]
         by_broker = frozenset(each.partition for each in delegated)
@@ -124,7 +126,8 @@ class Scanner:
         asked = [each for each in chosen if each.partition.topic not in unknown]
         words = await self._words([*delegated, *asked])
         return Look(
-            tuple(
+            await self._told()
+            + tuple(
                 Found(
                     each,
                     words.get(each.partition) or _no_word(each.partition.topic, unknown),
@@ -139,15 +142,58 @@ class Scanner:
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
         )
 
-    async def _contradicted(self, delegated: Sequence[LocalPartition]) -> dict[str, Wait]:
+    async def _told(self) -> tuple[Found, ...]:
+        """The partitions that a broker on an unseen disk leads and tiers."""
+        leaders = tuple(self.announced.leaders)
+        if self.told is None or self.broker is None or not leaders:
+            return ()
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                return await self._ask_about(leaders, self.broker, self.told)
+        except TimeoutError:
+            raise RetryLater(
+                f"asking the broker for its partitions takes longer than {self.deadline_s:g} s"
+            ) from None
+
+    async def _ask_about(
+        self, leaders: Sequence[TopicIdPartition], broker: BrokerPort, told: ToldPartitions
+    ) -> tuple[Found, ...]:
+        topics = {tip.topic for tip in leaders}
+        contradicted = await self._contradicted(topics)
+        if self.announced.is_silent:  # it may run without its plug-in now
+            leaders = [tip for tip in leaders if tip.topic not in contradicted]
+        heard = await broker.leadership([(tip.topic, tip.partition) for tip in leaders])
+        words = {tip: heard.get((tip.topic, tip.partition), LEFT_OUT) for tip in leaders}
+        found = await told.ask(leaders, words)
+        # Only now: an answer before it was about this topic, or the id is another one.
+        ids = await broker.topic_ids(sorted(topics))
+        wrong = wrong_ids(leaders, ids)
+        for tip in wrong:
+            if not isinstance(ids.get(tip.topic), NoAnswer):
+                told.forget(tip)
+        return tuple(
+            Found(
+                local,
+                wrong.get(local.partition, word) if isinstance(word, Leads) else word,
+                contradicted.get(local.partition.topic),
+                Mode.DELEGATED,
+            )
+            for local, word in found
+        )
+
+    async def is_removed(self, local: LocalPartition | None, topic_id: Uuid) -> bool:
+        """True if the broker has no such replica any more, by its disk or its metadata."""
+        if self.told is not None:
+            return await self.told.is_deleted(topic_id)
+        return local is None or not await asyncio.to_thread(local.directory.is_dir)
+
+    async def _contradicted(self, delegated: set[str]) -> dict[str, Wait]:
         """Topics that the plug-in announces and the broker's configs do not tier: one of the two is
         old, and two must never copy one partition.
         """
         if self.broker is None or not delegated:
             return {}
-        configs = await self.broker.topic_configs(
-            sorted({each.partition.topic for each in delegated})
-        )
+        configs = await self.broker.topic_configs(sorted(delegated))
         return {
             topic: Wait(
                 WhyNot.MODE,

@@ -70,6 +70,17 @@ class WorkTable:
         """The row of a partition."""
         return self._works.rows.get(partition)
 
+    @property
+    def sees_no_disk(self) -> bool:
+        """True if the broker's disk is not seen from here, and it tells what a claim needs."""
+        return self._scanner.told is not None
+
+    async def is_removed(self, partition: TopicIdPartition) -> bool:
+        """True if the broker has no such replica any more; its disk or it is asked now."""
+        work = self.work(partition)
+        local = None if work is None else work.local
+        return await self._scanner.is_removed(local, partition.topic_id)
+
     def works(self) -> Iterable[PartitionWork]:
         """All rows."""
         return self._works.all()

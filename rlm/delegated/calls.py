@@ -27,6 +27,7 @@ from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
+from rlm.delegated.sent_files import SentBody
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
@@ -117,6 +118,7 @@ class BrokerCalls:
         self._check_writable(tip)
         token = self._token(tip)
         self.copies.check_may_begin(row)
+        await self.copies.check_room(row)
         me = self.around.identity.incarnation
         known = self.metadata.segment(tip, id_)
         if known is not None and known.writer == me:  # said again: the first deadline holds
@@ -246,6 +248,10 @@ class BrokerCalls:
         """The custom metadata of a segment, once it is copied."""
         return await self.copies.copy(files)
 
+    async def receive(self, body: SentBody, go: asyncio.Event) -> bytes:
+        """As `copy`, of files that the broker sends once `go` is set."""
+        return await self.copies.receive(body, go)
+
     def segment_to_read(self, asked: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
         """The row of a segment whose bytes are asked for; a broker's copy of it may be old."""
         tip, id_ = asked.segment_id.partition, asked.segment_id.id
@@ -274,7 +280,11 @@ class BrokerCalls:
             return "this node has not looked at its broker since the broker announced it"
         work = self.table.work(tip)
         if work is None or work.mode is not Mode.DELEGATED:
-            return "this node has not found its replica in the broker's log directories yet"
+            return (
+                "the broker has not told this node its leader epochs and log start yet"
+                if self.table.sees_no_disk
+                else "this node has not found its replica in the broker's log directories yet"
+            )
         kept_away = work.left_out or work.unusable
         if kept_away is not None:
             return kept_away.text
@@ -344,16 +354,14 @@ class BrokerCalls:
     async def _is_replica_removed(self, tip: TopicIdPartition) -> bool:
         """True if the directory of a replica whose claim is this process's has gone. A broker that
         deletes a topic renames it first, then asks for the segments once, and for good: the disk
-        tells, as this node's last look at it may be older.
+        tells, as this node's last look at it may be older. Where that is not seen from here, the
+        broker's metadata tells, which lets go of the topic before its disk does.
         """
         state = self.metadata.partition_state(tip)
         mine = self.around.identity.incarnation
         if state is None or state.claim is None or state.claim.incarnation != mine:
             return False
-        work = self.table.work(tip)
-        if work is None or work.local is None:
-            return True
-        return not await asyncio.to_thread(work.local.directory.is_dir)
+        return await self.table.is_removed(tip)
 
     def _check_deleting(self, tip: TopicIdPartition) -> None:
         why = self.why_not_delete(tip.topic)

@@ -1,7 +1,7 @@
 """Copies of segments that the broker's remote log manager began (RemoteStorageManager's copy).
 
-The broker names the files; this node verifies and uploads them as its own, so that a delegated
-segment is as good as one of sidecar mode.
+The broker names the files, or sends them to a node that does not see its disk; this node verifies
+and uploads them as its own, so that a delegated segment is as good as one of sidecar mode.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from rlm.control.surroundings import Surroundings
 from rlm.copy.copier import CLEANED, Copier
 from rlm.copy.copy_slots import Backlog, CopySlots
 from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
-from rlm.delegated.wire import CopyFiles
+from rlm.delegated.sent_files import SMALL_FILE_BYTES_MAX, Receiving, SentBody
+from rlm.delegated.spool import Spool
+from rlm.delegated.wire import CopyFiles, SentFiles
 from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -52,6 +54,7 @@ class BrokerCopies:
     around: Surroundings
     log_dirs: Sequence[Path]
     why_not_copy: Callable[[str], str | None]
+    spool: Spool
     _failed: dict[TopicIdPartition, tuple[int, BackOff]] = field(default_factory=dict)
 
     def check_may_begin(self, row: RemoteLogSegmentMetadata) -> None:
@@ -71,8 +74,62 @@ class BrokerCopies:
         of the segment is sent any more.
         """
         row = self._row(files)
+        return await self._copy(row, files, await asyncio.to_thread(self._directory, files))
+
+    @property
+    def sees_disk(self) -> bool:
+        """False: the broker has to send the files."""
+        return bool(self.log_dirs)
+
+    async def check_room(self, row: RemoteLogSegmentMetadata) -> None:
+        """RetryLater: the segment's files could not be received now. Before a row is made of it."""
+        if not self.sees_disk:
+            await self.spool.check_room(row.size_bytes)
+
+    def check_may_receive(self, files: CopyFiles, *, sends_files: bool) -> None:
+        """Raises as `receive` does of what can be known before the files come."""
+        if not sends_files:
+            raise RetryLater(
+                "this node does not see the broker's disk (kafka.log_dirs is empty), and the "
+                "plug-in is one that sends no files: use a plug-in of the node's version"
+            )
+        _check_names(files)
+        self._row(files)
+
+    async def receive(self, body: SentBody, go: asyncio.Event) -> bytes:
+        """As `copy`, of files that the broker sends once `go` is set."""
+        sent = await body.head()
+        files = sent.copy
+        if self.sees_disk:
+            raise InvalidRequest("this node reads the broker's disk: name the paths", field="body")
+        _check_names(files)
+        row = self._row(files)
+        _check_sizes(sent)
+        tip, left_s = row.segment_id.partition, (row.upload_deadline_ms - self._now_ms()) / 1000
+        name = f"{tip.topic}-{tip.partition}"
+        deadline = asyncio.timeout(left_s)
+        try:
+            async with (
+                deadline,
+                self.spool.place(row.segment_id.id, sent.size_bytes, name) as directory,
+            ):
+                self._row(files)
+                go.set()
+                files = await Receiving(sent, body, directory, self.spool.writing).run()
+                deadline.reschedule(None)  # from here on the upload's own deadline ends it
+                self.spool.works()
+                return await self._copy(row, files, directory)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise RetryLater(
+                f"the files of {row.segment_id} did not come before the upload's deadline"
+            ) from None
+
+    async def _copy(
+        self, row: RemoteLogSegmentMetadata, files: CopyFiles, directory: Path
+    ) -> bytes:
         tip = row.segment_id.partition
-        directory = await asyncio.to_thread(self._directory, files)
         job = self._job(row, files, directory, await asyncio.to_thread(_is_empty, files.txn_index))
         if row.txn_index_empty and not job.txn_index_empty:
             raise Conflict(
@@ -109,7 +166,7 @@ class BrokerCopies:
         """The replica's directory. Blocks. InvalidRequest: the files are not where this node reads
         the broker's partitions.
         """
-        tip, start = files.row.segment_id.partition, files.row.start_offset
+        tip = files.row.segment_id.partition
         directory = Path(files.log).resolve().parent
         log_dirs = [each.resolve() for each in self.log_dirs]
         if directory.parent not in log_dirs or directory.name != f"{tip.topic}-{tip.partition}":
@@ -118,19 +175,7 @@ class BrokerCopies:
                 "broker have to see the same disks",
                 field="log",
             )
-        following = files.row.end_offset + 1
-        names = (
-            (files.log, start, LOG_SUFFIX),
-            (files.offset_index, start, INDEX_SUFFIX),
-            (files.time_index, start, TIME_INDEX_SUFFIX),
-            (files.txn_index, start, TRANSACTION_INDEX_SUFFIX),
-            (files.producer_snapshot, following, SNAPSHOT_SUFFIX),
-        )
-        for path, offset, suffix in names:
-            if path and Path(path).name != segment_file_name(offset, suffix):
-                raise InvalidRequest(
-                    f"{path[:300]} is not the {suffix} file of offset {offset}", field="files"
-                )
+        _check_names(files)
         return directory
 
     def _job(
@@ -176,6 +221,36 @@ class BrokerCopies:
 
     def _now_ms(self) -> int:
         return self.around.ambient.now_ms()
+
+
+def _check_names(files: CopyFiles) -> None:
+    start, following = files.row.start_offset, files.row.end_offset + 1
+    names = (
+        (files.log, start, LOG_SUFFIX),
+        (files.offset_index, start, INDEX_SUFFIX),
+        (files.time_index, start, TIME_INDEX_SUFFIX),
+        (files.txn_index, start, TRANSACTION_INDEX_SUFFIX),
+        (files.producer_snapshot, following, SNAPSHOT_SUFFIX),
+    )
+    for path, offset, suffix in names:
+        if path and Path(path).name != segment_file_name(offset, suffix):
+            raise InvalidRequest(
+                f"{path[:300]} is not the {suffix} file of offset {offset}", field="files"
+            )
+
+
+def _check_sizes(sent: SentFiles) -> None:
+    """No file may be larger than what a copy reads, or be named and sent differently."""
+    row, sizes = sent.copy.row, sent.sizes
+    if sizes[0] != row.size_bytes:
+        raise Conflict(f"{row.segment_id} was added with {row.size_bytes} bytes and has {sizes[0]}")
+    for path, size in zip(sent.copy.paths, sizes, strict=False):
+        if not path and size is not None:
+            raise InvalidRequest("a file without a name has bytes", field="sizes")
+    if any(size is not None and size > SMALL_FILE_BYTES_MAX for size in sizes[1:]):
+        raise InvalidRequest(
+            f"a file beside the .log has at most {SMALL_FILE_BYTES_MAX} bytes", field="sizes"
+        )
 
 
 def _is_empty(path: str) -> bool:

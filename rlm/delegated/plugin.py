@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
@@ -85,6 +85,11 @@ class Plugin:
     def has(self, tip: TopicIdPartition, /) -> bool:
         """True if the broker tiers this partition itself, through this node."""
         return self.session is not None and self.session.has(tip)
+
+    @property
+    def leaders(self) -> Collection[TopicIdPartition]:
+        """The partitions that the broker leads and tiers."""
+        return () if self.session is None else self.session.leaders
 
     @property
     def is_silent(self) -> bool:

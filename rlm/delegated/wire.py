@@ -32,8 +32,10 @@ WHOLE_SET = -1
 ALL_EPOCHS = -1
 TEXT_CHARACTERS_MAX = 1_000
 """Of a reason or a detail: a line of a log."""
-HEARTBEAT, COPY_DONE, COPY_FAILED = b"\0", b"\1", b"\2"
+HEARTBEAT, COPY_DONE, COPY_FAILED, SEND_FILES = b"\0", b"\1", b"\2", b"\3"
 """First bytes of the parts of a copy's answer."""
+SENT_FILES = 7
+"""Files of a segment in `copy-files`."""
 LIST_PAGE, LIST_SAME, LIST_CHANGES = range(3)
 """Forms of the answer to a list."""
 
@@ -108,6 +110,28 @@ class CopyFiles:
     txn_index: str
     producer_snapshot: str
     leader_epochs: bytes
+
+    @property
+    def paths(self) -> tuple[str, str, str, str, str]:
+        """The files' paths, in the order of the body."""
+        return (
+            self.log, self.offset_index, self.time_index, self.txn_index, self.producer_snapshot,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SentFiles:
+    """A segment whose files follow. `sizes` of those of `copy`, partition.metadata and
+    leader-epoch-checkpoint; None: there is no such file.
+    """
+
+    copy: CopyFiles
+    sizes: tuple[int | None, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size in self.sizes if size is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +346,14 @@ def _copy_files(reader: BodyReader) -> CopyFiles:
     return CopyFiles(row, log, offset_index, time_index, txn_index, producer_snapshot, epochs)
 
 
+def _sent_files(reader: BodyReader) -> SentFiles:
+    copy = _copy_files(reader)
+    sizes = tuple(reader.int64() for _ in range(SENT_FILES))
+    if any(size < -1 for size in sizes):
+        raise reader.corrupt("a file has no negative size")
+    return SentFiles(copy, tuple(None if size < 0 else size for size in sizes))
+
+
 def _fetch(reader: BodyReader) -> Fetch:
     return Fetch(_row(reader), reader.int64(), reader.int64())
 
@@ -340,6 +372,8 @@ decode_row = partial(_whole, _row)
 decode_update = partial(_whole, _update)
 decode_delete_partition = partial(_whole, _delete_partition)
 decode_copy = partial(_whole, _copy_files)
+decode_sent = partial(_whole, _sent_files)
+"""The head of `copy-files`."""
 decode_fetch = partial(_whole, _fetch)
 decode_index = partial(_whole, _fetch_index)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -14,6 +14,10 @@ class Announced(Protocol):
 
     def has(self, tip: TopicIdPartition, /) -> bool:
         """True if the broker tiers this partition itself, through this node."""
+
+    @property
+    def leaders(self) -> Collection[TopicIdPartition]:
+        """The partitions that it leads and tiers."""
 
     @property
     def is_silent(self) -> bool:
@@ -35,6 +39,7 @@ class NoPlugin:
     """A broker without the plug-in."""
 
     is_silent = True
+    leaders: Collection[TopicIdPartition] = ()
 
     def has(self, _tip: TopicIdPartition, /) -> bool:
         """Never."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -31,6 +31,7 @@ from rlm.leadership.leadership import (
     NotLeading,
     TopicConfig,
 )
+from rlm.leadership.unseen_disk import EpochAt
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
 TOPIC_IDS_PER_REQUEST_MAX = 1_000
@@ -163,6 +164,39 @@ class BrokerView:
             else answer
             for partition, answer in found.items()
         }
+
+    async def log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
+        """The log start of each (topic, partition) it leads, its tier included, and the leader
+        epoch of that offset.
+        """
+        found = await self._offsets(
+            partitions, broker_requests.EARLIEST, broker_requests.READ_UNCOMMITTED
+        )
+        return {each: _epoch_at(answer) for each, answer in found.items()}
+
+    async def epoch_ends(
+        self, asked: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
+        """For (present epoch, epoch): the largest epoch up to the latter, and where the next
+        begins.
+        """
+        answers: dict[TopicPartition, EpochAt | NotLeading | NoAnswer] = {}
+        left = iter(asked)
+        while some := tuple(islice(left, PARTITIONS_PER_REQUEST_MAX)):
+            question = {each: asked[each] for each in some}
+            found = await self.ask(partial(broker_requests.epoch_ends, asked=question))
+            if isinstance(found, NoAnswer):
+                answers |= dict.fromkeys(some, found)
+            else:
+                answers |= {each: _epoch_at(self._offset(each, found.get(each))) for each in some}
+        return answers
+
+    async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
+        """False: its metadata has no such topic (any more)."""
+        unknown = await self.ask(partial(unknown_topic_ids, ids=(topic_id,)))
+        return unknown if isinstance(unknown, NoAnswer) else topic_id not in unknown
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         """The effective configs of each topic, which any broker knows."""
@@ -409,6 +443,12 @@ def _halves(names: Sequence[Name]) -> tuple[Sequence[Name], ...]:
     """Two questions for one; none for a single name."""
     middle = len(names) // 2
     return (names[:middle], names[middle:]) if middle else ()
+
+
+def _epoch_at(answer: FoundOffset | NotLeading | NoAnswer) -> EpochAt | NotLeading | NoAnswer:
+    if not isinstance(answer, FoundOffset):
+        return answer
+    return EpochAt(answer.leader_epoch, answer.offset)
 
 
 def _topic_id(topic: str, answer: Uuid | BrokerError | None) -> Uuid | NoAnswer:

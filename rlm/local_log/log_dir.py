@@ -67,7 +67,8 @@ class LocalPartition:
     (`lost_epochs.py`). `high_watermark` and `log_start_offset`: the broker's checkpoints, seconds
     old, None if not listed. `last_stable_offset_bound`: a lower bound; segments up to it are
     decided. `cleaned`: the broker's log cleaner has a checkpoint of it, so it was here once.
-    `removed_logs`: base offsets with an index and no `.log`.
+    `removed_logs`: base offsets with an index and no `.log`. `is_seen` False: on a disk that this
+    node does not see, so that `directory` and paths name nothing here, and offsets are as told.
     """
 
     partition: TopicIdPartition
@@ -81,6 +82,7 @@ class LocalPartition:
     last_stable_offset_bound: int
     cleaned: bool = False
     removed_logs: tuple[int, ...] = ()
+    is_seen: bool = True
 
     @property
     def local_log_start_offset(self) -> int:

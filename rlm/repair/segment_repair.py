@@ -208,7 +208,7 @@ class SegmentRepairs:
     def _local_sources(self, row: RemoteLogSegmentMetadata) -> tuple[LocalSource, ...]:
         """The broker's log, that with the held segments below it, and each held segment."""
         work = self.work_of(row.segment_id.partition)
-        if work is None or work.local is None:
+        if work is None or work.local is None or not work.local.is_seen:
             return ()
         sources = [LocalSource("the broker's segments", _logs(work.local.segments))]
         if work.kept:

@@ -99,10 +99,11 @@ class DeleteRecordsFollower:
         found = []
         for work in self.expirer.works():
             tip, claim = work.partition, work.claim
-            if claim is None or work.local is None or work.unusable is not None:
+            local = work.local
+            if claim is None or local is None or not local.is_seen or work.unusable is not None:
                 continue  # the broker is asked by name: is the topic still the one that is claimed?
             if self._is_asked_for(tip):
-                found.append(_Asked(work, claim, work.local.directory))
+                found.append(_Asked(work, claim, local.directory))
         return found
 
     async def _looks(

@@ -26,6 +26,7 @@ from rlm.copy.scanner import TopicPartition
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.data_plane import DataPlane
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.kill_switches import KillSwitches
@@ -219,6 +220,7 @@ class Machine:
             keep_audit=_keep(process),
             hold=self._hold(process, manager),
             mender=Mender(plane, OtherReplicas(world), self.mending_dir),
+            spool=Spool(SpoolLimits(self.mending_dir / "spool"), ambient.monotonic),
         )
         process.parts = parts = build(given)
         beside = []

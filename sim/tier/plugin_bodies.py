@@ -104,6 +104,15 @@ def copy(each: wire.CopyFiles) -> bytes:
     return writer.done()
 
 
+def sent_files(each: wire.SentFiles) -> bytes:
+    """The head of `copy-files`, with its length."""
+    writer = BodyWriter()
+    for size in each.sizes:
+        writer.int64(-1 if size is None else size)
+    head = copy(each.copy) + writer.done()
+    return len(head).to_bytes(4, "big") + head
+
+
 def fetch(each: wire.Fetch) -> bytes:
     writer = BodyWriter()
     writer.tip(each.row.segment_id.partition)

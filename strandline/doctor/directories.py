@@ -21,6 +21,9 @@ def check_log_dirs(
 ) -> tuple[list[Finding], tuple[LocalPartition, ...]]:
     """Findings about the log directories, and the partitions that are to be tiered."""
     paths = settings.kafka.log_dirs
+    if not paths and settings.kafka.broker:
+        detail = "none are configured: the broker's plug-in sends its segments to this node"
+        return [Finding("log directories", True, detail)], ()
     if not paths:
         return [Finding("log directories", False, "none are configured: set kafka.log_dirs")], ()
     try:

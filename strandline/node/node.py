@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +24,7 @@ from rlm.control.trouble_report import Source
 from rlm.copy.hold import Hold
 from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
+from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.node_files.audit_log import AuditLimits, AuditLog
@@ -158,9 +159,9 @@ class Node:
                 audit=audit.note,
                 keep_audit=audit.keep,
                 slack_of=partial(flow.slack_s, Flow.COPY),
-                topic_retention=settings.retention.source == "topic",
+                spool=await _open_spool(settings, directory),
             )
-            parts = _build(given, settings.kafka, broker)
+            parts = _build(given, settings, broker)
             snapshots = _new_snapshots(settings, directory, parts)
             collector = _new_collector(settings, parts, KnownSegments(log, metadata, view))
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
@@ -181,9 +182,24 @@ class Node:
         await self._building.aclose()
 
 
-def _build(given: Given, kafka: KafkaSettings, broker: BrokerView | None) -> RemoteLogParts:
-    parts = build(given)
-    if broker is not None and kafka.broker == ANNOUNCED:
+async def _open_spool(settings: Settings, directory: DataDirectory) -> Spool:
+    """The spool, without what a process before left."""
+    where = settings.spool.dir or settings.node.data_dir
+    limits = SpoolLimits(
+        where / f"spool-{directory.node_id}",
+        bytes_max=settings.spool.bytes_max,
+        copies_max=settings.spool.copies_max,
+        free_bytes_min=settings.spool.free_bytes_min,
+    )
+    spool = Spool(limits, ambient.monotonic)
+    await asyncio.to_thread(spool.clear)
+    return spool
+
+
+def _build(given: Given, settings: Settings, broker: BrokerView | None) -> RemoteLogParts:
+    by_topic = settings.retention.source == "topic"
+    parts = build(replace(given, topic_retention=by_topic, unseen_disk=broker))
+    if broker is not None and settings.kafka.broker == ANNOUNCED:
         parts.plugin.on_address = broker.move_to
     return parts
 

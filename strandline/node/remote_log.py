@@ -25,6 +25,7 @@ from rlm.copy.mending import Mender, ReplicasPort
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.scanner import Breathe, BrokerPort, Scanner
 from rlm.copy.stuck_partitions import StuckPartitions
+from rlm.copy.told_partitions import ToldPartitions
 from rlm.copy.work_table import WorkTable
 from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
@@ -32,6 +33,7 @@ from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
+from rlm.delegated.spool import Spool
 from rlm.delegated.sweeper import Sweeper
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
@@ -41,6 +43,7 @@ from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.tier_answers import Answers
 from rlm.leadership.node_registration import NodeRegistrar
 from rlm.leadership.topic_filter import TopicFilter
+from rlm.leadership.unseen_disk import UnseenDisk
 from rlm.local_log.lost_epochs import EpochFinder
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
@@ -67,6 +70,8 @@ class Given:
     `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
     `on_shut_out` is told once a store's prefix or this node's id is another's: the node has to
     stop. `slack_of` is how much longer an upload may take for the sake of a rate limit.
+    `unseen_disk`: the broker tells of its disk, which a node without `log_dirs` does not see; the
+    segments that it sends lie in `spool`.
     """
 
     metadata: RemoteLogMetadataManager
@@ -85,6 +90,8 @@ class Given:
     keep_audit: KeepAudit = keep_no_audit
     slack_of: SlackOf = no_slack
     topic_retention: bool = False
+    unseen_disk: UnseenDisk | None = None
+    spool: Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ class RemoteLogParts:
         given, driver = self.given, self.driver
         copies = BrokerCopies(
             given.metadata, driver.copier, given.stores, driver.slots, self.around,
-            given.log_dirs, self.held_back.copying,
+            given.log_dirs, self.held_back.copying, given.spool,
         )  # fmt: skip
         ambient = self.around.ambient
         lists = SegmentLists(given.metadata, ambient, ambient.new_uuid())
@@ -168,7 +175,8 @@ class RemoteLogParts:
         sources = (
             self.looks.problems, self.held_back.problems, stuck.problems, self.expirer.problems,
             self.clean_ups.problems, deletion.problems, given.switches.problems,
-            self.plugin.problems, self.task_watch.problems, self.checks.claims.problems,
+            self.plugin.problems, given.spool.problems, self.task_watch.problems,
+            self.checks.claims.problems,
             *(each.problems for each in beside), *problems,
         )  # fmt: skip
         report = TroubleReport(self.around, sources, lambda: self.table.problems)
@@ -249,8 +257,14 @@ def _copy_slots(around: Surroundings) -> CopySlots:
 def _scanner(given: Given, around: Surroundings, plugin: Plugin) -> Scanner:
     return Scanner(
         tuple(given.log_dirs), around.identity.kafka_cluster_id, given.broker, given.topics,
-        _breathe(around), around.limits.scan_deadline_s, plugin,
+        _breathe(around), around.limits.scan_deadline_s, plugin, _told(given),
     )  # fmt: skip
+
+
+def _told(given: Given) -> ToldPartitions | None:
+    if given.log_dirs or given.unseen_disk is None:
+        return None
+    return ToldPartitions(given.unseen_disk)
 
 
 def _tell(works: Works, on_event: OnEvent, event: CopyEvent) -> None:

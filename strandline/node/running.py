@@ -92,7 +92,11 @@ async def _run(settings: Settings, log: LogOutput) -> None:
 
 def _warn_of_what_is_seldom_meant(settings: Settings) -> None:
     """Warn of settings that are safe but seldom meant."""
-    if not settings.kafka.log_dirs:
+    if not settings.kafka.log_dirs and settings.kafka.broker:
+        logger.info(
+            "kafka.log_dirs is empty: this node copies what its broker's plug-in sends it alone"
+        )
+    elif not settings.kafka.log_dirs:
         logger.warning(
             "kafka.log_dirs is empty: this node keeps metadata and answers, and copies nothing"
         )

@@ -75,6 +75,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     metrics.flow.watch(node.flow)
     metrics.cache.watch(node.pool)
     metrics.repair.watch(node.repairs)
+    metrics.spool.watch(node.parts.given.spool)
     context = ApiContext(
         manager=node.metadata,
         rlm=node.remote_log,

@@ -23,6 +23,7 @@ from strandline.settings.fields import (
 )
 from strandline.settings.kafka import KafkaSettings as KafkaSettings
 from strandline.settings.log import LogSettings as LogSettings
+from strandline.settings.spool import SpoolSettings
 
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
@@ -456,6 +457,7 @@ class Settings(BaseSettings):
     retention: RetentionSettings = RetentionSettings()
     repair: RepairSettings = RepairSettings()
     hold: HoldSettings = HoldSettings()
+    spool: SpoolSettings = SpoolSettings()
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()

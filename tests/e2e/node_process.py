@@ -57,6 +57,11 @@ class NodeProcess:
         return self._config()
 
     @property
+    def spool(self) -> Path:
+        """The directory of the segments that its broker sends, if the node has the broker's id."""
+        return self._home / "data" / "spool-1"
+
+    @property
     def metadata_log(self) -> Path:
         """The directory with the metadata log's segments and snapshots."""
         return self._home / "data" / "metadata" / "__remote_log_metadata-0"

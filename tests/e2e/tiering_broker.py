@@ -66,22 +66,31 @@ def node_sections(tmp_path: Path, broker: KafkaBroker) -> dict[str, dict[str, ob
 
 @contextmanager
 def site(
-    tmp_path: Path, version: str = KAFKA_VERSION, *, announced: bool = True
+    tmp_path: Path, version: str = KAFKA_VERSION, *, announced: bool = True, shared: bool = True
 ) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
-    """A node, then a broker that tiers by it, and tells the node its address if `announced`."""
+    """A node, then a broker that tiers by it, and tells the node its address if `announced`.
+    Not `shared`: the node is not told of the broker's disk.
+    """
     broker = KafkaBroker(tmp_path / "broker", version=version)
     (tmp_path / "tier").mkdir()
     settings = node_sections(tmp_path, broker)
     if not announced:
         settings["kafka"]["broker"] = broker.bootstrap
+    identity: tuple[str, ...] = ()
+    if not shared:
+        settings["kafka"]["log_dirs"] = []
+        identity = ("--node-id", str(broker.node_id), "--kafka-cluster-id", broker.cluster_id)
     broker.format()
     node = NodeProcess(tmp_path / "node", settings)
     try:
         broker.override(broker_settings(node.url))
-        with node:
-            broker.start()
-            yield broker, node
+        node.format(*identity)
+        node.start()
+        broker.start()
+        yield broker, node
     finally:
+        if node.running:
+            node.kill()
         broker.close()
 
 

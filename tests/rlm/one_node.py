@@ -8,7 +8,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +39,7 @@ from rlm.data_plane.read_request import (
 from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherResult
 from rlm.data_plane.segment_gathering import gather
 from rlm.data_plane.segment_survey import SurveyJob, survey
+from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.format.object_keys import segment_keys
@@ -58,6 +59,7 @@ from rsm_backends.store import ObjectInfo, ObjectStore, UploadedPart
 from strandline.node.remote_log import Given, RemoteLogParts, build
 from tests.rlm.hooked_store import Hook, HookedStore, OnLate, no_hook
 from tests.rlm.planner_facts import DIRECTORY
+from tests.rlm.telling_broker import TellingBroker
 from tests.rlm.virtual_time import virtual_ambient
 from tests.rlmm.quorum.sole_voter import open_sole_voter
 
@@ -320,6 +322,7 @@ class World:
     replicas: ReplicasPort | None = None
     mend_limits: MendLimits = field(default_factory=MendLimits)
     aiven_keys: KeyFiles = field(default_factory=dict)
+    spool: SpoolLimits = field(default_factory=lambda: SpoolLimits(Path(), free_bytes_min=0))
 
     @asynccontextmanager
     async def boot(
@@ -409,6 +412,8 @@ class World:
             mender=Mender(plane, self.replicas, self.path / "mending", self.mend_limits),
             hold=holder,
             on_event=events.append,
+            spool=Spool(replace(self.spool, directory=self.path / "spool"), ambient.monotonic),
+            unseen_disk=broker if isinstance(broker, TellingBroker) else None,
         )
         parts = build(given)
         repairs = parts.new_repairs(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import wire
@@ -25,6 +28,8 @@ from tests.rlm.one_node import Node
 from tests.rlm.planner_facts import segment_row, uuid
 from tests.rlm.virtual_time import virtual_ambient
 
+Body = bytes | AsyncIterator[bytes]
+
 
 class ToldError(Exception):
     """An error that the node answered."""
@@ -42,7 +47,7 @@ class PluginClient:
     session: int = 1
     seq: int = 1
 
-    async def call(self, name: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+    async def call(self, name: str, body: Body, headers: dict[str, str] | None = None) -> bytes:
         """The answer's body."""
         sent = {
             "Content-Type": MEDIA_TYPE,
@@ -117,6 +122,21 @@ class PluginClient:
             raise ToldError(200, *failure)
         return custom
 
+    async def asks_for_files(self, files: wire.CopyFiles) -> bool:
+        """True if the node's answer to `copy` is that the files are to be sent."""
+        body = plugin_bodies.copy(files)
+        return await self.call("copy", body, {"Strandline-Copy-Files": "1"}) == wire.SEND_FILES
+
+    async def send(self, files: wire.CopyFiles, body: Body | None = None) -> bytes:
+        """The custom metadata of a segment whose files are sent."""
+        content = body_of(files) if body is None else body
+        answer = await self.call("copy-files", content)
+        _, custom, failure = plugin_bodies.read_copied(answer.replace(wire.SEND_FILES, b"", 1))
+        if failure is not None:
+            raise ToldError(200, *failure)
+        assert custom is not None
+        return custom
+
     async def fetch(self, row: RemoteLogSegmentMetadata, start: int, end: int) -> bytes:
         return await self.call("fetch", plugin_bodies.fetch(wire.Fetch(row, start, end)))
 
@@ -136,6 +156,23 @@ def files_of(log: KafkaLog, row: RemoteLogSegmentMetadata) -> wire.CopyFiles:
         row, path(start, ".log"), path(start, ".index"), path(start, ".timeindex"), "",
         path(row.end_offset + 1, ".snapshot"), checkpoint,
     )  # fmt: skip
+
+
+def body_of(files: wire.CopyFiles, contents: Sequence[bytes | None] | None = None) -> bytes:
+    """A segment's files as a broker sends them; `contents` instead of those on the disk."""
+    found = contents_of(files) if contents is None else contents
+    sizes = tuple(None if each is None else len(each) for each in found)
+    data = b"".join(each for each in found if each is not None)
+    head = plugin_bodies.sent_files(wire.SentFiles(files, sizes))
+    return head + data + crc32c(data).to_bytes(4, "big")
+
+
+def contents_of(files: wire.CopyFiles) -> list[bytes | None]:
+    """The files in the order of the body."""
+    beside = Path(files.log).parent
+    names = ("partition.metadata", "leader-epoch-checkpoint")
+    paths = [*map(Path, files.paths), *(beside / name for name in names)]
+    return [path.read_bytes() if path.is_file() else None for path in paths]
 
 
 def client_of(node: Node) -> PluginClient:

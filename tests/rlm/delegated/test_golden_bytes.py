@@ -58,6 +58,15 @@ WHOLE = wire.Announcement(
     Uuid(bytes(range(0x31, 0x41))), 1, wire.WHOLE_SET, (TIP, replace(TIP, partition=8)), (), (),
 )  # fmt: skip
 FOLDER = "/var/lib/kafka/orders-7"
+COPIED = wire.CopyFiles(
+    STARTED,
+    f"{FOLDER}/00000000000000000100.log",
+    f"{FOLDER}/00000000000000000100.index",
+    f"{FOLDER}/00000000000000000100.timeindex",
+    "",
+    f"{FOLDER}/00000000000000000200.snapshot",
+    b"0\n1\n0 100\n",
+)
 REQUESTS: dict[str, tuple[Callable[[bytes], object], object]] = {
     "announce-whole": (wire.decode_announcement, WHOLE),
     "announce": (
@@ -86,17 +95,10 @@ REQUESTS: dict[str, tuple[Callable[[bytes], object], object]] = {
             TIP, 3, 1_700_000_000_900, PartitionDeleteState.DELETE_PARTITION_MARKED
         ),
     ),
-    "copy": (
-        wire.decode_copy,
-        wire.CopyFiles(
-            STARTED,
-            f"{FOLDER}/00000000000000000100.log",
-            f"{FOLDER}/00000000000000000100.index",
-            f"{FOLDER}/00000000000000000100.timeindex",
-            "",
-            f"{FOLDER}/00000000000000000200.snapshot",
-            b"0\n1\n0 100\n",
-        ),
+    "copy": (wire.decode_copy, COPIED),
+    "copy-files": (
+        lambda data: wire.decode_sent(data[4:]),
+        wire.SentFiles(COPIED, (1_000, 8, 24, None, 20, 43, 13)),
     ),
     "fetch": (wire.decode_fetch, wire.Fetch(FIRST, 10, 21)),
     "index": (wire.decode_index, wire.FetchIndex(FIRST, 3)),
@@ -120,6 +122,11 @@ ANSWERS = {
     "delete-partition": wire.encode_applied(APPLIED),
     "delete": wire.encode_applied(APPLIED),
     "copy": wire.HEARTBEAT * 2 + wire.encode_copied(b"\1\2\3"),
+    "copy-send-files": wire.SEND_FILES,
+    "copy-files": wire.HEARTBEAT
+    + wire.SEND_FILES
+    + wire.HEARTBEAT * 2
+    + wire.encode_copied(b"\1\2\3"),
     "copy-failed": wire.HEARTBEAT
     + wire.encode_copy_failed("retry_later", "SLOW_STORE", "the store is slow"),
 }

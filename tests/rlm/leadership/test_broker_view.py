@@ -22,6 +22,7 @@ from kio.schema.list_offsets import v5, v8
 from kio.schema.metadata import v10, v12
 from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v8.response import MetadataResponseBroker
+from kio.schema.offset_for_leader_epoch import v3 as epochs_v3
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i32, i64
 
@@ -35,6 +36,7 @@ from rlm.leadership.broker_view import (
     BrokerView,
 )
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading, TopicConfig
+from rlm.leadership.unseen_disk import EpochAt
 from tests.kafka_client.fake_broker import (
     NO_THROTTLE,
     VERSIONS,
@@ -315,6 +317,48 @@ async def test_unknown_ids_whose_answer_is_too_large_are_asked_in_smaller_parts(
     async with scripted({v12.MetadataRequest: answer}) as (broker, view):
         broker.script[MetadataRequest] = lambda _: metadata(port=broker.port)
         assert await view.unknown_topic_ids([known, huge, gone]) == {NODE_ID: frozenset({gone})}
+
+
+async def test_the_log_start_is_asked_as_earliest_with_the_epoch_of_that_offset() -> None:
+    async with scripted() as (broker, view):
+        answers = await view.log_start([("orders", 0), ("orders", 1)])
+    assert answers == {("orders", 0): EpochAt(5, 42), ("orders", 1): NotLeading()}
+    (request,) = asked(broker, v5.ListOffsetsRequest)
+    assert request.topics[0].partitions[0].timestamp == -2
+
+
+async def test_the_end_of_an_epoch_is_asked_under_the_present_one() -> None:
+    def ends(request: epochs_v3.OffsetForLeaderEpochRequest) -> Reply:
+        answers = {0: (ErrorCode.none, 3, 40), 1: (ErrorCode.fenced_leader_epoch, -1, -1)}
+        return epochs_v3.OffsetForLeaderEpochResponse(
+            throttle_time=NO_THROTTLE,
+            topics=tuple(
+                epochs_v3.response.OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=tuple(
+                        epochs_v3.response.EpochEndOffset(
+                            error_code=answers[int(each.partition)][0],
+                            partition=each.partition,
+                            leader_epoch=i32(answers[int(each.partition)][1]),
+                            end_offset=i64(answers[int(each.partition)][2]),
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+    script = good_script() | {epochs_v3.OffsetForLeaderEpochRequest: ends}
+    async with fake_broker(script, versions={**VERSIONS, 23: (2, 4)}) as broker:
+        view = view_of(broker)
+        answers = await view.epoch_ends({("orders", 0): (5, 4), ("orders", 1): (7, 6)})
+        await view.close()
+    assert answers == {("orders", 0): EpochAt(3, 40), ("orders", 1): NotLeading()}
+    (request,) = asked(broker, epochs_v3.OffsetForLeaderEpochRequest)
+    assert [
+        (each.current_leader_epoch, each.leader_epoch) for each in request.topics[0].partitions
+    ] == [(5, 4), (7, 6)]
 
 
 async def test_topic_configs_come_back_as_numbers() -> None:

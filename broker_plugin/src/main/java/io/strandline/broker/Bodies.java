@@ -165,6 +165,15 @@ final class Bodies {
         return out.bytes(bytes).toBytes();
     }
 
+    /** The head of the files that follow: the body of the copy, and their sizes. */
+    static byte[] copyFiles(byte[] copy, long[] sizes) {
+        ByteWriter out = new ByteWriter().int32(copy.length + 8 * sizes.length).raw(copy);
+        for (long size : sizes) {
+            out.int64(size);
+        }
+        return out.toBytes();
+    }
+
     /** Bytes from `start` up to, not including, `end`. */
     static byte[] fetch(byte[] segment, long start, long end) {
         return new ByteWriter().raw(segment).int64(start).int64(end).toBytes();

@@ -12,6 +12,8 @@ enum Call {
     DELETE_PARTITION("delete-partition", 15_000, Group.CHANGE),
     /** The deadline holds for each heartbeat. */
     COPY("copy", 10_000, Group.COPY),
+    /** As COPY, where the node asks for the files. */
+    COPY_FILES("copy-files", 10_000, Group.COPY),
     /** The deadline holds for the first byte, and for each pause behind it. */
     FETCH("fetch", 2_000, Group.READ),
     /** As FETCH. */

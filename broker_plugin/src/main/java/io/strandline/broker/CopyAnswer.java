@@ -12,6 +12,7 @@ final class CopyAnswer {
     private static final int HEARTBEAT = 0;
     private static final int DONE = 1;
     private static final int FAILED = 2;
+    private static final int SEND_FILES = 3;
 
     /** One a second: no copy takes more than a day. */
     private static final int HEARTBEATS_MAX = 100_000;
@@ -20,14 +21,18 @@ final class CopyAnswer {
     private static final int CUSTOM_METADATA_BYTES_MAX = 128;
 
     private final HttpAnswer answer;
-    private Deadline deadline = Call.COPY.deadline();
+    private Deadline deadline;
 
     CopyAnswer(HttpAnswer answer) {
         this.answer = answer;
     }
 
-    /** Waits for the end of the copy as long as the node says that it goes on. */
+    /**
+     * Waits for the end of the copy as long as the node says that it goes on. Null: it asks for the
+     * files.
+     */
     Optional<CustomMetadata> result() throws IOException {
+        deadline = Call.COPY.deadline();
         int part = bytes(1).get();
         for (int beats = 1; part == HEARTBEAT && beats < HEARTBEATS_MAX; beats++) {
             deadline = Call.COPY.deadline();
@@ -36,6 +41,8 @@ final class CopyAnswer {
         switch (part) {
             case DONE:
                 return customMetadata(bytes(4).getInt());
+            case SEND_FILES:
+                return null;
             case FAILED:
                 String kind = string();
                 String reason = string();

@@ -66,6 +66,11 @@ final class HttpAnswer implements Closeable {
         return length;
     }
 
+    /** More of the request's body, while the answer has begun. */
+    void send(byte[] bytes) throws IOException {
+        connection.send(bytes, Call.COPY.deadline());
+    }
+
     /** At least one byte of the body; -1 at its proper end. */
     int read(byte[] target, int offset, int wanted, Deadline deadline) throws IOException {
         if (left == 0 && !ended) {

@@ -59,6 +59,12 @@ final class NodeClient implements Closeable {
     /** An answer whose head was read and which is the node's; the caller reads its body. */
     HttpAnswer open(Call call, String session, byte[] body, Deadline deadline)
             throws NodeException {
+        return open(call, session, body, 0, deadline);
+    }
+
+    /** As above, where so many bytes of the body follow once the answer has begun. */
+    HttpAnswer open(Call call, String session, byte[] body, long more, Deadline deadline)
+            throws NodeException {
         Breaker breaker = breakers.get(call.group());
         if (breaker.refuses()) {
             stats.refusedByBreaker();
@@ -73,7 +79,7 @@ final class NodeClient implements Closeable {
         HttpAnswer answer = null;
         boolean taken = false;
         try {
-            answer = send(call, request(call, session, body), deadline);
+            answer = send(call, request(call, session, body, more), deadline);
             check(answer, call);
             breaker.answered();
             taken = true;
@@ -155,13 +161,13 @@ final class NodeClient implements Closeable {
         }
     }
 
-    private byte[] request(Call call, String session, byte[] body) {
+    private byte[] request(Call call, String session, byte[] body, long more) {
         StringBuilder head = new StringBuilder(400);
         head.append("POST /v1/broker/").append(call.word()).append(" HTTP/1.1\r\n");
         head.append("Host: ").append(address.hostHeader()).append("\r\n");
         head.append("Content-Type: ").append(MEDIA_TYPE).append("\r\n");
         head.append("Accept: ").append(MEDIA_TYPE).append("\r\n");
-        head.append("Content-Length: ").append(body.length).append("\r\n");
+        head.append("Content-Length: ").append(body.length + more).append("\r\n");
         head.append("Strandline-Broker-Protocol: ").append(PROTOCOL).append("\r\n");
         String secret = token.token();
         if (secret != null) {
@@ -169,6 +175,9 @@ final class NodeClient implements Closeable {
         }
         if (call == Call.LIST) {
             head.append("Strandline-List-Changes: 1\r\n");
+        }
+        if (call == Call.COPY) {
+            head.append("Strandline-Copy-Files: 1\r\n");
         }
         if (session != null) {
             head.append("Strandline-Session: ").append(session).append("\r\n");

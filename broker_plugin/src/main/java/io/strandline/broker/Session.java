@@ -50,14 +50,10 @@ final class Session {
         }
 
         private List<TopicIdPartition> of(Role role) {
-            switch (role) {
-                case LEADER:
-                    return leaders;
-                case FOLLOWER:
-                    return followers;
-                default:
-                    return stopped;
+            if (role == Role.LEADER) {
+                return leaders;
             }
+            return role == Role.FOLLOWER ? followers : stopped;
         }
     }
 

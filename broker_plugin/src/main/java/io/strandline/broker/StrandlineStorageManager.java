@@ -10,6 +10,7 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
@@ -19,6 +20,15 @@ import java.util.Optional;
  */
 public final class StrandlineStorageManager implements RemoteStorageManager {
     private static final Logger LOG = LoggerFactory.getLogger(StrandlineStorageManager.class);
+
+    /** By the protocol's numbers. */
+    private static final List<IndexType> INDEXES =
+            List.of(
+                    IndexType.OFFSET,
+                    IndexType.TIMESTAMP,
+                    IndexType.PRODUCER_SNAPSHOT,
+                    IndexType.TRANSACTION,
+                    IndexType.LEADER_EPOCH);
 
     private PluginStats stats;
     private volatile NodeClient client;
@@ -111,16 +121,37 @@ public final class StrandlineStorageManager implements RemoteStorageManager {
     }
 
     private Optional<CustomMetadata> copy(RemoteLogSegmentMetadata segment, LogSegmentData files)
+            throws IOException {
+        byte[] body = Bodies.copy(segment, files);
+        Optional<CustomMetadata> custom = copy(Call.COPY, body, null);
+        if (custom == null) {
+            SegmentFiles sent = new SegmentFiles(segment, files);
+            custom = copy(Call.COPY_FILES, Bodies.copyFiles(body, sent.sizes()), sent);
+        }
+        stats.copied();
+        return custom;
+    }
+
+    /** Null: the node asks for the files, which were not sent. */
+    private Optional<CustomMetadata> copy(Call call, byte[] body, SegmentFiles sent)
             throws NodeException {
         NodeClient node = configured();
-        Deadline deadline = Call.COPY.deadline();
-        byte[] body = Bodies.copy(segment, files);
-        try (HttpAnswer answer = node.open(Call.COPY, null, body, deadline)) {
-            Optional<CustomMetadata> custom = new CopyAnswer(answer).result();
-            stats.copied();
+        Deadline deadline = call.deadline();
+        long more = sent == null ? 0 : sent.length();
+        try (HttpAnswer answer = node.open(call, null, body, more, deadline)) {
+            CopyAnswer copy = new CopyAnswer(answer);
+            Optional<CustomMetadata> custom = copy.result();
+            if (sent == null || custom != null) {
+                return custom;
+            }
+            sent.send(answer);
+            custom = copy.result();
+            if (custom == null) {
+                throw NodeException.wrongAnswer("a second question for the files");
+            }
             return custom;
         } catch (IOException | RuntimeException e) {
-            throw node.failed(Call.COPY, e, deadline);
+            throw node.failed(call, e, deadline);
         }
     }
 
@@ -145,19 +176,10 @@ public final class StrandlineStorageManager implements RemoteStorageManager {
     }
 
     private static int numberOf(IndexType type) {
-        switch (type) {
-            case OFFSET:
-                return 0;
-            case TIMESTAMP:
-                return 1;
-            case PRODUCER_SNAPSHOT:
-                return 2;
-            case TRANSACTION:
-                return 3;
-            case LEADER_EPOCH:
-                return 4;
-            default:
-                throw new IllegalArgumentException("No such index: " + type);
+        int number = INDEXES.indexOf(type);
+        if (number < 0) {
+            throw new IllegalArgumentException("No such index: " + type);
         }
+        return number;
     }
 }

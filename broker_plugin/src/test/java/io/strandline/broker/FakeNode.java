@@ -9,6 +9,7 @@ import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Locale;
@@ -20,8 +21,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /** A node in this process that answers each call as a test says: rightly, or wrongly in any way. */
 final class FakeNode implements Closeable {
-    /** A request as it came in. */
-    record Request(String call, String head, byte[] body) {
+    /** A request as it came in; of `copy-files` the files are still to be read. */
+    record Request(String call, String head, byte[] body, InputStream files) {
         String header(String name) {
             for (String line : head.split("\r\n")) {
                 if (line.toLowerCase(Locale.ROOT).startsWith(name.toLowerCase(Locale.ROOT) + ":")) {
@@ -132,9 +133,14 @@ final class FakeNode implements Closeable {
         }
         String text = head.toString(StandardCharsets.US_ASCII);
         String call = text.split(" ")[1].replace("/v1/broker/", "");
-        Request early = new Request(call, text, new byte[0]);
+        Request early = new Request(call, text, new byte[0], in);
+        if (call.equals("copy-files")) {
+            byte[] size = in.readNBytes(4);
+            byte[] rest = in.readNBytes(ByteBuffer.wrap(size).getInt());
+            return new Request(call, text, new ByteWriter().raw(size).raw(rest).toBytes(), in);
+        }
         byte[] body = in.readNBytes(Integer.parseInt(early.header("Content-Length")));
-        return new Request(call, text, body);
+        return new Request(call, text, body, in);
     }
 
     static byte[] head(int status, String... headers) {

@@ -54,6 +54,9 @@ class GoldenBytesTest {
         all.put("update", Bodies.update(Honest.update()));
         all.put("delete-partition", Bodies.deletePartition(Honest.deletePartition()));
         all.put("copy", Bodies.copy(Honest.started(), Honest.files()));
+        long[] sizes = {1000, 8, 24, -1, 20, 43, 13};
+        byte[] copy = Bodies.copy(Honest.started(), Honest.files());
+        all.put("copy-files", Bodies.copyFiles(copy, sizes));
         byte[] segment = Bodies.segment(Honest.finished()).toBytes();
         all.put("fetch", Bodies.fetch(segment, 10, 21));
         all.put("index", Bodies.index(Honest.finished(), 3));
@@ -83,6 +86,8 @@ class GoldenBytesTest {
         }
         all.put("copy", Honest.copied());
         all.put("copy-failed", Honest.copyFailed());
+        all.put("copy-send-files", new byte[] {Honest.SEND_FILES});
+        all.put("copy-files", Honest.copiedFromFiles());
         return all;
     }
 
@@ -130,6 +135,7 @@ class GoldenBytesTest {
                 Set.of(
                         "add.request.bin",
                         "copy.request.bin",
+                        "copy-files.request.bin",
                         "delete.request.bin",
                         "fetch.request.bin",
                         "index.request.bin",

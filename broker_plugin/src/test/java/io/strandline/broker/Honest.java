@@ -199,9 +199,15 @@ final class Honest {
         return applied().toBytes();
     }
 
+    static final byte SEND_FILES = 3;
+
     /** The stream of a copy without its chunks. */
     static byte[] copied() {
         return new ByteWriter().int8(0).int8(0).int8(1).bytes(CUSTOM).toBytes();
+    }
+
+    static byte[] copiedFromFiles() {
+        return new ByteWriter().int8(0).int8(SEND_FILES).raw(copied()).toBytes();
     }
 
     static byte[] copyFailed() {

@@ -1,0 +1,28 @@
+"""Settings about segments that a broker sends, where its disk is not seen from the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from strandline.settings.fields import PositiveInt, Section
+
+
+class SpoolSettings(Section):
+    """Segments on their way from a broker whose disk this node does not see."""
+
+    dir: Path | None = Field(
+        default=None,
+        description="Directory in which the node makes its own, `spool-NODE`, which it empties at "
+        "each start. Left out: `node.data_dir`.",
+    )
+    bytes_max: PositiveInt = Field(
+        default=4 * 2**30, description="Bytes of all segments in it; at least the largest one's."
+    )
+    copies_max: PositiveInt = Field(
+        default=2, description="Segments received or copied from it at once; others wait."
+    )
+    free_bytes_min: PositiveInt = Field(
+        default=2**30, description="Bytes kept free on its disk: else the broker tries later."
+    )

@@ -1,0 +1,188 @@
+"""A broker that tiers by a node which does not see its disk: claims by what the broker tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
+from rlmm.partition_state import Mode
+from rlmm.records.control_records import PartitionModeChange
+from rlmm.segment import SegmentState
+from tests.rlm.delegated.delegating import NO_TOPICS, TIERED
+from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, segment
+from tests.rlm.one_node import Node, new_world
+from tests.rlm.planner_facts import PARTITION as TIP
+from tests.rlm.planner_facts import uuid
+from tests.rlm.telling_broker import TellingBroker
+from tests.rlm.virtual_time import run_virtually
+
+NAME = (TIP.topic, TIP.partition)
+EPOCHS = (EpochEntry(0, 0), EpochEntry(2, 10))
+
+
+def broker_of(epochs: Epochs = EPOCHS, *, local_start: int = 0) -> TellingBroker:
+    return TellingBroker(
+        {NAME: Leads(epochs[-1].epoch, 25)},
+        TIERED,
+        LocalLogStart(local_start, epochs[-1].epoch),
+        {TIP.topic: TIP.topic_id},
+        epochs=epochs,
+    )
+
+
+@asynccontextmanager
+async def far(tmp_path: Path, broker: TellingBroker) -> AsyncIterator[tuple[Node, PluginClient]]:
+    """A running node without log directories; nothing is announced yet."""
+    async with new_world(tmp_path, ()).boot(broker=broker, topics=NO_TOPICS) as node:
+        await node.remote_log.start()
+        plugin = client_of(node)
+        async with plugin.http:
+            yield node, plugin
+        await node.remote_log.close()
+
+
+async def refused(call: Awaitable[object]) -> ToldError:
+    with pytest.raises(ToldError) as caught:
+        await call
+    return caught.value
+
+
+def test_an_announced_leader_is_claimed_by_what_the_broker_tells(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with far(tmp_path, broker_of()) as (node, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(1)
+            assert await plugin.ready(TIP) == (True, "")
+            state = node.metadata.partition_state(TIP)
+            assert state is not None
+            assert (state.mode, state.lineage) == (Mode.DELEGATED, EPOCHS)
+            row = segment(TIP, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, b"custom")
+            assert await plugin.look_up(TIP, 0, 5) is not None
+            assert await plugin.look_up(TIP, 2, 12) is None
+            assert await plugin.highest(TIP, 0) == 9
+
+    run_virtually(main)
+
+
+def test_a_broker_that_does_not_answer_keeps_its_claim_and_one_that_never_did_gets_none(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        broker = broker_of()
+        word = broker.words[NAME]
+        broker.words[NAME] = NoAnswer("down")
+        async with far(tmp_path, broker) as (node, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            ready, why = await plugin.ready(TIP)
+            assert not ready
+            assert "has not told this node" in why
+            assert (await refused(plugin.page(TIP))).kind == "retry_later"
+            broker.words[NAME] = word
+            await asyncio.sleep(20)
+            assert (await plugin.ready(TIP))[0]
+            state = node.metadata.partition_state(TIP)
+            broker.words[NAME] = NoAnswer("down")
+            broker.ids[TIP.topic] = NoAnswer("down")
+            await asyncio.sleep(20)
+            assert not (await plugin.ready(TIP))[0]
+            assert node.metadata.partition_state(TIP) == state
+            broker.words[NAME], broker.ids[TIP.topic] = word, TIP.topic_id
+            await asyncio.sleep(20)
+            assert (await plugin.ready(TIP))[0]
+            assert node.metadata.partition_state(TIP) == state
+
+    run_virtually(main)
+
+
+def test_another_topic_of_that_name_is_never_claimed(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = broker_of()
+        broker.ids[TIP.topic] = uuid(99)
+        async with far(tmp_path, broker) as (node, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(30)
+            assert not (await plugin.ready(TIP))[0]
+            assert node.metadata.partition_state(TIP) is None
+
+    run_virtually(main)
+
+
+def test_a_later_leadership_is_claimed_with_its_epochs_and_a_lost_one_is_let_go(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        broker = broker_of()
+        async with far(tmp_path, broker) as (node, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            broker.words[NAME] = NotLeading()
+            await asyncio.sleep(20)
+            assert not (await plugin.ready(TIP))[0]
+            broker.epochs = (*EPOCHS, EpochEntry(5, 22))
+            broker.words[NAME] = Leads(5, 25)
+            await asyncio.sleep(20)
+            assert (await plugin.ready(TIP))[0]
+            state = node.metadata.partition_state(TIP)
+            assert state is not None
+            assert state.lineage == broker.epochs
+
+    run_virtually(main)
+
+
+def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(tmp_path: Path) -> None:
+    """[LOSS-8] It would delete the tier's older part as lying below its log start."""
+
+    async def main() -> None:
+        broker = broker_of()
+        async with far(tmp_path, broker) as (node, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            row = segment(TIP, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, b"custom")
+            for mode in (Mode.PAUSED, Mode.DELEGATED):
+                state = node.metadata.partition_state(TIP)
+                assert state is not None
+                change = PartitionModeChange(TIP, mode, state.mode_offset)
+                await node.metadata.set_partition_mode(change)
+            broker.local_start = LocalLogStart(10, 2)
+            broker.epochs = (*EPOCHS, EpochEntry(3, 24))
+            broker.words[NAME] = Leads(3, 25)
+            await asyncio.sleep(20)
+            ready, why = await plugin.ready(TIP)
+            assert not ready
+            assert "the tier has it from offset 0 on, the broker from 10 on" in why
+
+    run_virtually(main)
+
+
+def test_a_deleted_topics_segments_are_listed_only_once_the_broker_does_not_know_it(
+    tmp_path: Path,
+) -> None:
+    """[LOSS-2] An unready list may lack segments; a broker that deletes asks once, and for good."""
+
+    async def main() -> None:
+        broker = broker_of()
+        async with far(tmp_path, broker) as (_, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            row = segment(TIP, 1, 0, 9)
+            await plugin.add(row)
+            broker.words[NAME] = NoAnswer("unknown_topic_or_partition")
+            await asyncio.sleep(20)
+            assert (await refused(plugin.page(TIP))).kind == "retry_later"
+            broker.unknown_topics = True
+            rows = (await plugin.page(TIP))[1]
+            assert rows is not None
+            assert [each.segment_id for each in rows] == [row.segment_id]
+
+    run_virtually(main)
