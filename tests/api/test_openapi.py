@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,17 @@ def test_every_parameter_is_in_the_docs() -> None:
         for parameter in operation.get("parameters", [])
     }
     assert {name for name in names if f"`{name}" not in text and f"{{{name}}}" not in text} == set()
+
+
+def test_each_offset_is_of_one_kind_that_the_page_names() -> None:
+    page = DOCUMENT.read_text()
+    kinds = re.findall(r"`(\w+)`", page[page.index("**Offsets.**") : page.index("**Pages.**")])
+    names = {
+        name
+        for schema in openapi()["components"]["schemas"].values()
+        for name in schema.get("properties", {})
+        if "offset" in name
+    }
+    assert "start_offset" in names
+    assert names - set(kinds) == set()
+    assert sorted(set(kinds)) == sorted(kinds), "one of them is named twice"
