@@ -15,12 +15,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Half of the time each of them waits, so more run at once than there are cores. A file goes to one
 # process, whose tests share servers; those that take longest go first, or the end waits for them.
-SERVERS := $(SOME) -n 4 --dist loadfile --no-loadscope-reorder -q
-LONGEST_INTEGRATION := $(addprefix tests/,broker_plugin/test_plugin_build.py \
-	pipeline/cluster/test_killed_executors.py)
-LONGEST_E2E := tests/kafka_suites/test_subset.py \
-	$(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py \
-	three_brokers.py sidecar_beside_kafka.py leaders_and_followers.py pipeline.py)
+SERVERS := $(SOME) -n 5 --dist loadfile --no-loadscope-reorder -q
+LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py \
+	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py pipeline/jobs/test_rebuild.py)
+LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py three_brokers.py \
+	sidecar_beside_kafka.py) tests/kafka_suites/test_subset.py \
+	$(addprefix tests/e2e/test_,leaders_and_followers.py pipeline.py broker_that_tiers.py)
 
 .PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites golden lock executors plugin clean
 
@@ -35,8 +35,8 @@ check: $(VENV)/.dev        ## format, lint, types, who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.dev         ## three processes for two cores: a quarter of the time each waits
-	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 3 -q
+unit: $(VENV)/.dev         ## four processes for two cores: half of the time each waits
+	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 4 -q
 
 spark: tools                 ## a file goes to one process: each has one Spark session
 	$(SOME) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)

@@ -163,8 +163,8 @@ class HoldAuditor:
         """
         path, world = unit.segment.log_path, self._world
         self._linked[path] = process.incarnation
-        base, _, size, inode = path.parent.name.split("-")
-        others = path.parent.parent.glob(f"{base}-*-{size}-{inode}")
+        base, _, size, inode, _ = path.parent.name.split("-")
+        others = path.parent.parent.glob(f"{base}-*-{size}-{inode}-*")
         same = [each for each in others if each != path.parent]
         world.auditor.check(
             not same or "disk_error" in world.faults.kinds,

@@ -13,9 +13,9 @@ from sim.core.invariants import InvariantError
 from sim.tier.world import Plan, run
 from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
 
-SEEDS = 20
+SEEDS = 10
 FRESH_SEEDS = 6
-SEEDS_PER_TEST = 10
+SEEDS_PER_TEST = 5
 EVENTS = 800
 SOAK_SEEDS = range(1000, 4000, 50)
 SOAK_EVENTS = 6000

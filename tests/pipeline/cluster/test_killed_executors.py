@@ -237,6 +237,7 @@ def check_reconciled(folder: Path, report: Mapping[str, Any], keys: set[str], li
     assert not (folder / "_temporary").exists()
 
 
+@pytest.mark.soak
 def test_an_executor_killed_in_a_query_and_in_any_job_changes_no_result(
     tier: FolderTier,
     start: Callable[..., Program],
