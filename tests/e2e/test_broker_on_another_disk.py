@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.broker_site import SECTIONS
+from tests.e2e.node_process import Sections
+from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
-from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, site
+from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, broker_settings, site, topic_config
 from tests.e2e.writer import Writer
+from tests.real.kafka import KAFKA_VERSION
 from tests.real.kafka_clients import consume_all
+from tests.real.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
+@pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.soak), KAFKA_VERSION])
 def test_consumers_read_what_a_broker_sent_to_a_node_that_does_not_see_its_disk(
-    tmp_path: Path,
+    tmp_path: Path, version: str
 ) -> None:
-    with site(tmp_path, shared=False) as (broker, node):
-        broker.create_topic(TOPIC, partitions=1, config=TOPIC_CONFIG)
+    with site(tmp_path, version, shared=False) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=topic_config(version))
         tier = TierClient(node.url, TOPIC, 0)
 
         def copied(count: int) -> None:
@@ -47,3 +54,50 @@ def test_consumers_read_what_a_broker_sent_to_a_node_that_does_not_see_its_disk(
             lambda: not [path for path in objects.rglob("*") if path.suffix == ".log"],
             "the topic's objects to go",
         )
+
+
+@pytest.mark.soak
+def test_leaders_move_between_brokers_whose_nodes_see_no_disk(tmp_path: Path) -> None:
+    """Consumers find each segment by the leader epochs that the brokers told."""
+    cluster = KafkaCluster(tmp_path / "kafka")
+    tier_dir = tmp_path / "tier"
+    tier_dir.mkdir()
+    kafka = {
+        str(number): {"log_dirs": [], "broker": broker.bootstrap}
+        for number, broker in cluster.brokers.items()
+    }
+    sections: Sections = {
+        **SECTIONS, "stores.main": {"kind": "filesystem", "path": str(tier_dir)}
+    }  # fmt: skip
+    with cluster, NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum:
+        for number, broker in cluster.brokers.items():
+            broker.restart(overrides=broker_settings(quorum.nodes[number].url))
+        cluster.create_topic(TOPIC, replicas=[[1, 2, 3]], config=TOPIC_CONFIG)
+        tier = TierClient(quorum.nodes[3].url, TOPIC, 0)
+
+        def copied(count: int) -> None:
+            cluster.brokers[1].wait_until(
+                lambda: tier.status().get("remote_segments", 0) >= count, f"{count} copies"
+            )
+
+        with Writer(cluster.bootstrap, TOPIC, 1) as writer:
+            copied(3)
+            for number, leader in enumerate((2, 1, 2), 2):
+                cluster.move_leader(TOPIC, 0, to=leader)
+                copied(3 * number)
+            cluster.brokers[3].kill()
+            shutil.rmtree(cluster.brokers[3].log_dir)
+            before = tier.status()["remote_segments"]
+            cluster.brokers[3].format()
+            cluster.brokers[3].start()
+            copied(before + 2)
+        writer.write_filler()
+        cluster.wait_for_replicas(TOPIC, 1)
+        everything = consume_all(cluster.bootstrap, TOPIC, 0)
+        offsets = [record.offset for record in everything]
+        assert offsets[0] == 0
+        assert offsets == sorted(set(offsets))
+        starts = [each for row in tier.segments() for each in row["leader_epochs"]]
+        assert len({each["epoch"] for each in starts}) >= 4
+        cluster.move_leader(TOPIC, 0, to=3)
+        assert consume_all(cluster.bootstrap, TOPIC, 0) == everything
