@@ -45,6 +45,7 @@ from kafka_formats.properties import (
     encode_partition_metadata,
     parse_meta_properties,
 )
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.data_directory.restart_snapshot import write_restart_snapshot
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, OsDisk, remove_files, replace_file
 from rlmm.log.quorum_records import Voter
@@ -268,8 +269,8 @@ def _instructions() -> Iterator[None]:
         yield
     except CorruptData as error:
         raise CorruptData(
-            f"{error.detail}. It is damaged: restore the file from a backup, or format this node "
-            "anew as a new replica",
+            f"{error.detail}. It is damaged. This file never changes: put back a backup of it "
+            f"alone. Without one: {REPLACE_REPLICA}",
             source=error.source,
             position=error.position,
         ) from error
@@ -367,7 +368,7 @@ def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
     if own != (found := (meta.cluster_id, meta.node_id, str(meta.directory_id))):
         raise Refused(
             f"{path} mixes two owners: {META_PROPERTIES} says {found}, {CLUSTER_FILE} says {own}. "
-            "Restore the directory from a backup"
+            f"What to do: {REPLACE_REPLICA}"
         )
     return kafka
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, StrandlineError
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.log.disk import Disk, replace_file
 
 QUORUM_STATE = "quorum-state"
@@ -87,7 +88,7 @@ def parse(data: bytes, *, source: str) -> QuorumState:
     except (ValueError, TypeError, KeyError, RecursionError, StrandlineError) as error:
         raise CorruptData(
             f"unreadable quorum state ({str(error)[:200]!r}). This node will not guess its epoch "
-            "and vote: restore the file from a backup, or format the node anew as a new replica",
+            f"and vote. What to do: {REPLACE_REPLICA}",
             source=source,
         ) from error
     return state

@@ -21,6 +21,7 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import TEMPORARY_SUFFIX, Disk, remove_files, replace_file
 from rlmm.log.segment_file import SegmentFile, SegmentScan, scan_segment
@@ -76,7 +77,7 @@ def load_recovery_point(disk: Disk, metadata_directory: Path) -> int:
     except CorruptData as error:
         raise CorruptData(
             f"{error.detail}. It says how much of the metadata log was durable, and nothing else "
-            "does: restore the data directory, or format this node anew",
+            f"does. What to do: {REPLACE_REPLICA}",
             source=error.source,
             position=error.position,
         ) from error
@@ -146,8 +147,7 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     if bases[0] > snapshot_end:
         raise CorruptData(
             f"the metadata log starts at offset {bases[0]} and no snapshot covers what is below "
-            f"(newest snapshot: {snapshot_end}). Restore the directory from a backup, or format "
-            "this node anew",
+            f"(newest snapshot: {snapshot_end}). What to do: {REPLACE_REPLICA}",
             source=str(directory),
         )
     # Only an installed snapshot ends above the recovery point. The log below it is being removed,
@@ -161,8 +161,7 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
     if snapshots and (contradiction := _contradicts(scans, snapshots[-1])) is not None:
         if not installed:
             raise CorruptData(
-                f"{contradiction}, and both were durable here. Restore the data directory from a "
-                "backup, or format this node anew",
+                f"{contradiction}, and both were durable here. What to do: {REPLACE_REPLICA}",
                 source=str(directory),
             )
         # Died between naming an installed snapshot and replacing the log by it.
@@ -186,8 +185,7 @@ def _start_empty(
     if durable_end > start:
         raise CorruptData(
             f"the metadata log is gone: it was durable up to offset {durable_end} and the newest "
-            f"snapshot ends at {start}. Restore the directory from a backup, or format this node "
-            "anew",
+            f"snapshot ends at {start}. What to do: {REPLACE_REPLICA}",
             source=str(directory),
         )
     segment = SegmentFile(start, directory / segment_file_name(start, LOG_SUFFIX))
@@ -279,8 +277,7 @@ def _check_readable(disk: Disk, directory: Path, snapshot: SnapshotId) -> None:
     except CorruptData as error:
         raise CorruptData(
             f"{error.detail}. This snapshot would replace the log; nothing was changed. If the "
-            "file was put here by hand, remove it; otherwise restore the data directory from a "
-            "backup, or format this node anew",
+            f"file was put here by hand, remove it. What to do: {REPLACE_REPLICA}",
             source=error.source,
             position=error.position,
         ) from error
@@ -290,8 +287,8 @@ def _check_may_cut(damage: CorruptData, offset: int, durable_end: int) -> None:
     if offset < durable_end:
         raise CorruptData(
             f"{damage.detail}, although everything below offset {durable_end} was durable here. "
-            "This is a damaged or replaced disk; nothing was changed. Check the disk, then restore "
-            "the data directory from a backup or format this node anew",
+            "This is a damaged or replaced disk; nothing was changed. Check the disk. "
+            f"What to do: {REPLACE_REPLICA}",
             source=damage.source,
             position=damage.position,
         ) from damage

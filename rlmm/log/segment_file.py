@@ -12,6 +12,7 @@ from pathlib import Path
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry, epoch_for_offset
 from kafka_formats.record_batch import BatchHeader, check_crc, parse_header
+from rlmm.damaged_replica import REPLACE_REPLICA
 
 INDEX_INTERVAL_BYTES = 4 * 1024
 
@@ -128,9 +129,9 @@ def _check_epoch(header: BatchHeader, expected: Epochs, source: str, position: i
     if epoch != wanted:
         raise CorruptData(
             f"the batch at offset {offset} has epoch {epoch}, the leader epoch checkpoint beside "
-            f"it says {wanted}: one of the two files is damaged; nothing was changed. Restore the "
-            "data directory from a backup. If it is the checkpoint alone, remove that file: it is "
-            "made again from the batches",
+            f"it says {wanted}: one of the two files is damaged; nothing was changed. If it is "
+            "the checkpoint alone, remove that file: it is made again from the batches. "
+            f"What to do: {REPLACE_REPLICA}",
             source=source,
             position=position,
         )

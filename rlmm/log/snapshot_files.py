@@ -24,6 +24,7 @@ from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import iter_records
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.log.disk import AppendFile, Disk
 from rlmm.log.quorum_records import (
     Voter,
@@ -244,8 +245,7 @@ def read_snapshot(disk: Disk, path: Path) -> Iterator[Proposal]:
         yield from _rows(disk, path)
     except CorruptData as error:
         raise CorruptData(
-            f"{error.detail}. The snapshot is damaged: restore the data directory from a backup, "
-            "or format this node anew",
+            f"{error.detail}. The snapshot is damaged. What to do: {REPLACE_REPLICA}",
             source=error.source,
             position=error.position,
         ) from error

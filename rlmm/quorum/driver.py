@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.quorum.address_book import AddressBook
 from rlmm.quorum.config import Ambient, QuorumConfig
 from rlmm.quorum.description import addresses
@@ -340,8 +341,7 @@ class QuorumDriver:
         """Stop this node, whose durable bytes are damaged; another node leads instead."""
         self.fail(
             f"the disk has lost what was durable in the metadata log: {error}. Another node leads "
-            "meanwhile. Check the disk, then restore this node's data directory from a "
-            "backup, or format it anew and let it join"
+            f"meanwhile. Check the disk. What to do: {REPLACE_REPLICA}"
         )
 
     def unread(self, error: OSError | CorruptData) -> RetryLater:

@@ -11,6 +11,7 @@ from kafka_formats.control_record import ControlType, parse_control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.record_batch import iter_records
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.log import quorum_records
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
@@ -84,8 +85,8 @@ def initial_state(
     stored = quorum_state.load(disk, directory.directory)
     if stored is None and directory.log_end_offset > 0:
         raise CorruptData(
-            "the log holds records, but the quorum state is missing: restore it from a backup, "
-            "or format this node anew",
+            "the log holds records, but the quorum state is missing: this node may have voted. "
+            f"What to do: {REPLACE_REPLICA}",
             source=str(directory.directory / quorum_state.QUORUM_STATE),
         )
     snapshots = directory.snapshots()
@@ -125,8 +126,8 @@ def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:
     if border != snapshot.end_offset:
         raise CorruptData(
             f"the snapshot ends inside the record batch that ends at offset {border}: no other "
-            "node could go on behind it. If the file was put here by hand, remove it; otherwise "
-            "restore the data directory from a backup, or format this node anew",
+            "node could go on behind it. If the file was put here by hand, remove it. "
+            f"What to do: {REPLACE_REPLICA}",
             source=str(directory.snapshot_path(snapshot)),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.raft import damaged_tail, quorum_state
 from rlmm.raft.actions import AdvanceHighWatermark, PersistedState, RoleChanged, VotersChanged
 from rlmm.raft.messages import NONE_ID
@@ -16,15 +17,15 @@ def start(r: Replica, initial: InitialState) -> None:
         snapshot.end_offset < log.start_offset for snapshot in log.snapshots
     ):
         r.fail(
-            f"the metadata log starts at {log.start_offset} and no snapshot covers what is below: "
-            "restore the data directory, or format this node anew"
+            f"the metadata log starts at {log.start_offset} and no snapshot covers what is below. "
+            f"What to do: {REPLACE_REPLICA}"
         )
         return
     stored = initial.quorum
     if stored is None and log.end_offset > 0:
         r.fail(
             "the log holds records but the quorum state is missing: this node may have voted. "
-            "Restore quorum-state from a backup, or format this node anew"
+            f"What to do: {REPLACE_REPLICA}"
         )
         return
     stored = stored or PersistedState(0)

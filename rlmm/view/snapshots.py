@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kafka_formats.errors import CorruptData
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.metadata_log import MetadataLog, SnapshotId
 from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels, of_known_level
 from rlmm.rows.snapshot_rows import from_proposals, to_proposals
@@ -78,8 +79,7 @@ async def install_if_needed(
     if snapshot is None or snapshot.end_offset < log_start:
         raise CorruptData(
             f"the view ends at offset {view.applied_offset}, the metadata log starts at "
-            f"{log_start}, and no snapshot closes the gap: restore the data directory from a "
-            "backup, or format this node anew",
+            f"{log_start}, and no snapshot closes the gap. What to do: {REPLACE_REPLICA}",
             source="metadata log",
         )
     log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
@@ -45,8 +46,8 @@ def open_as_leader(
         state = quorum_state.load(disk, directory.directory)
         if state is None and directory.log_end_offset > 0:
             raise CorruptData(
-                "the log holds records, but the quorum state is missing: restore it from a backup, "
-                "or format this node anew",
+                "the log holds records, but the quorum state is missing. What to do: "
+                f"{REPLACE_REPLICA}",
                 source=str(directory.directory / quorum_state.QUORUM_STATE),
                 position=0,
             )
@@ -55,8 +56,8 @@ def open_as_leader(
             # It is stored before an epoch's first batch, so no crash leaves this.
             raise CorruptData(
                 f"the log holds epoch {directory.last_epoch}, the quorum state only knows of epoch "
-                f"{last_epoch}: it is damaged or from another time. Restore it from a backup, or "
-                "format this node anew",
+                f"{last_epoch}: it is damaged or from another time. What to do: "
+                f"{REPLACE_REPLICA}",
                 source=str(directory.directory / quorum_state.QUORUM_STATE),
                 position=0,
             )

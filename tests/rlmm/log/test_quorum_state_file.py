@@ -42,7 +42,7 @@ def test_no_flipped_bit_is_taken_for_another_state(state: QuorumState) -> None:
     for bit in range(8 * len(whole)):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(CorruptData, match="restore the file from a backup, or format"):
+        with pytest.raises(CorruptData, match="where other voters live, replace this one"):
             parse(bytes(flipped), source="quorum-state")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.metadata_log import SnapshotId
@@ -83,7 +84,7 @@ def test_a_bit_outside_a_checksum_stops_the_leader_when_a_follower_needs_it(posi
         first = min(name for name in leader.disk.list_names(PARTITION) if name.endswith(".log"))
         _turn_a_bit(leader, PARTITION / first, position)
         await _start(replicas[2])
-        assert "format it anew" in await _stopped(leader)
+        assert REPLACE_REPLICA in await _stopped(leader)
         await _the_others_go_on(leader, replicas)
 
     with_quorum(story)
@@ -100,7 +101,7 @@ def test_a_sector_that_cannot_be_read_stops_the_leader_too(monkeypatch: pytest.M
 
         monkeypatch.setattr(leader.disk, "read", bad_sector)
         await _start(replicas[2])
-        assert "format it anew" in await _stopped(leader)
+        assert REPLACE_REPLICA in await _stopped(leader)
         await _the_others_go_on(leader, replicas)
 
     with_quorum(story)
@@ -124,7 +125,7 @@ def test_a_damaged_snapshot_stops_the_leader_before_a_byte_of_it_is_sent(positio
         name = f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
         _turn_a_bit(leader, PARTITION / name, position)
         await _start(replicas[2])
-        assert "format it anew" in await _stopped(leader)
+        assert REPLACE_REPLICA in await _stopped(leader)
         await _the_others_go_on(leader, replicas)
 
     with_quorum(story)
