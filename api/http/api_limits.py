@@ -34,13 +34,15 @@ class ApiLimits:
     cut off. `idle_deadline_s` bounds the pause between two requests. `quorum_deadline_s` bounds a
     change of the quorum, below `answer_deadline_s`. `stream_bytes_per_s_min` is the least average
     speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
-    worker's jobs, so that slow readers can't keep copies out. `pipelined_requests_max` requests may
-    wait on a connection.
+    worker's jobs, so that slow readers can't keep copies out. `health_parallel_max` bounds health
+    and readiness, which `requests_parallel_max` does not count. `pipelined_requests_max` requests
+    may wait on a connection.
     """
 
     body_bytes_max: int = 1_048_576
     header_bytes_max: int = 65_536
     requests_parallel_max: int = 500
+    health_parallel_max: int = 32
     streams_parallel_max: int = 64
     stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000

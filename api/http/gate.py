@@ -36,6 +36,9 @@ CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
 """Key in `scope["extensions"]` of a call that breaks the connection off, unsent bytes included."""
 
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+"""Answered under any load: a node that is busy must not be restarted for that."""
+
 BROKER_PATHS = "/v1/broker/"
 """Errors there have headers, too: the broker's plug-in reads no JSON."""
 
@@ -55,7 +58,7 @@ class Gate:
         self._context = context
         self._metrics = context.metrics.http
         self._routes = routes
-        self._running = 0
+        self._running = {False: 0, True: 0}  # the latter: of HEALTH_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -64,16 +67,19 @@ class Gate:
             return
         route = self._routes.find(scope["path"])
         exchange = Exchange({**scope, ROUTE_SCOPE_KEY: route}, receive, send, self._context)
-        self._running += 1
+        limits, is_health = self._context.limits, scope["path"] in HEALTH_PATHS
+        most = limits.health_parallel_max if is_health else limits.requests_parallel_max
+        running = self._running
+        running[is_health] += 1
         started = self._context.monotonic()
         self._metrics.started()
         try:
-            if self._running > self._context.limits.requests_parallel_max:
+            if running[is_health] > most:
                 await exchange.fail(problem_of(RetryLater("too many requests at once")))
             else:
                 await self._run(exchange)
         finally:
-            self._running -= 1
+            running[is_health] -= 1
             took_s = self._context.monotonic() - started
             self._metrics.finished(exchange.method, route.template, exchange.status, took_s)
             if _log.isEnabledFor(logging.DEBUG):

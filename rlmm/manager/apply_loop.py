@@ -122,6 +122,7 @@ class ApplyLoop:
         self._claims: Counter[bytes] = Counter()
         self._advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = False
+        self.is_installing = False
         self._unflushed_records = 0
         self.flush_due = asyncio.Event()
         self.snapshot_due = asyncio.Event()
@@ -159,7 +160,11 @@ class ApplyLoop:
     async def _install_snapshot(self) -> None:
         """The log starts above the view: proposers in between never hear their outcome."""
         async with self._flush_lock:
-            await install_if_needed(self._log, self._view, self._limits.feature_levels)
+            self.is_installing = True
+            try:
+                await install_if_needed(self._log, self._view, self._limits.feature_levels)
+            finally:
+                self.is_installing = False
             self._rows.forget()
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
         self._waiters.passed_over(self._view.applied_offset)

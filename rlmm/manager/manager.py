@@ -332,7 +332,7 @@ class RemoteLogMetadataManager(MetadataReads):
             taken = await self._applying.between_groups(partial(view_now, self._view))
             slice_rows = self._limits.snapshot_slice_rows
             snapshot = await write_snapshot(
-                self._log, taken, slice_rows=slice_rows, check_open=self._check_open
+                self._log, taken, slice_rows=slice_rows, check_open=self._check_snapshot
             )
             self._snapshot_taken_ms = self._now_ms()
             return snapshot
@@ -431,6 +431,12 @@ class RemoteLogMetadataManager(MetadataReads):
                     f"no outcome within {deadline_s} s: read the row by its id before deciding "
                     "anything"
                 ) from error
+
+    def _check_snapshot(self) -> None:
+        """An installation waits for scans of the view, so this node's own snapshot ends."""
+        self._check_open()
+        if self._applying.is_installing:
+            raise RetryLater("a snapshot of the leader is being installed, which is newer")
 
     def _check_open(self) -> None:
         if self._failure is not None:

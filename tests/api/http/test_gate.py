@@ -136,6 +136,7 @@ async def test_too_many_requests_at_once_are_turned_away() -> None:
             await asyncio.sleep(0)
         answer = await client.get("/v1/cluster")
         assert (answer.status_code, answer.json()["kind"]) == (503, "retry_later")
+        assert (await client.get("/healthz")).status_code == 200, "a busy node is not restarted"
         waits.cancel()
         await asyncio.wait({waits})
         assert (await client.get("/v1/cluster")).status_code == 200
