@@ -82,6 +82,7 @@ class Spool:
         """A directory `name` for one segment, removed at the end. Waits for its turn and for room
         in the bounds. NoRoom: there is none on the disk, or the segment is larger than the spool.
         """
+        self._check_bound(size_bytes)  # it would wait for ever, and all others behind it
         async with self._turn:  # first come, first served
             while not self._fits(size_bytes):
                 self._left.clear()
@@ -105,11 +106,7 @@ class Spool:
     async def check_room(self, size_bytes: int) -> None:
         """NoRoom if such a segment can't be taken now, whatever else ends."""
         limits = self.limits
-        if size_bytes > limits.bytes_max:
-            raise self._no_room(
-                f"a segment of {size_bytes} bytes is larger than spool.bytes_max "
-                f"({limits.bytes_max}): raise it"
-            )
+        self._check_bound(size_bytes)
         with self.writing():
             free_bytes = await to_its_end(asyncio.to_thread(_free_bytes, limits.directory))
         if free_bytes < size_bytes + limits.free_bytes_min:
@@ -139,6 +136,13 @@ class Spool:
         if not text or self.monotonic() - at_s >= TOLD_FOR_S:
             return ()
         return (NodeProblem(ProblemArea.PLUGIN, "spool", text),)
+
+    def _check_bound(self, size_bytes: int) -> None:
+        if size_bytes > self.limits.bytes_max:
+            raise self._no_room(
+                f"a segment of {size_bytes} bytes is larger than spool.bytes_max "
+                f"({self.limits.bytes_max}): raise it"
+            )
 
     def _fits(self, size_bytes: int) -> bool:
         limits = self.limits

@@ -343,3 +343,23 @@ def test_what_a_dead_process_left_in_the_spool_goes_at_the_next_start(tmp_path: 
     mine.clear()
     assert list(tmp_path.iterdir()) == []
     assert wire.SENT_FILES == 7
+
+
+def test_a_segment_whose_files_never_fit_is_refused_at_once_and_no_other_waits_for_it(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """`add` knows the size of the .log alone, which fits: the indexes beside it are too much."""
+
+    async def main() -> None:
+        log_bytes = len(orders.log_bytes(0))
+        limits = SpoolLimits(Path(), bytes_max=log_bytes, free_bytes_min=0)
+        async with far(tmp_path, orders, limits=limits) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            async with asyncio.timeout(5):
+                told = await refused(plugin.send(files_of(orders, row)))
+            assert (told.kind, told.reason) == ("retry_later", "SPOOL")
+            (problem,) = node.remote_log.node_problems()
+            assert "spool.bytes_max" in problem.text
+
+    run_virtually(main)
