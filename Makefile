@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Half of the time each of them waits, so more run at once than there are cores. A file goes to one
 # process, whose tests share servers; those that take longest go first, or the end waits for them.
-SERVERS := $(SOME) -n 5 --dist loadfile --no-loadscope-reorder -q
+SERVERS := $(SOME) -n 4 --dist loadfile --no-loadscope-reorder -q
 LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py \
 	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py pipeline/jobs/test_rebuild.py)
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py three_brokers.py \

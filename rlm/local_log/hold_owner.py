@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_formats.errors import Conflict
+from kafka_formats.errors import Conflict, Refused
 
 _OWNER_BYTES_MAX = 1024
 
@@ -29,7 +29,7 @@ class Owned:
 
 def become_owner(path: Path, cluster_id: str) -> Owned:
     """Own the hold directory `path` until the process ends. Conflict, with what to do: another
-    process owns it. Passes OSError.
+    cluster's process owns it. Refused: one of this cluster does, or somebody looks. Passes OSError.
     """
     descriptor = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -41,6 +41,11 @@ def become_owner(path: Path, cluster_id: str) -> Owned:
     except BlockingIOError:
         other = _read(descriptor)
         os.close(descriptor)
+        if other == cluster_id:
+            raise Refused(
+                f"{path} is in use by another process of this Strandline cluster, or the doctor of "
+                "another one looks at it: start the node again"
+            ) from None
         raise Conflict(why_not_owned(path, other), reason="IN_USE") from None
     except BaseException:
         os.close(descriptor)
@@ -55,10 +60,12 @@ def other_owner(path: Path, cluster_id: str) -> str | None:
     except FileNotFoundError:
         return None
     try:
+        owner = _read(descriptor)
+        if owner == cluster_id:
+            return None  # no lock, even for an instant, where this cluster's node may be starting
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = _read(descriptor)
-        return None if owner == cluster_id else owner
+        return owner
     finally:
         os.close(descriptor)
     return None

@@ -128,16 +128,19 @@ def _waits(partition: dict[str, Any]) -> bool:
 
 
 def _tries_again(partition: dict[str, Any]) -> bool:
-    """True while a copy follows a failed one: with a store that hangs it may take long."""
-    return partition["why_not_copying"] is None and partition["last_error"] is not None
+    """True while a copy follows a failed one, or waits for its turn: with a store that hangs it may
+    take long.
+    """
+    again = partition["why_not_copying"] in (None, WhyNot.WAITING_FOR_SLOT)
+    return again and partition["last_error"] is not None
 
 
 def print_waiting(found: list[dict[str, Any]]) -> None:
     """One line each, cut at the edge of a terminal: `--json` has the whole names and texts."""
     for each in found:
         text = each["blocked"] or each["why_not_text"]
-        if _tries_again(each):
-            text = text or each["last_error"]["text"]
+        if each["blocked"] is None and _tries_again(each):
+            text = each["last_error"]["text"]
         name = f"{shortened(each['topic'], console.width // 3)}-{each['partition']}"
         print_line(f"{name}  {_lag_text(each['lag'])}  {_state(each)}: {text}")
     if not found:
@@ -148,9 +151,9 @@ def _state(partition: dict[str, Any]) -> str:
     if partition["blocked"] is not None:
         return says(WhyNot.BLOCKED)
     why: str | None = partition["why_not_copying"]
-    if why is None:
-        return "copying again" if _tries_again(partition) else "copying"
-    return says(why)
+    if _tries_again(partition):
+        return "copying again"
+    return "copying" if why is None else says(why)
 
 
 def _lag_text(lag: dict[str, int] | None) -> str:

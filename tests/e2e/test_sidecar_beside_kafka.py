@@ -18,10 +18,10 @@ from tests.e2e.writer import Writer
 from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import ConsumedRecord, consume_all
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 TOPIC = "voyages"
-COPY_DEADLINE_S = 60
+COPY_DEADLINE_S = 180
 TOPIC_CONFIG = {
     "internal.segment.bytes": "49152",
     "index.interval.bytes": "2048",

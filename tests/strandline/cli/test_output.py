@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from api.models.topics import PartitionSummary
+from rlm.control.why_not import WhyNot
 from rlm.copy.partition_status import PartitionStatus
 from strandline.cli import output, query_commands
 from tests.api.fakes import copying_status, make_status
@@ -96,6 +97,7 @@ class OneTopic:
         (make_status(), "backing off", True),
         (copying_status(), "blocked by corrupt data", True),
         (replace(copying_status(), blocked=None), "copying again", True),
+        (replace(make_status(), why_not_copying=WhyNot.WAITING_FOR_SLOT), "copying again", True),
         (replace(copying_status(), blocked=None, last_error=None), "copying", False),
     ],
 )
