@@ -167,14 +167,15 @@ class BrokerCalls:
             raise RetryLater(f"{row.segment_id} is still being copied")
         if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
             self._check_deleting(tip)
-        await self._propose(
-            replace(
-                update,
-                token=token,
-                writer=self.around.identity.incarnation,
-                expected_state=None if row is None else row.state,
+        if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:  # no repetition
+            await self._propose(
+                replace(
+                    update,
+                    token=token,
+                    writer=self.around.identity.incarnation,
+                    expected_state=None if row is None else row.state,
+                )
             )
-        )
         marked = self.metadata.segment(tip, update.segment_id.id)
         if marked is not None:
             await self.driver.clean_ups.begin(marked, token, DELETED_BY_BROKER)

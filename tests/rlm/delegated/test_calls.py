@@ -82,7 +82,9 @@ def test_a_segment_goes_through_its_life_as_the_broker_says(
             assert await plugin.highest(tip, 0) == 9
             assert await plugin.look_up(tip, 0, 5, with_txn_index=True) == found
             await plugin.update(row, DELETING)
+            marked_at = node.metadata.applied_offset
             await plugin.update(row, DELETING)
+            assert node.metadata.applied_offset == marked_at, "nothing new was to be recorded"
             assert await plugin.look_up(tip, 0, 5) is None
             await plugin.delete(row)
             await plugin.update(row, DELETED)
