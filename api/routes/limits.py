@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends
 
 from api.http.admission import Context, require
 from api.http.context import ApiContext
-from api.http.tokens import Role
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
 from api.models.flow import LimitsRequest, LimitsView
 from kafka_formats.errors import Conflict
+from rlm.control.audit import AuditAction
 
 router = APIRouter(prefix="/node", tags=["node"])
 
@@ -22,9 +26,12 @@ async def describe_limits(context: Context) -> LimitsView:
 @router.put(
     "/limits",
     summary="Change the rate limits of this node",
-    dependencies=[Depends(require(Role.OPERATE))],
 )
-async def change_limits(context: Context, body: LimitsRequest) -> LimitsView:
+async def change_limits(
+    context: Context,
+    body: LimitsRequest,
+    operator: Annotated[Principal, Depends(require(Role.OPERATE))],
+) -> LimitsView:
     """Needs the role operate. Replaces all limits at once, also for transfers under way; a restart
     brings back those of the settings. 409: not the limits that `replaces_revision` names stand.
     """
@@ -33,7 +40,11 @@ async def change_limits(context: Context, body: LimitsRequest) -> LimitsView:
             f"the limits were changed since: their revision is {context.flow.revision}, not "
             f"{body.replaces_revision}. Read them again, then decide"
         )
-    context.flow.change(body.limits())
+    limits = body.limits()
+    rates = f"copies {limits.node.copy_bytes_per_s}, reads {limits.node.read_bytes_per_s}"
+    why = f"bytes a second: {rates}; topics with their own: {len(limits.topics)}"
+    with noted(context, None, AuditAction.LIMITS_CHANGED, why, operator):
+        context.flow.change(limits)
     return _view(context)
 
 

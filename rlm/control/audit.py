@@ -48,6 +48,7 @@ class AuditAction(StrEnum):
     GAPS_ALLOWED = "gaps_allowed"
     RECORDS_DELETED = "records_deleted"
     QUORUM_CHANGED = "quorum_changed"
+    LIMITS_CHANGED = "limits_changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from api.http.tokens import Role
 from rlm.quota.flow_limits import MIB, FlowLimits, Rates
+from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import make_node, write_tokens
 
 PATH = "/v1/node/limits"
@@ -36,6 +37,11 @@ async def test_an_operator_changes_them_and_everybody_sees_it(tmp_path: Path) ->
         assert "strandline_remote_fetch_limit_bytes_per_second 0.0" in metrics
         await operator.put(PATH, json={**NONE, "topics": {}})
         assert flow.limits == FlowLimits()
+    assert isinstance(node.context.audit, FakeAudit)
+    assert [(each.action, each.why) for each in node.context.audit.lines[-2:]] == [
+        ("limits_changed", "bytes a second: copies 52428800, reads None; topics with their own: 1"),
+        ("limits_changed", "bytes a second: copies None, reads None; topics with their own: 0"),
+    ]
 
 
 async def test_a_change_names_the_limits_that_it_replaces() -> None:
