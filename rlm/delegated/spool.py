@@ -92,7 +92,7 @@ class Spool:
             self._taken[id_] = size_bytes
         home = self.limits.directory / str(id_)
         try:
-            await self.check_room(size_bytes)
+            await self.check_room(size_bytes, promised_bytes=self.taken_bytes - size_bytes)
             with self.writing():
                 await to_its_end(asyncio.to_thread((home / name).mkdir, 0o700, parents=True))
             yield home / name
@@ -103,16 +103,19 @@ class Spool:
                 del self._taken[id_]
                 self._left.set()
 
-    async def check_room(self, size_bytes: int) -> None:
-        """NoRoom if such a segment can't be taken now, whatever else ends."""
+    async def check_room(self, size_bytes: int, *, promised_bytes: int = 0) -> None:
+        """NoRoom if such a segment can't be taken now, whatever else ends. `promised_bytes` are
+        of the segments under way, written or not: the disk may be the metadata log's, too.
+        """
         limits = self.limits
         self._check_bound(size_bytes)
         with self.writing():
             free_bytes = await to_its_end(asyncio.to_thread(_free_bytes, limits.directory))
-        if free_bytes < size_bytes + limits.free_bytes_min:
+        if free_bytes < size_bytes + promised_bytes + limits.free_bytes_min:
             raise self._no_room(
-                f"{limits.directory} has {free_bytes} bytes free, and a segment of {size_bytes} "
-                "waits (spool.free_bytes_min stays free): make room on that disk"
+                f"{limits.directory} has {free_bytes} bytes free, others under way may take "
+                f"{promised_bytes}, and a segment of {size_bytes} waits (spool.free_bytes_min "
+                "stays free): make room on that disk, or lower spool.copies_max"
             )
 
     @contextmanager

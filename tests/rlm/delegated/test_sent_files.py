@@ -363,3 +363,23 @@ def test_a_segment_whose_files_never_fit_is_refused_at_once_and_no_other_waits_f
             assert "spool.bytes_max" in problem.text
 
     run_virtually(main)
+
+
+def test_two_segments_do_not_count_on_the_same_free_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = SpoolLimits(tmp_path / "spool-1", free_bytes_min=10)
+    mine = spool.Spool(limits, lambda: 0.0)
+    monkeypatch.setattr(spool, "_free_bytes", lambda _: 110)
+    first, second = uuid(1), uuid(2)
+
+    async def main() -> None:
+        async with mine.place(first, 60, "orders-0"):
+            with pytest.raises(spool.NoRoom, match="others under way may take 60"):
+                await mine.place(second, 60, "orders-1").__aenter__()
+            async with mine.place(second, 40, "orders-1"):
+                pass
+        async with mine.place(second, 60, "orders-1"):
+            pass
+
+    run_virtually(main)
