@@ -184,9 +184,9 @@ class DelegatedAuditor:
                 f"{'a broker' if id_ in self._begun else 'a node'} in mode {state.mode.name}",
             )
 
-    def is_a_brokers(self, row: RemoteLogSegmentMetadata) -> bool:
+    def is_a_brokers(self, segment: Uuid) -> bool:
         """True if a broker copied or deletes it."""
-        return row.segment_id.id in self._begun or row.segment_id.id in self._asked
+        return segment in self._begun or segment in self._asked
 
     # ---- what the tier has
 

@@ -24,7 +24,12 @@ from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.queries import SegmentAnswer
 from rlmm.rows.reads import read_segment
-from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
+from rlmm.segment import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
 from rlmm.view.view import View
 from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
@@ -65,7 +70,7 @@ class Auditor:
         self._ids: set[Uuid] = set()
         self._claims: dict[TopicIdPartition, list[_Claim]] = {}
         self._marked_ms: dict[Uuid, int] = {}
-        self._uploads: dict[Process, set[TopicIdPartition]] = {}
+        self._uploads: dict[Process, set[TopicIdPartition | RemoteLogSegmentId]] = {}
         self._missing: set[str] = set()
 
     @property
@@ -178,13 +183,20 @@ class Auditor:
     def uploading(self, process: Process, job: CopyJob) -> None:
         """Check a copy that begins."""
         going = self._uploads.setdefault(process, set())
-        tip = job.segment_id.partition
-        self.check(tip not in going, "one_copy_in_flight", f"{tip} is copied twice at a time")
-        going.add(tip)
+        what = self._one_at_a_time(job)
+        self.check(what not in going, "one_copy_in_flight", f"{what} is copied twice at a time")
+        going.add(what)
 
     def uploaded(self, process: Process, job: CopyJob) -> None:
         """Note the end of a copy."""
-        self._uploads[process].discard(job.segment_id.partition)
+        self._uploads[process] -= {job.segment_id, job.segment_id.partition}
+
+    def _one_at_a_time(self, job: CopyJob) -> TopicIdPartition | RemoteLogSegmentId:
+        """A broker that gave an attempt up begins another one, while the first may wait for its
+        turn at the node: their segment ids and objects are different.
+        """
+        brokers = self._world.delegated.audit.is_a_brokers(job.segment_id.id)
+        return job.segment_id if brokers else job.segment_id.partition
 
     def _keys(self, row: RemoteLogSegmentMetadata) -> tuple[str, str, str]:
         return segment_keys(self._world.prefix, row.segment_id, row.start_offset).all()
@@ -378,7 +390,9 @@ class Auditor:
         self.check(
             row.state is DELETE_STARTED, "delete_order", f"{key} is deleted, its row is {row.state}"
         )
-        brokers = self._world.delegated.audit.is_a_brokers(row)  # which give readers no time
+        brokers = self._world.delegated.audit.is_a_brokers(
+            row.segment_id.id
+        )  # which give readers no time
         if was_finished(row) and not self._world.faults.breaks_timing and not brokers:
             since_ms = self._world.schedule.now_ms - self._marked_ms[row.segment_id.id]
             delay_ms = round(self._world.limits.delete_delay_s * 1000)
