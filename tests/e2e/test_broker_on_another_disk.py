@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.broker_site import SECTIONS
-from tests.e2e.node_process import Sections
-from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
-from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, broker_settings, site, topic_config
+from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, site, three, topic_config
 from tests.e2e.writer import Writer
 from tests.real.kafka import KAFKA_VERSION
 from tests.real.kafka_clients import consume_all
-from tests.real.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -59,19 +55,7 @@ def test_consumers_read_what_a_broker_sent_to_a_node_that_does_not_see_its_disk(
 @pytest.mark.soak
 def test_leaders_move_between_brokers_whose_nodes_see_no_disk(tmp_path: Path) -> None:
     """Consumers find each segment by the leader epochs that the brokers told."""
-    cluster = KafkaCluster(tmp_path / "kafka")
-    tier_dir = tmp_path / "tier"
-    tier_dir.mkdir()
-    kafka = {
-        str(number): {"log_dirs": [], "broker": broker.bootstrap}
-        for number, broker in cluster.brokers.items()
-    }
-    sections: Sections = {
-        **SECTIONS, "stores.main": {"kind": "filesystem", "path": str(tier_dir)}
-    }  # fmt: skip
-    with cluster, NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum:
-        for number, broker in cluster.brokers.items():
-            broker.restart(overrides=broker_settings(quorum.nodes[number].url))
+    with three(tmp_path, shared=False) as (cluster, quorum):
         cluster.create_topic(TOPIC, replicas=[[1, 2, 3]], config=TOPIC_CONFIG)
         tier = TierClient(quorum.nodes[3].url, TOPIC, 0)
 

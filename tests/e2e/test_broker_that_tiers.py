@@ -6,30 +6,24 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.broker_site import SECTIONS
 from tests.e2e.http import PLAIN
-from tests.e2e.node_process import Sections
-from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.tier_client import TierClient
 from tests.e2e.tiering_broker import (
     TOPIC,
     TOPIC_CONFIG,
-    broker_settings,
     site,
     tasks_of,
+    three,
     topic_config,
 )
 from tests.e2e.writer import Writer
 from tests.real.kafka import KAFKA_VERSION
 from tests.real.kafka_clients import ConsumedRecord, consume_all
-from tests.real.kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -82,28 +76,6 @@ def test_the_broker_expires_and_deletes_and_the_objects_go(tmp_path: Path) -> No
         assert kept == [record for record in before if record.offset >= kept[0].offset]
         broker.delete_topic(TOPIC)
         broker.wait_until(lambda: objects(tmp_path) == [], "the topic's objects to go")
-
-
-@contextmanager
-def three(tmp_path: Path) -> Iterator[tuple[KafkaCluster, NodeQuorum]]:
-    """Three brokers that tier, a node beside each, one folder as the store of all."""
-    cluster = KafkaCluster(tmp_path / "kafka")
-    (tmp_path / "tier").mkdir()
-    kafka = {
-        str(number): {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap}
-        for number, broker in cluster.brokers.items()
-    }
-    sections: Sections = {
-        **SECTIONS,
-        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
-    }
-    with (
-        cluster,
-        NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum,
-    ):
-        for number, broker in cluster.brokers.items():
-            broker.restart(overrides=broker_settings(quorum.nodes[number].url))
-        yield cluster, quorum
 
 
 def test_leaders_move_and_a_broker_that_lost_its_disk_is_built_from_the_tier(

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.node_process import NodeProcess
+from tests.e2e.broker_site import SECTIONS
+from tests.e2e.node_process import NodeProcess, Sections
+from tests.e2e.node_quorum import NodeQuorum
 from tests.real.broker_plugin import plugin_jar
 from tests.real.kafka import KAFKA_VERSION, KafkaBroker
+from tests.real.kafka_cluster import KafkaCluster
 
 TOPIC = "voyages"
 TOPIC_CONFIG = {
@@ -98,3 +101,27 @@ def tasks_of(broker: KafkaBroker) -> set[str]:
     """Names of the remote log manager's thread pools that live, as the kernel shows them."""
     names = {path.read_text().strip() for path in Path(f"/proc/{broker.pid}/task").glob("*/comm")}
     return {name.rstrip("0123456789-") for name in names if "rlm" in name or "remote" in name}
+
+
+@contextmanager
+def three(tmp_path: Path, *, shared: bool = True) -> Iterator[tuple[KafkaCluster, NodeQuorum]]:
+    """Three brokers that tier, a node beside each, one folder as the store of all. `shared`:
+    the nodes see the brokers' disks.
+    """
+    cluster = KafkaCluster(tmp_path / "kafka")
+    (tmp_path / "tier").mkdir()
+    kafka = {
+        str(number): {
+            "log_dirs": [str(broker.log_dir)] if shared else [],
+            "broker": broker.bootstrap,
+        }
+        for number, broker in cluster.brokers.items()
+    }
+    sections: Sections = {
+        **SECTIONS,
+        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
+    }
+    with cluster, NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum:
+        for number, broker in cluster.brokers.items():
+            broker.restart(overrides=broker_settings(quorum.nodes[number].url))
+        yield cluster, quorum

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
+import pytest
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.log_names import segment_file_name
@@ -187,3 +188,16 @@ def segment(tip: TopicIdPartition, number: int, start: int, end: int) -> RemoteL
     """A segment as the broker's remote log manager adds it."""
     row = segment_row(number, start, end, segment_state=SegmentState.COPY_SEGMENT_STARTED)
     return replace(row, segment_id=RemoteLogSegmentId(tip, uuid(number)))
+
+
+def of_disk(orders: KafkaLog, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
+    """A row of a segment that is in the log, as the broker adds it."""
+    row = segment(orders.partition, number, start, end)
+    return replace(row, size_bytes=len(orders.log_bytes(start)), txn_index_empty=True)
+
+
+async def refused(call: Awaitable[object]) -> ToldError:
+    """What the node answers to a call that it refuses."""
+    with pytest.raises(ToldError) as caught:
+        await call
+    return caught.value

@@ -30,7 +30,7 @@ from rlmm.segment import (
 from sim.tier import plugin_bodies
 from tests.rlm.aiven_writer import KEY_ID, KEYS, AivenWriter, custom_metadata
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
-from tests.rlm.delegated.plugin_client import PluginClient, client_of
+from tests.rlm.delegated.plugin_client import PluginClient, client_of, of_disk, refused
 from tests.rlm.delegated.test_copies import (
     DELETING,
     FINISHED,
@@ -39,10 +39,8 @@ from tests.rlm.delegated.test_copies import (
     PRODUCER_SNAPSHOT,
     TIME_INDEX,
     TRANSACTION_INDEX,
-    of_disk,
-    refused,
 )
-from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog
 from tests.rlm.one_node import PREFIX, Node, new_world
 from tests.rlm.virtual_time import run_virtually
 
@@ -53,13 +51,6 @@ WRITERS = {
     "both": AivenWriter(300, compressed=True, encrypted=True),
 }
 KEY_FILES = {"main": {KEY_ID: KEYS / "private.pem"}}
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 @asynccontextmanager

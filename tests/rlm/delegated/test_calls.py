@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -19,9 +19,9 @@ from rlmm.records.control_records import PartitionClaim, PartitionModeChange
 from rlmm.segment import Incarnation, SegmentState
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
-from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, segment
+from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, refused, segment
 from tests.rlm.fake_broker import FakeBroker
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.planner_facts import uuid
 from tests.rlm.virtual_time import run_virtually
@@ -30,13 +30,6 @@ FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETING = SegmentState.DELETE_SEGMENT_STARTED
 DELETED = SegmentState.DELETE_SEGMENT_FINISHED
 CUSTOM = b"custom"
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 @asynccontextmanager
@@ -51,12 +44,6 @@ async def beside(
         async with plugin.http:
             yield node, plugin
         await node.remote_log.close()
-
-
-async def refused(call: Awaitable[object]) -> ToldError:
-    with pytest.raises(ToldError) as caught:
-        await call
-    return caught.value
 
 
 def test_a_segment_goes_through_its_life_as_the_broker_says(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,14 @@ import pytest
 
 from rlm.format.custom_metadata import custom_of
 from rlmm.records.control_records import GapsAllowed
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import (
     PluginClient,
-    ToldError,
     client_of,
     files_of,
-    segment,
+    of_disk,
+    refused,
 )
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.hooked_store import Hook, no_hook
@@ -31,13 +31,6 @@ from tests.rlm.virtual_time import run_virtually
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETING = SegmentState.DELETE_SEGMENT_STARTED
 OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, TRANSACTION_INDEX, LEADER_EPOCHS = range(5)
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 @asynccontextmanager
@@ -56,17 +49,6 @@ async def beside(
             await asyncio.sleep(1)
             yield node, plugin
         await node.remote_log.close()
-
-
-def of_disk(orders: KafkaLog, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
-    row = segment(orders.partition, number, start, end)
-    return replace(row, size_bytes=len(orders.log_bytes(start)), txn_index_empty=True)
-
-
-async def refused(call: Awaitable[object]) -> ToldError:
-    with pytest.raises(ToldError) as caught:
-        await call
-    return caught.value
 
 
 def test_a_copied_segment_is_read_back_byte_by_byte_and_deleted_with_its_objects(

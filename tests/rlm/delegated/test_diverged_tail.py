@@ -13,8 +13,8 @@ from rlm.delegated.diverged_tail import epochs_until, last_valid_offset
 from rlm.leadership.leadership import Leads
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import broker_of
-from tests.rlm.delegated.plugin_client import files_of
-from tests.rlm.delegated.test_copies import LEADER_EPOCHS, beside, of_disk, refused
+from tests.rlm.delegated.plugin_client import files_of, of_disk, refused
+from tests.rlm.delegated.test_copies import LEADER_EPOCHS, beside
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.planner_facts import epochs, segment_row
 from tests.rlm.virtual_time import run_virtually

@@ -19,20 +19,13 @@ from rlmm.segment import (
     SegmentState,
 )
 from sim.tier import plugin_bodies
-from tests.rlm.delegated.plugin_client import PluginClient, ToldError, files_of
-from tests.rlm.delegated.test_copies import DELETING, FINISHED, beside, of_disk
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.delegated.plugin_client import PluginClient, ToldError, files_of, of_disk
+from tests.rlm.delegated.test_copies import DELETING, FINISHED, beside
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node
 from tests.rlm.virtual_time import run_virtually
 
 DELETED = SegmentState.DELETE_SEGMENT_FINISHED
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 @asynccontextmanager

@@ -14,18 +14,11 @@ from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import announcement, broker_of
 from tests.rlm.delegated.plugin_client import ToldError, client_of
 from tests.rlm.held_segments import ROOM, lost, retention, units
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
 
 NOT_TIERED_BY_THE_BROKER = TopicConfig("delete", -1, -1, False)
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 @pytest.mark.parametrize("mistaken", [False, True])

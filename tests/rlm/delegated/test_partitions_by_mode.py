@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import TopicConfig
@@ -16,17 +14,10 @@ from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionModeChange
 from rlmm.segment import RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, announcement, broker_of
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, Node, new_world
 from tests.rlm.planner_facts import segment_row
 from tests.rlm.virtual_time import run_virtually
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 def why(node: Node, orders: KafkaLog) -> WhyNot | None:

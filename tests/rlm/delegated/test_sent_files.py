@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,23 +27,17 @@ from tests.rlm.delegated.plugin_client import (
     client_of,
     contents_of,
     files_of,
-    segment,
+    of_disk,
+    refused,
 )
 from tests.rlm.hooked_store import Hook, no_hook
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.planner_facts import uuid
 from tests.rlm.telling_broker import TellingBroker
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 @asynccontextmanager
@@ -66,17 +60,6 @@ async def far(
             await asyncio.sleep(1)
             yield node, plugin
         await node.remote_log.close()
-
-
-def of_disk(orders: KafkaLog, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
-    row = segment(orders.partition, number, start, end)
-    return replace(row, size_bytes=len(orders.log_bytes(start)), txn_index_empty=True)
-
-
-async def refused(call: Awaitable[object]) -> ToldError:
-    with pytest.raises(ToldError) as caught:
-        await call
-    return caught.value
 
 
 def left_in_spool(tmp_path: Path) -> list[str]:

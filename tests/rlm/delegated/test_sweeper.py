@@ -7,26 +7,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from rlm.leadership.leadership import NoAnswer
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, SegmentState
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import announcement, broker_of
-from tests.rlm.delegated.plugin_client import files_of
-from tests.rlm.delegated.test_copies import beside, of_disk, refused
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.delegated.plugin_client import files_of, of_disk, refused
+from tests.rlm.delegated.test_copies import beside
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETING = SegmentState.DELETE_SEGMENT_STARTED
-
-
-@pytest.fixture
-def orders(tmp_path: Path) -> KafkaLog:
-    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
-    log.write(0, 10, 20, end=25)
-    return log
 
 
 def test_a_deleted_topics_segments_go_though_the_broker_removed_the_replica_and_stopped(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import pytest
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
@@ -15,7 +13,7 @@ from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionModeChange
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, TIERED
-from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, segment
+from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.planner_facts import PARTITION as TIP
 from tests.rlm.planner_facts import uuid
@@ -45,12 +43,6 @@ async def far(tmp_path: Path, broker: TellingBroker) -> AsyncIterator[tuple[Node
         async with plugin.http:
             yield node, plugin
         await node.remote_log.close()
-
-
-async def refused(call: Awaitable[object]) -> ToldError:
-    with pytest.raises(ToldError) as caught:
-        await call
-    return caught.value
 
 
 def test_an_announced_leader_is_claimed_by_what_the_broker_tells(tmp_path: Path) -> None:
