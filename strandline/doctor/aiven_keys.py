@@ -23,6 +23,6 @@ def check_aiven_keys(settings: Settings) -> Iterator[Finding]:
             try:
                 AivenKeys.ring({key_id: path}, setting=setting, skip_proof=False)
             except InvalidRequest as error:
-                yield Finding(check, False, str(error))
+                yield Finding(check, False, str(error).removeprefix(f"{check}: "))
             else:
                 yield Finding(check, True, f"{path} holds an {PRIVATE_KEY}")
