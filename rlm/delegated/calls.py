@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import (
     Conflict,
@@ -53,7 +53,9 @@ class GoneError(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class BrokerCalls:
-    """One per node. `why_not_delete` says why nothing of a topic may be deleted now."""
+    """One per node. `why_not_delete` says why nothing of a topic may be deleted now. `_adding`:
+    rows on their way into the metadata log, also of calls that the broker gave up.
+    """
 
     plugin: Plugin
     metadata: RemoteLogMetadataManager
@@ -64,6 +66,7 @@ class BrokerCalls:
     reads: SegmentReads
     lists: SegmentLists
     why_not_delete: Callable[[str], str | None]
+    _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
 
     def announce(self, body: bytes) -> bytes:
         """Take an announcement."""
@@ -109,6 +112,7 @@ class BrokerCalls:
         self._check_readable(tip)
         if self.why_not_writable(tip) is not None and not await self._is_replica_removed(tip):
             self._check_writable(tip)
+        await self._until_added(tip)
         return await self.lists.answer(asked, takes_changes=takes_changes)
 
     async def add(self, body: bytes) -> bytes:
@@ -128,8 +132,19 @@ class BrokerCalls:
             deadline_ms = self.around.ambient.now_ms() + round(upload_s * 1000)
         added = replace(row, token=token, writer=me, upload_deadline_ms=deadline_ms)
         self.plugin.added(id_)
-        await self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)
+        write = self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)
+        adding = asyncio.ensure_future(write)
+        self._adding[adding] = tip
+        adding.add_done_callback(self._adding.pop)
+        await asyncio.shield(adding)
         return self._applied()
+
+    async def _until_added(self, tip: TopicIdPartition) -> None:
+        """A broker that deletes a topic gives its copies up and lists once: a row that comes behind
+        that list would stay for ever. The call's deadline bounds it.
+        """
+        if adding := [task for task, of in self._adding.items() if of == tip]:
+            await asyncio.wait(adding)
 
     async def update(self, body: bytes) -> bytes:
         """A later state of a segment."""

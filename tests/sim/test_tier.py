@@ -67,6 +67,11 @@ def test_seeds_of_that_plan_that_failed_once_hold(seed: int) -> None:
     held("tier", run, [seed], events=SOAK_EVENTS, plan=FOLLOWING)
 
 
+def test_seeds_of_brokers_that_tier_themselves_that_failed_once_hold() -> None:
+    # A broker listed a deleted topic's segments while one was being added, and nobody removed it.
+    held("tier", run, [834155193], events=EVENTS, plan=DELEGATED)
+
+
 def test_healing_may_last_longer_the_more_there_is_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     copy = Copier.copy
 

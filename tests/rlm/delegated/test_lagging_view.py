@@ -100,3 +100,32 @@ def test_a_partition_is_not_said_to_be_deleted(tmp_path: Path, orders: KafkaLog)
                 await plugin.call("delete-partition", plugin_bodies.delete_partition(put))
 
     run_virtually(main)
+
+
+def test_a_list_has_the_segment_that_was_being_added(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that deletes a topic gives its copies up, lists once, and never asks again."""
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            add = node.metadata.add_remote_log_segment_metadata
+
+            async def slowly(*given: Any, **deadline: Any) -> Any:
+                await asyncio.sleep(1)
+                return await add(*given, **deadline)
+
+            monkeypatch.setattr(node.metadata, "add_remote_log_segment_metadata", slowly)
+            adding = asyncio.create_task(plugin.add(row))
+            await asyncio.sleep(0.5)
+            adding.cancel()
+            listed = await plugin.list_changes(orders.partition, None)
+            assert [each.segment_id for each in listed.rows] == [row.segment_id]
+            adding = asyncio.create_task(plugin.add(of_disk(orders, 2, 10, 19)))
+            await asyncio.sleep(0.1)
+            with pytest.raises(ToldError, match="retry_later"):
+                await plugin.list_changes(orders.partition, None)
+            await adding
+
+    run_virtually(main)
