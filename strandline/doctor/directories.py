@@ -37,9 +37,11 @@ def check_log_dirs(
         each for each in scan.partitions if topics.why_left_out(each.partition.topic) is None
     )
     detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them to be tiered"
-    nothing_yet = not scan.partitions and bool(settings.topics.include)
+    nothing_yet = not (scan.partitions or scan.problems) and bool(settings.topics.include)
     if nothing_yet:
         detail += ": the broker has no topics yet; the node finds them once they exist"
+    elif not scan.partitions and scan.problems:
+        detail += ": none of the broker's can be used; why stands below"
     elif not tiered:
         detail += ": name topics in topics.include"
     findings = [Finding("log directories", bool(tiered) or nothing_yet, detail)]

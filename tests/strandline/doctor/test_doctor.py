@@ -24,6 +24,7 @@ from tests.real.ports import free_ports
 from tests.rlm.kafka_logs import new_log_dir
 from tests.strandline.command import CAPTURED, invoke
 from tests.strandline.doctor_home import Home
+from tests.strandline.test_readme import README
 
 
 def test_a_node_that_can_start_has_nothing_wrong_and_nothing_left_behind(formatted: Home) -> None:
@@ -107,6 +108,20 @@ def test_a_broker_without_topics_yet_is_no_finding(formatted: Home, tmp_path: Pa
     found = formatted.findings(code=ExitCode.OK)["log directories"]
     assert found.ok
     assert "no topics yet" in found.detail
+
+
+def test_a_broker_of_kafka_2_8_writes_no_topic_ids(formatted: Home, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    shutil.copytree(CAPTURED, logs)
+    for path in logs.glob("*/partition.metadata"):
+        path.unlink()
+    formatted.sections["kafka"] = {"log_dirs": [str(logs)]}
+    found = formatted.findings()
+    detail = found[f"log directory {logs / 'orders-0'}"].detail
+    assert "brokers write it from Kafka 3.0 on (2.8 does not yet)" in detail
+    assert "From 3.0 on" in README.read_text(), "as its table of versions says"
+    assert not found["log directories"].ok, "it has topics"
+    assert "no topics yet" not in found["log directories"].detail
 
 
 def test_a_tier_inside_a_log_directory_would_stop_the_broker(
