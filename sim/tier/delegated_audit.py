@@ -131,8 +131,8 @@ class DelegatedAuditor:
         got: Sequence[Batch],
         aborted: Iterable[AbortedTransaction],
     ) -> None:
-        """Check what a consumer of the leader got at an offset."""
-        if partition.leading is not replica or partition.deleted:
+        """Check what a consumer of the leader got at an offset, unless the log start passed it."""
+        if partition.leading is not replica or partition.deleted or offset < replica.log_start:
             return
         data = b"".join(each.data for each in replica.batches if each.last >= offset)
         wanted = [each for each in batches_of(data) if each.last >= offset]

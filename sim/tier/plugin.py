@@ -284,7 +284,7 @@ class Plugin:
             if deadline_s is not None:
                 async with asyncio.timeout(deadline_s + GRACE_S):
                     return await future
-            return await self._while_it_lives(future, processes)
+            return await self._while_it_lives(future, processes, serving)
         except TimeoutError:
             raise UnavailableError(f"{name}: no answer") from None
         finally:
@@ -292,13 +292,17 @@ class Plugin:
                 for task in serving:
                     task.cancel()
 
-    async def _while_it_lives(self, future: asyncio.Future[T], of: list[Process]) -> T:
+    async def _while_it_lives(
+        self, future: asyncio.Future[T], of: list[Process], serving: list[asyncio.Task[None]]
+    ) -> T:
+        """A node that works on the answer sends a sign of life; one whose answer is lost is silent."""
         silent_s = 0.0
         while silent_s < SILENCE_S:
             done, _ = await asyncio.wait({future}, timeout=1.0)
             if done:
                 return future.result()
-            lives = bool(of) and of[0].life.alive and not of[0].life.paused
+            works = not all(task.done() for task in serving)
+            lives = works and of[0].life.alive and not of[0].life.paused
             silent_s = 0.0 if lives else silent_s + 1.0
         raise TimeoutError
 
