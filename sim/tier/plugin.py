@@ -295,7 +295,7 @@ class Plugin:
     async def _while_it_lives(
         self, future: asyncio.Future[T], of: list[Process], serving: list[asyncio.Task[None]]
     ) -> T:
-        """A node that works on the answer sends a sign of life; one whose answer is lost is silent."""
+        """A node that works on the answer sends a sign of life; one that answered is silent."""
         silent_s = 0.0
         while silent_s < SILENCE_S:
             done, _ = await asyncio.wait({future}, timeout=1.0)
