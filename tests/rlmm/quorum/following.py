@@ -26,7 +26,7 @@ def data(value: bytes) -> tuple[Proposal, ...]:
 async def collect(replica: RunningReplica, end: int) -> list[CommittedRecord]:
     """Everything committed below `end`, as soon as this replica has it."""
     found: list[CommittedRecord] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for group in replica.log.follow(0):
             found += group.records
             if group.end_offset >= end:

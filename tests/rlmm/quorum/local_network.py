@@ -229,7 +229,7 @@ class MayRun(Protocol):
 R = TypeVar("R", bound=MayRun)
 
 
-async def leader_of(replicas: Sequence[R], *, deadline_s: float = 10) -> R:
+async def leader_of(replicas: Sequence[R], *, deadline_s: float = 60) -> R:
     """The running replica that leads and has committed in its epoch. Those of a new quorum have all
     heard of it.
     """

@@ -23,6 +23,12 @@ from tests.rlmm.wire.wire_network import (
     replicas,
 )
 
+pytestmark = pytest.mark.timeout(400)
+LOADED_S = 120
+"""A test takes 2 s, and was seen to take 21 s where the process stood still for up to 1.2 s at a
+time: a deadline is for what never ends.
+"""
+
 
 async def test_a_wiped_voter_formatted_anew_follows_without_a_vote_and_is_told_what_to_do(
     caplog: pytest.LogCaptureFixture,
@@ -37,7 +43,7 @@ async def test_a_wiped_voter_formatted_anew_follows_without_a_vote_and_is_told_w
         wiped = WireReplica(lost.node_id, ports, lost.wire, directory=Uuid(b"a new directory."))
         await wiped.start()
         known = f"the voter {lost.node_id} has {directory_id(lost.node_id)}"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LOADED_S):
             while known not in caplog.text:
                 await asyncio.sleep(0.01)
         assert wiped.log.describe().state == "observer"
@@ -45,7 +51,7 @@ async def test_a_wiped_voter_formatted_anew_follows_without_a_vote_and_is_told_w
         # It does not vote as the old one: nobody leads with its help.
         other = next(node for node in nodes if node not in (leader, lost))
         await leader.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LOADED_S):
             while "does not vote for a directory that is gone" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert not other.log.driver.core.established
@@ -74,7 +80,7 @@ async def test_a_voter_formatted_by_the_line_of_its_first_time_helps_nobody_who_
         await again.start()
         await behind.start()
         # A round of elections is over, and the one that lacks records was refused.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LOADED_S):
             while f"No answer from node {leader.node_id}" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert not any(node.log.driver.core.established for node in (again, behind))
@@ -108,7 +114,7 @@ async def test_of_two_nodes_with_one_copied_directory_one_stops_and_the_quorum_g
         )
         await copy.start()
         two = (original, copy)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LOADED_S):
             while not any(node.failures for node in two):
                 await asyncio.sleep(0.01)
         (stopped,) = (node for node in two if node.failures)
