@@ -222,6 +222,12 @@ class DiskQueue:
 
 
 def _check_voters(job: InstallSnapshot, voters: VoterSet) -> None:
+    """CorruptData for a snapshot of another quorum under the same cluster id.
+
+    Voters change one at a time, but between this log's end and the snapshot any number of changes
+    may lie, so the known ones cannot all be asked for. One is enough: it is a node id and the id of
+    its directory, and a directory votes where it was formatted or has caught up, in one quorum.
+    """
     if job.known_voters and not set(job.known_voters) & set(voters.keys):
         raise CorruptData(
             f"snapshot {job.snapshot} has the voters {[*voters.keys]}, and none of those that this "

@@ -18,7 +18,12 @@ from tests.rlmm.quorum.test_sole_voter import METADATA, VOTER, data, open_log
 
 FOLDER = METADATA / PARTITION_DIRECTORY
 OTHER = Voter(9, Uuid(b"another quorum.."))
-KNOWN = (ReplicaKey(VOTER.node_id, str(VOTER.directory_id)),)
+ANEW = Voter(VOTER.node_id, Uuid(b"the disk was new"))
+VOTERS = (VOTER, *(Voter(each, Uuid(b"directory of no%d" % each)) for each in (2, 3, 4, 5)))
+
+
+def key(voter: Voter) -> ReplicaKey:
+    return ReplicaKey(voter.node_id, str(voter.directory_id))
 
 
 def written(snapshot: SnapshotId, *voters: Voter) -> bytes:
@@ -29,9 +34,11 @@ def written(snapshot: SnapshotId, *voters: Voter) -> bytes:
     return disk.read(FOLDER / snapshot_file_name(snapshot))
 
 
-async def is_installed(behind_base: int, *voters: Voter, epoch: int = 1) -> bool:
-    """True if a fetched snapshot of `voters` replaces a log. It ends so many offsets behind the
-    base of the log's last batch, which has three records.
+async def is_installed(
+    behind_base: int, *voters: Voter, epoch: int = 1, known: tuple[Voter, ...] = (VOTER,)
+) -> bool:
+    """True if a fetched snapshot of `voters` replaces a log with the voters `known`. It ends so
+    many offsets behind the base of the log's last batch, which has three records.
     """
     disk = CrashDisk()
     log = await open_log(disk)
@@ -42,7 +49,7 @@ async def is_installed(behind_base: int, *voters: Voter, epoch: int = 1) -> bool
     handle = disk.open_append(part)
     handle.append(whole)
     handle.close()
-    wanted = InstallSnapshot(CoreSnapshotId(*snapshot), len(whole), 1, KNOWN)
+    wanted = InstallSnapshot(CoreSnapshotId(*snapshot), len(whole), 1, tuple(map(key, known)))
     event = log.driver.jobs._install(wanted)
     assert isinstance(event, SnapshotDamaged | SnapshotInstalled)
     assert part.name not in disk.list_names(FOLDER)
@@ -68,9 +75,20 @@ async def test_one_that_ends_inside_a_batch_of_the_own_log_is_refused(
     assert await is_installed(behind_base, VOTER, epoch=epoch) is installed
 
 
+@pytest.mark.parametrize(
+    ("offered", "installed"),
+    [
+        (VOTERS[2:], True),  # two of three were replaced, one after the other, while this was away
+        (VOTERS[:1], True),  # or removed
+        (VOTERS[3:], False),  # all three were replaced: nothing tells that from another quorum
+        ((OTHER,), False),
+        ((ANEW,), False),  # a lost disk, formatted as a quorum of its own under the old node id
+        ((ANEW, OTHER), False),  # that has grown since
+    ],
+)
 async def test_one_with_none_of_the_voters_that_are_known_is_refused(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, offered: tuple[Voter, ...], installed: bool
 ) -> None:
-    assert await is_installed(3, VOTER, OTHER)
-    assert not await is_installed(3, OTHER)
-    assert "none of those that this log has" in caplog.text
+    """A voter is a node id and its directory's id, and that directory follows no other quorum."""
+    assert await is_installed(3, *offered, known=VOTERS[:3]) is installed
+    assert ("none of those that this log has" in caplog.text) is not installed
