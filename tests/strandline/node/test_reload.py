@@ -6,14 +6,18 @@ import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from api.http.tokens import TokenBook
+from rsm_backends.key_rounds import current_round
 from strandline.node.running import NOTHING_TO_READ, _reload
 from strandline.node.serving import HttpInterface
 
-NODE = cast(Any, SimpleNamespace(pool=SimpleNamespace(look_for_keys=lambda: None)))
+
+def a_node() -> Any:
+    return SimpleNamespace(pool=Mock())
 
 
 def interface(tokens: Path | None, *, tls: bool) -> HttpInterface:
@@ -37,7 +41,10 @@ def test_only_what_is_configured_was_read_again(
     if tokens is not None:
         tokens.write_text(f"somebody read {'0' * 64}\n")
     caplog.set_level(logging.INFO)
-    _reload(interface(tokens, tls=tls), NODE)
+    node, before = a_node(), current_round()
+    _reload(interface(tokens, tls=tls), node)
+    assert current_round() == before + 1, "the stores' keys, too"
+    node.pool.look_for_keys.assert_called_once_with()
     assert [record.getMessage() for record in caplog.records][-1] == said
 
 
@@ -49,6 +56,6 @@ def test_a_wrong_tokens_file_keeps_the_old_tokens_and_says_so(
     http = interface(tokens, tls=True)
     tokens.write_text("this is no tokens file at all\n")
     caplog.set_level(logging.INFO)
-    _reload(http, NODE)
+    _reload(http, a_node())
     assert "kept the old tokens and certificates: " in caplog.records[-1].getMessage()
     assert len(http.tokens) == 1
