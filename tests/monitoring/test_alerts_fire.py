@@ -178,14 +178,15 @@ def test_a_node_formatted_anew_with_another_id(tmp_path: Path, orders: KafkaLog)
         async with world.boot(broker=broker, node_id=4, directory_id=uuid(44)) as node:
             seen = WatchedNode(node)
             await node.remote_log.start()
+            await seen.run(MINUTE_S / 2)
+            (problem,) = (await seen.client.get("/v1/cluster")).json()["problems"]
+            assert (problem["about"], problem["name"]) == ("partitions", "claimed_elsewhere")
+            assert "node 1" in problem["text"]
             await seen.run(4 * MINUTE_S, every_s=60)
             assert seen.scraper.firing() == set()
             await seen.run(9 * MINUTE_S, every_s=60)
             alike = {"StrandlineClaimedElsewhere", "StrandlineNodeProblem"}
             assert seen.scraper.firing() == alike
-            (problem,) = (await seen.client.get("/v1/cluster")).json()["problems"]
-            assert (problem["about"], problem["name"]) == ("partitions", "claimed_elsewhere")
-            assert "node 1" in problem["text"]
             orders.write(20, 30, 40, end=45)
             retention(orders, 0, 10, 20, start=30)
             await seen.run(4 * MINUTE_S, every_s=60)
