@@ -65,7 +65,9 @@ class Replica:
     belief. DeleteRecords sets `log_start`, inside a segment or above whole ones that go later.
     `open_at` gives the transaction open at an offset; None: no producer snapshots. `passed` are
     offsets that the log start passed some time before their segments went. `truncated_ms` is the
-    time of the last truncation. `lost` are batches that damage took from the disk.
+    time of the last truncation. `lost` are batches that damage took from the disk. Local retention
+    of a broker that tiers goes by `highest_copied`; Kafka's own never falls, so that an unclean
+    election can make it drop what no tier has (UnifiedLog.updateHighestOffsetInRemoteStorage).
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
@@ -82,6 +84,8 @@ class Replica:
         self.open_at: Callable[[int], int | None] | None = None
         self.truncated_ms = -FOREVER_MS
         self.lost: list[Batch] = []
+        self.highest_copied = -1
+        self.is_removed = False
         self._now_ms = now_ms
         self._ticks = 0
         directory.mkdir(parents=True)
@@ -168,6 +172,7 @@ class Replica:
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable = min(self.last_stable, end)
         self.log_start = min(self.log_start, end)
+        self.highest_copied = min(self.highest_copied, end - 1)
         self._write_epochs(truncate_from_end(self.epochs, end))
 
     def trim(self, start: int) -> None:
@@ -197,7 +202,7 @@ class Replica:
 
     def cut(self, start: int) -> None:
         """Begin the log at `start`, as DeleteRecords does; segments below stay until `tidy`."""
-        if start > self.log_start:
+        if start > self.log_start and not self.is_removed:
             self.log_start = start
             self._write_epochs(truncate_from_start(self.epochs, start))
 
@@ -270,8 +275,9 @@ class Replica:
         shutil.rmtree(aside)
 
     def remove(self) -> None:
-        """Remove the directory of a deleted topic."""
+        """Remove the directory of a deleted topic; tasks of its broker may go on for a moment."""
         shutil.rmtree(self.directory)
+        self.is_removed = True
 
     def _path(self, base: int) -> Path:
         return self.directory / segment_file_name(base, LOG_SUFFIX)

@@ -69,8 +69,8 @@ class Tiered:
 
 
 class TieringBroker:
-    """One life of a broker. `highest` is what local retention goes by, of each partition. Brokers
-    of 3.9 have no isReady, and never say that a transaction index is empty.
+    """One life of a broker. Brokers of 3.9 have no isReady, and never say that a transaction index
+    is empty.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TieringBroker:
         self.life = life
         self.plugin = Plugin(world, machine, session)
         self.known: dict[TopicIdPartition, Tiered] = {}
-        self.highest: dict[TopicIdPartition, int] = {}
+        self._knew: set[TopicIdPartition] = set()
         self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
         world.loop.spawn(life, self.plugin.announce_on())
 
@@ -97,7 +97,9 @@ class TieringBroker:
         if before is not None and (before.leads, before.epoch) == (replica.leads, replica.epoch):
             return
         self._end_tasks(tip)
-        self.highest[tip] = min(self.highest.get(tip, -1), replica.end - 1)
+        if tip not in self._knew:  # nothing that an earlier life found is remembered
+            self._knew.add(tip)
+            replica.highest_copied = -1
         tiered = self.known[tip] = Tiered(partition, replica.leads, replica.epoch)
         self.plugin.lead(tip, leads=replica.leads)
         tasks = (self.copy, self.expire) if replica.leads else (self.follow,)
@@ -173,7 +175,7 @@ class TieringBroker:
                 replica.cut(start)
             tiered.knows_log_start = True
         if tiered.copied is None:
-            tiered.copied = self.highest[tip] = await self._highest_remote(tip, replica)
+            tiered.copied = replica.highest_copied = await self._highest_remote(tip, replica)
         following, stable = max(tiered.copied + 1, replica.log_start), replica.last_stable
         sealed = zip(tuple(replica.bases), tuple(replica.bases[1:]), strict=False)
         for base, end in [each for each in sealed if following < each[1] <= stable]:
@@ -215,7 +217,7 @@ class TieringBroker:
         await self.plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, custom)
         tiered.copied = end - 1
         if self.known.get(tip) is tiered:
-            self.highest[tip] = end - 1
+            replica.highest_copied = end - 1
         return True
 
     def _row(
@@ -313,7 +315,7 @@ class TieringBroker:
         if await self._is_ready(tip):
             highest = await self._highest_remote(tip, replica)
             if self.known.get(tip) is tiered:
-                self.highest[tip] = min(highest, replica.end - 1)
+                replica.highest_copied = min(highest, replica.end - 1)
 
     def _replica(self, tiered: Tiered) -> Replica:
         return tiered.partition.replicas[self.node_id]
@@ -322,11 +324,10 @@ class TieringBroker:
 
     def retain_locally(self, partition: Partition) -> None:
         """Remove sealed segments that count as copied."""
-        replica, highest = partition.replicas[self.node_id], self.highest.get(partition.tip, -1)
+        replica = partition.replicas[self.node_id]
         replica.tidy()
-        sealed = replica.bases[1:]
-        over = [b for b in sealed[: len(sealed) - LOCAL_SEGMENTS] if b - 1 <= highest]
-        over = [base for base in over if base <= replica.high_watermark]
+        sealed, safe = replica.bases[1:], min(replica.highest_copied + 1, replica.high_watermark)
+        over = [base for base in sealed[: len(sealed) - LOCAL_SEGMENTS] if base <= safe]
         if over:
             self._world.delegated.audit.drops(partition, replica, over[-1])
             self._note(f"{partition.tip.topic} is local from {over[-1]} on")
@@ -368,7 +369,7 @@ class TieringBroker:
         self._world.delegated.audit.rebuilds(partition, leader, epochs, start)
         self._note(f"{tip.topic} is rebuilt from {start} on")
         follower.rebuild(before, start, leader.log_start, truncate_from_end(epochs, start))
-        self.highest[tip] = -1
+        follower.highest_copied = -1
 
     async def consume(self, partition: Partition, offset: int) -> None:
         """A read_committed consumer, at an offset that is in the tier alone."""
