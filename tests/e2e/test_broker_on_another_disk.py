@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from tests.real.kafka_clients import consume_all
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.soak), KAFKA_VERSION])
+OTHERS = [pytest.param(each, marks=pytest.mark.soak) for each in ("3.9.2", "4.0.2", "4.4.0")]
+
+
+@pytest.mark.parametrize("version", [*OTHERS, KAFKA_VERSION])
 def test_consumers_read_what_a_broker_sent_to_a_node_that_does_not_see_its_disk(
     tmp_path: Path, version: str
 ) -> None:
@@ -50,6 +54,46 @@ def test_consumers_read_what_a_broker_sent_to_a_node_that_does_not_see_its_disk(
             lambda: not [path for path in objects.rglob("*") if path.suffix == ".log"],
             "the topic's objects to go",
         )
+
+
+def _until_files_come(spool: Path) -> None:
+    """Without a pause: they stay for milliseconds."""
+    end = time.monotonic() + 60
+    while not any(spool.iterdir()):
+        assert time.monotonic() < end, "no segment is sent"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["3.9.2", KAFKA_VERSION])
+def test_a_broker_that_is_killed_while_it_sends_leaves_nothing_behind(
+    tmp_path: Path, version: str
+) -> None:
+    with site(tmp_path, version, shared=False) as (broker, node):
+        broker.create_topic(TOPIC, partitions=1, config=topic_config(version))
+        tier = TierClient(node.url, TOPIC, 0)
+
+        def copied(more: int) -> None:
+            count = tier.status().get("remote_segments", 0) + more
+            broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= count, "copies")
+
+        with Writer(broker.bootstrap, TOPIC, 1) as writer:
+            for _ in range(3):
+                copied(1)
+                _until_files_come(node.spool)
+                broker.kill()
+                broker.start()
+            copied(4)
+        writer.write_filler()
+        offsets = [record.offset for record in consume_all(broker.bootstrap, TOPIC, 0)]
+        assert offsets[0] == 0
+        assert offsets == sorted(set(offsets))
+        broker.delete_topic(TOPIC)
+        objects = tmp_path / "tier"
+        broker.wait_until(
+            lambda: not [path for path in objects.rglob("*") if path.suffix == ".log"],
+            "the topic's objects to go",
+        )
+        broker.wait_until(lambda: not any(node.spool.iterdir()), "an empty spool")
 
 
 @pytest.mark.soak
