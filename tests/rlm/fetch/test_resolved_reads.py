@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused, StrandlineError
+from kafka_formats.log_names import segment_file_name
+from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.time_index import TimeIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.read_request import Isolation, RecordFormat, RecordsEnd, RecordsRequest
@@ -301,6 +303,36 @@ def test_the_largest_timestamp_may_be_a_markers(tmp_path: Path) -> None:
             assert (answer.offset, answer.timestamp_ms) == (2, FIRST_TIMESTAMP_MS + 2)
             later = await node.parts.answers.offsets(replica.partition, FIRST_TIMESTAMP_MS + 2)
             assert later.offset == 2
+
+    run_virtually(main)
+
+
+def test_of_records_with_the_largest_timestamp_the_first_counts(tmp_path: Path) -> None:
+    """In one batch, over batches and over segments."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25)
+    for base, newest in ((0, {4, 5, 8}), (10, {11})):
+        path = log.directory / segment_file_name(base, ".log")
+        batches = [
+            encode_batch(
+                [
+                    Record(at, TIMESTAMP_MS + (at in newest), None, b"v", ())
+                    for at in (one, one + 1)
+                ],
+                base_offset=one,
+                partition_leader_epoch=0,
+            )
+            for one in range(base, base + 10, 2)
+        ]
+        path.write_bytes(b"".join(batches))
+        path.with_suffix(".index").write_bytes(b"")
+        path.with_suffix(".timeindex").write_bytes(b"")
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            answer = await node.parts.answers.offsets(log.partition, MAX_TIMESTAMP)
+            assert (answer.offset, answer.timestamp_ms) == (4, TIMESTAMP_MS + 1)
 
     run_virtually(main)
 
