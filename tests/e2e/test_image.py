@@ -32,6 +32,8 @@ IMAGE_USER = 10001
 DEADLINE_S = 60
 COPIES = 3
 CONFIG = "/etc/strandline"
+HOST = "127.0.0.2"
+"""As from outside: who listens on 127.0.0.1, a container's own loopback, does not answer there."""
 
 
 class Container:
@@ -106,7 +108,7 @@ class Container:
     def segments(self) -> int:
         """How many segments of the topic are finished, by the token's own question."""
         answer = httpx.get(
-            f"http://127.0.0.1:{self.port}/v1/topics/{TOPIC}/partitions/0",
+            f"http://{HOST}:{self.port}/v1/topics/{TOPIC}/partitions/0",
             headers={"Authorization": f"Bearer {TOKEN}"},
         )
         return int(answer.json()["remote_segments"]) if answer.is_success else 0
@@ -166,7 +168,7 @@ def test_the_node_of_the_image_copies_beside_a_broker_and_is_healthy(
     assert not container.healthy()
     with running(container) as node:
         wait_until(lambda: container.segments() >= COPIES, "copied segments", node)
-        unasked = httpx.get(f"http://127.0.0.1:{container.port}/v1/cluster")
+        unasked = httpx.get(f"http://{HOST}:{container.port}/v1/cluster")
         assert unasked.status_code == 401
         node.send_signal(signal.SIGTERM)
         output, _ = node.communicate(timeout=DEADLINE_S)
