@@ -110,14 +110,17 @@ class DelegatedAuditor:
             )
 
     def rebuilds(self, partition: Partition, leader: Replica, epochs: Epochs, start: int) -> None:
-        """Check the epochs of a follower that is rebuilt from the tier."""
+        """Check the epochs of a follower that is rebuilt from the tier. They lack what retention at
+        an earlier leader took, whose log start this one does not know.
+        """
         if partition.leading is not leader:
             return
-        borders = {entry.start_offset for entry in (*epochs, *leader.epochs)}
-        for offset in sorted({leader.log_start, *borders}):
+        for batch in leader.batches:
+            first = max(batch.base, leader.log_start)
             self._check(
-                not leader.log_start <= offset < start
-                or epoch_for_offset(epochs, offset) == epoch_for_offset(leader.epochs, offset),
+                not first <= batch.last < start
+                or epoch_for_offset(epochs, first) == batch.epoch
+                or self._is_taken(partition, batch),
                 "nothing_wrong",
                 f"a follower of {partition.tip} is rebuilt with the epochs {epochs}, its leader "
                 f"has {leader.epochs}",
