@@ -32,7 +32,7 @@ from rlm.leadership.leadership import (
     RefusedClaim,
 )
 from rlm.local_log.gap_rule import Offsets
-from rlm.local_log.hold_plan import Unit, unbroken, usable, with_heads
+from rlm.local_log.hold_plan import Unit, differs, unbroken, usable, with_heads
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
 from rlm.reconcile.adoption_plan import FoundInStores
@@ -184,16 +184,20 @@ class PartitionWork:
     @property
     def proven_checkpoint(self) -> Epochs:
         """The broker's checkpoint from its first file on, if the recorded lineage tells of what is
-        below, and something else: no batch on this disk can contradict an entry there, and a wrong
-        one would cut the lineage, or hide held segments.
+        below, or else held segments do, and something else: no batch in its files can contradict an
+        entry there, and a wrong one would cut the lineage, or hide held segments.
         """
         if self.local is None:
             return ()
         own, first = self.local.leader_epochs, self.local.segments[0].base_offset
-        is_recorded = bool(self.lineage) and self.lineage[0].start_offset <= first
-        if self.mode is Mode.DELEGATED or not is_recorded or _agree_below(first, own, self.lineage):
+        if self.mode is Mode.DELEGATED or not own:
             return own
-        return truncate_from_start(own, first)
+        if self.lineage and self.lineage[0].start_offset <= first:
+            agree = _agree_below(first, own, self.lineage)
+        else:
+            below = (unit for unit in self.units if unit.base_offset < first)
+            agree = not any(differs(unit, own, first) for unit in below)
+        return own if agree else truncate_from_start(own, first)
 
     @property
     def checkpoint_to_claim(self) -> Epochs:
@@ -332,7 +336,7 @@ class PartitionWork:
 
 def _agree_below(offset: int, own: Epochs, lineage: Epochs) -> bool:
     """True if the lineage has each offset of `own` below `offset` in the same epoch."""
-    if not own or own[0].start_offset >= offset:
+    if own[0].start_offset >= offset:
         return True
     borders = {entry.start_offset for entry in (*own, *lineage)}
     return own[0].start_offset >= lineage[0].start_offset and all(

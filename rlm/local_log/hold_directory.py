@@ -174,6 +174,7 @@ class HoldDirectory:
         try:
             now = os.stat(unit.segment.log_path)
         except (FileNotFoundError, NotADirectoryError):
+            os.stat(self.path)  # of a disk that is away nothing is known
             return None
         if now.st_size != unit.segment.size_bytes:
             return None

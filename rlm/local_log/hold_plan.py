@@ -151,14 +151,15 @@ def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
     """True if the live log has other epochs in the unit. A replica that starts over proves
-    nothing.
+    nothing, nor does the checkpoint of a log that retention emptied: no batch bears it out.
     """
     if not facts.segments or not facts.checkpoint:
         return False
-    return _differs(unit, facts.checkpoint, facts.segments[-1].base_offset)
+    reached = facts.segments[-1].base_offset
+    return reached > facts.checkpoint[0].start_offset and differs(unit, facts.checkpoint, reached)
 
 
-def _differs(unit: Unit, above: Epochs, reached: int) -> bool:
+def differs(unit: Unit, above: Epochs, reached: int) -> bool:
     """True if a log with the epochs `above` up to `reached` has others in the unit, or lower ones
     after.
     """
@@ -189,7 +190,7 @@ def usable(
     found: list[Unit] = []
     for unit in _from_the_top(each for each in units if not lineage or _is_within(each, lineage)):
         # No taken unit ends below this one, so the lowest of them has all it shares with any.
-        if unit.base_offset < base and not _differs(unit, above, OFFSET_MAX):
+        if unit.base_offset < base and not differs(unit, above, OFFSET_MAX):
             found.append(unit)
             base, above = unit.base_offset, unit.leader_epochs
     return tuple(reversed(found))

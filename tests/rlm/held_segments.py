@@ -39,6 +39,17 @@ class Outage:
             raise RetryLater("the store is down")
 
 
+class NoQuorum:
+    """A hook: no claim is accepted while it lasts."""
+
+    def __init__(self, *, lasts: bool = True) -> None:
+        self.lasts = lasts
+
+    async def __call__(self, name: str) -> None:
+        if self.lasts and name == "before claim_partition":
+            raise RetryLater("no quorum")
+
+
 def retention(log: KafkaLog, *bases: int, start: int, epoch: int = 0) -> None:
     """Local retention: segments go, and the head of the checkpoint is cut."""
     for base in bases:

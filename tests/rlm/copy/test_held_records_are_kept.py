@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kafka_formats import offset_checkpoint
-from kafka_formats.errors import RetryLater
 from rlm.copy.hold import HoldLimits
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
     ROOM,
+    NoQuorum,
     Outage,
     four_segments,
     holding,
@@ -34,17 +34,6 @@ HALF_AN_HOUR_S = 1_800.0
 @pytest.fixture
 def orders(tmp_path: Path) -> KafkaLog:
     return four_segments(tmp_path)
-
-
-class NoQuorum:
-    """A hook: no claim is accepted while it lasts."""
-
-    def __init__(self, *, lasts: bool) -> None:
-        self.lasts = lasts
-
-    async def __call__(self, name: str) -> None:
-        if self.lasts and name == "before claim_partition":
-            raise RetryLater("no quorum")
 
 
 def served(node: Node, log: KafkaLog, end: int) -> list[tuple[int, int, int]]:

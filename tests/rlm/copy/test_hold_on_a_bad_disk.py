@@ -22,6 +22,7 @@ from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
     ROOM,
+    NoQuorum,
     Outage,
     four_segments,
     holding,
@@ -29,7 +30,7 @@ from tests.rlm.held_segments import (
     retention,
     units,
 )
-from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
 
@@ -191,6 +192,36 @@ def test_what_cannot_be_let_go_now_is_let_go_later_for_the_same_reason(
                 assert units(tmp_path) == ["0", "10", "20"]
                 assert problem_areas(node) == [ProblemArea.HOLD]
             await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == []
+            assert problem_areas(node) == []
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("outage", [Outage, NoQuorum])
+def test_what_is_held_on_a_disk_that_was_away_is_copied_once_that_is_back(
+    tmp_path: Path, orders: KafkaLog, outage: type[Outage] | type[NoQuorum]
+) -> None:
+    elsewhere = KafkaLog.create(new_log_dir(tmp_path / "kafka2"), "others", entries=((0, 0),))
+    elsewhere.write(0, end=5)
+    disk = [tmp_path / "kafka", tmp_path / "hold"]
+    trouble = outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir, elsewhere.log_dir))
+        async with holding(world, trouble) as node:
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            for each in disk:
+                each.rename(each.with_suffix(".away"))
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert problem_areas(node) == [ProblemArea.HOLD]
+            for each in disk:
+                each.with_suffix(".away").rename(each)
+            trouble.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
             assert units(tmp_path) == []
             assert problem_areas(node) == []
 

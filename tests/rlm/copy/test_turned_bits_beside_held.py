@@ -7,10 +7,20 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.log_names import LOG_SUFFIX, segment_file_name
 from rlm.leadership.leadership import Leads, LocalLogStart
 from tests.rlm.fake_broker import FakeBroker
-from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, Outage, lost, units
+from tests.rlm.held_segments import (
+    A_FEW_SCANS_S,
+    AFTER_ANY_BACK_OFF_S,
+    ROOM,
+    NoQuorum,
+    Outage,
+    lost,
+    units,
+)
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
@@ -19,11 +29,39 @@ BELOW = (0, 10, 20, 30, 40)
 ALL = [(base, base + 9) for base in (*BELOW, 50)]
 
 
-def test_a_lower_start_of_the_logs_first_epoch_does_not_hide_held_segments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outage", [Outage, NoQuorum])
+def test_a_lower_start_of_the_logs_first_epoch_does_not_hide_held_segments(
+    tmp_path: Path, outage: type[Outage] | type[NoQuorum]
+) -> None:
+    """Whether a claim has recorded its epochs or not."""
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 50)))
     log.write(*BELOW, end=50, epoch=0)
     log.write(50, 60, end=65, epoch=1)
-    broker, store = FakeBroker({("orders", 0): Leads(1, 65)}), Outage()
+    broker, trouble = FakeBroker({("orders", 0): Leads(1, 65)}), outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hook=trouble, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            for base in BELOW:
+                log.delete_segment(base)
+            broker.local_start = LocalLogStart(50, 1)
+            log.set_epochs((1, 10))  # "1 50", a bit of its digit turned
+            await asyncio.sleep(A_FEW_SCANS_S)
+            trouble.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(log.partition) == ALL
+
+    run_virtually(main)
+
+
+def test_a_lower_epoch_of_a_log_that_retention_emptied_gives_up_nothing(tmp_path: Path) -> None:
+    """No batch is left that could contradict it."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((5, 0),))
+    log.write(*BELOW, 50, end=50, epoch=5)
+    broker, store = FakeBroker({("orders", 0): Leads(5, 50)}), Outage()
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
@@ -32,13 +70,15 @@ def test_a_lower_start_of_the_logs_first_epoch_does_not_hide_held_segments(tmp_p
             await asyncio.sleep(A_FEW_SCANS_S)
             for base in BELOW:
                 log.delete_segment(base)
-            broker.local_start = LocalLogStart(50, 1)
-            log.set_epochs((1, 10))  # "1 50", a bit of its digit turned
+            broker.local_start = LocalLogStart(50, 5)
+            log.set_epochs((4, 50))  # "5 50", a bit of its epoch turned
             await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == [str(base) for base in BELOW]
             store.lasts = False
+            log.set_epochs((5, 50))
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert lost(node.events) == []
-            assert node.finished(log.partition) == ALL
+            assert node.finished(log.partition) == ALL[:-1]
 
     run_virtually(main)
 
