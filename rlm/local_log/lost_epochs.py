@@ -148,7 +148,9 @@ class EpochFinder:
                     heads = await asyncio.to_thread(
                         read_heads, segments, first, own[0], batches_max=self.batches_max
                     )
-            except (CorruptData, OSError, TimeoutError) as error:
+            except (CorruptData, OSError) as error:
+                if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                    del self._tried[local.partition]  # the disk may be all right at the next look
                 logger.warning("%s: its batches do not tell their epochs: %s",
                     local.partition, error or "reading them takes too long",
                 )  # fmt: skip

@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 
+import rlm.local_log.lost_epochs
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import segment_file_name
@@ -172,6 +174,25 @@ def test_batches_that_name_the_recorded_epochs_stand_in_for_the_checkpoint(
             assert state_of(node, orders).next_offset == 60
             await node.assert_quiesced()
             await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_batches_are_read_again_after_the_disk_failed_once(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    broker = FakeBroker({ORDERS: Leads(1, 50)}, local_start=NOT_MOVED)
+    read = Mock(side_effect=[OSError(5, "Input/output error"), *[DEFAULT] * 9], wraps=read_heads)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        await copy_what_is_sealed(world, orders)
+        lose_the_checkpoint(orders)
+        with patch.object(rlm.local_log.lost_epochs, "read_heads", read):
+            async with world.boot(broker=broker) as node:
+                await node.remote_log.start()
+                await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+                assert node.finished(orders.partition)[2:] == [(20, 29), (30, 39), (40, 44)]
 
     run_virtually(main)
 
