@@ -105,32 +105,34 @@ def _nothing_is_cut(*_: object) -> None:
 
 
 LOSS_1: Patches = ((BrokerCalls, "announce", _delete_what_stopped),)
+LOSS_2: Patches = (
+    (BrokerCalls, "list_segments", _empty_list_before_it_is_ready),
+    (BrokerCalls, "ready", _ready_at_once),
+)
+LOSS_3: Patches = ((BrokerCalls, "highest", _begun_counts_as_copied),)
+LOSS_4: Patches = ((BrokerCalls, "look_up", _nothing_found_before_it_is_ready),)
 LOSS_7: Patches = ((SegmentReads, "index", _none_where_it_fails),)
 LOSS_8: Patches = ((rlm.leadership.leadership, "_is_first_delegated_claim", _no),)
 LOSS_9: Patches = ((rlm.delegated.segment_reads, "last_valid_offset", _nothing_is_cut),)
 
+RESTARTS = frozenset({"restart", "elect"})
 BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
     "LOSS-1: a replica that stopped is deleted": (frozenset({"move"}), LOSS_1),
+    "LOSS-2: a list is empty before its node is ready": (RESTARTS, LOSS_2),
+    "LOSS-3: what was begun counts as copied": (frozenset({"leaves_off", "elect"}), LOSS_3),
+    "LOSS-4: a look-up finds nothing before its node is ready": (RESTARTS, LOSS_4),
+    "LOSS-8: a broker gets a topic with older history": (
+        frozenset({"late_topic", "elect"}),
+        LOSS_8,
+    ),
 }
 """Found by seeds with these deeds of brokers, within `DELEGATED_SEEDS_MAX`."""
 
 BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "LOSS-1 by hand": ("delegated_replica_moves_away", LOSS_1),
-    "LOSS-2 by hand: a list is empty before its node is ready": (
-        "delegated_node_restarts",
-        (
-            (BrokerCalls, "list_segments", _empty_list_before_it_is_ready),
-            (BrokerCalls, "ready", _ready_at_once),
-        ),
-    ),
-    "LOSS-3 by hand: what was begun counts as copied": (
-        "delegated_copy_is_not_finished",
-        ((BrokerCalls, "highest", _begun_counts_as_copied),),
-    ),
-    "LOSS-4 by hand: a look-up finds nothing before its node is ready": (
-        "delegated_node_restarts",
-        ((BrokerCalls, "look_up", _nothing_found_before_it_is_ready),),
-    ),
+    "LOSS-2 by hand": ("delegated_node_restarts", LOSS_2),
+    "LOSS-3 by hand": ("delegated_copy_is_not_finished", LOSS_3),
+    "LOSS-4 by hand": ("delegated_node_restarts", LOSS_4),
     "LOSS-5 by hand: no segment has a transaction index": (
         "delegated_index_that_cannot_be_read",
         ((BrokerCalls, "look_up", _no_transaction_index),),
@@ -139,10 +141,7 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         "delegated_index_that_cannot_be_read",
         LOSS_7,
     ),
-    "LOSS-8 by hand: a broker gets a topic with older history": (
-        "delegated_over_older_history",
-        LOSS_8,
-    ),
+    "LOSS-8 by hand": ("delegated_over_older_history", LOSS_8),
     "LOSS-9 by hand: a diverged tail goes to consumers": ("delegated_unclean_election", LOSS_9),
     "what is listed after a deletion is asked of a leader alone": (
         "delegated_topic_deleted",
