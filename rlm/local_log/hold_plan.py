@@ -150,10 +150,14 @@ def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) 
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
-    """True if the live log has other epochs in the unit. A replica that starts over proves
-    nothing, nor does the checkpoint of a log that retention emptied: no batch bears it out.
+    """True if the live log and the recorded lineage have other epochs in the unit: the checkpoint
+    alone is a file without a checksum, and another election may undo what is recorded alone. A
+    replica that starts over proves nothing, nor does the checkpoint of a log that retention
+    emptied: no batch bears it out.
     """
     if not facts.segments or not facts.checkpoint:
+        return False
+    if not facts.lineage or _is_within(unit, facts.lineage):
         return False
     reached = facts.segments[-1].base_offset
     return reached > facts.checkpoint[0].start_offset and differs(unit, facts.checkpoint, reached)

@@ -184,21 +184,52 @@ def test_a_unit_goes_once_it_is_copied() -> None:
     assert why_let_go(never_copied, unit(0, 10)) is Release.BELOW_LOG_START
 
 
+CUT_OFF = [
+    # An unclean leader wrote other records from offset 15 on; the log reaches past the unit.
+    (live(0, 30), ((0, 0), (3, 15)), unit(10, 20, (0, 10))),
+    # The live log begins behind the unit with an epoch below the unit's.
+    (live(30, 40), ((1, 0),), unit(10, 20, (2, 10))),
+    # The unit ends in an epoch that the live log does not have there.
+    (live(0, 30), ((0, 0),), unit(10, 20, (0, 10), (1, 15))),
+]
+
+
+@pytest.mark.parametrize(("segments", "checkpoint", "held"), CUT_OFF)
+def test_a_unit_that_the_live_log_and_the_recorded_lineage_contradict_goes(
+    segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...], held: Unit
+) -> None:
+    found = replace(facts(segments, *checkpoint), lineage=epochs(*checkpoint))
+    assert why_let_go(found, held) is Release.DIVERGED
+
+
+@pytest.mark.parametrize("fits", [False, True])
+@pytest.mark.parametrize(("segments", "checkpoint", "held"), CUT_OFF)
+def test_a_checkpoint_alone_gives_up_no_unit(
+    segments: tuple[LocalSegment, ...],
+    checkpoint: tuple[tuple[int, int], ...],
+    held: Unit,
+    *,
+    fits: bool,
+) -> None:
+    """It has no checksum, and nothing was claimed since."""
+    found = replace(facts(segments, *checkpoint), lineage=held.leader_epochs if fits else ())
+    assert why_let_go(found, held) is None
+
+
 @pytest.mark.parametrize(
     ("segments", "checkpoint", "held"),
     [
-        # An unclean leader wrote other records from offset 15 on; the log reaches past the unit.
-        (live(0, 30), ((0, 0), (3, 15)), unit(10, 20, (0, 10))),
-        # The live log begins behind the unit with an epoch below the unit's.
-        (live(30, 40), ((1, 30),), unit(10, 20, (2, 10))),
-        # The unit ends in an epoch that the live log does not have there.
-        (live(0, 30), ((0, 0),), unit(10, 20, (0, 10), (1, 15))),
+        # Nothing of it is in this log, which retention cut or which starts over.
+        (live(0, 5), ((0, 0), (1, 3)), unit(10, 20, (0, 10))),
+        (live(30, 40), ((4, 30),), unit(10, 20, (2, 10))),
     ],
 )
-def test_a_unit_that_the_live_log_contradicts_goes(
+def test_the_recorded_lineage_alone_gives_up_no_unit(
     segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...], held: Unit
 ) -> None:
-    assert why_let_go(facts(segments, *checkpoint), held) is Release.DIVERGED
+    """Another unclean election may make it the partition's history again."""
+    found = replace(facts(segments, *checkpoint), lineage=epochs((1, 0)))
+    assert why_let_go(found, held) is None
 
 
 @pytest.mark.parametrize(
