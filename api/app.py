@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -42,7 +43,7 @@ from api.routes import (
 
 
 class StrandlineApi(FastAPI):
-    """FastAPI with our OpenAPI document, made once after all routes are there."""
+    """FastAPI with our OpenAPI document, made once somebody asks for it."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -75,7 +76,7 @@ def create_app(context: ApiContext) -> FastAPI:
         tags=["cluster"],
     )
     app.add_middleware(QuickLookUp)
-    app.add_middleware(Gate, context=context, routes=RouteTable(app.openapi()))
+    app.add_middleware(Gate, context=context, routes=RouteTable(app.routes))
     return app
 
 
@@ -110,7 +111,8 @@ def _v1() -> APIRouter:
 def _openapi_route(app: FastAPI) -> Callable[[], Awaitable[Response]]:
     async def openapi() -> Response:
         """Needs no token."""
-        return JSONResponse(app.openapi())
+        # In a thread: the first time takes longer than the event loop may stand still.
+        return JSONResponse(await asyncio.to_thread(app.openapi))
 
     return openapi
 

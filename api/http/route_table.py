@@ -1,13 +1,18 @@
-"""Routes by path, with methods and query parameters, from the OpenAPI document."""
+"""Routes by path, with methods and query parameters.
+
+They are those of the OpenAPI document, which is not asked for them: it takes longer to make than
+everything else that a node builds at its start.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from starlette.routing import compile_path
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
+from fastapi.routing import RouteContext, iter_route_contexts
+from starlette.routing import BaseRoute, compile_path
 from starlette.types import Scope
 
 ROUTE_SCOPE_KEY = "strandline.route"
@@ -45,18 +50,17 @@ UNKNOWN_ROUTE = RouteFacts("none", {})
 class RouteTable:
     """Finds the route of a path: the first that fits, as the router does."""
 
-    def __init__(self, openapi: Mapping[str, Any]) -> None:
-        self._routes: list[tuple[re.Pattern[str], RouteFacts]] = []
-        for template, operations in openapi["paths"].items():
-            names = {
-                method.upper(): frozenset(
-                    parameter["name"]
-                    for parameter in operation.get("parameters", ())
-                    if parameter["in"] == "query"
-                )
-                for method, operation in operations.items()
-            }
-            self._routes.append((compile_path(template)[0], RouteFacts(template, names)))
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        facts: dict[str, dict[str, frozenset[str]]] = {}
+        for route in iter_route_contexts(routes):
+            assert route.path_format is not None
+            assert route.methods is not None
+            names = _query_parameters(route)
+            facts.setdefault(route.path_format, {}).update(dict.fromkeys(route.methods, names))
+        self._routes = [
+            (compile_path(template)[0], RouteFacts(template, names))
+            for template, names in facts.items()
+        ]
 
     def find(self, path: str) -> RouteFacts:
         """The route's facts, or UNKNOWN_ROUTE."""
@@ -64,6 +68,11 @@ class RouteTable:
             if pattern.match(path):
                 return facts
         return UNKNOWN_ROUTE
+
+
+def _query_parameters(route: RouteContext) -> frozenset[str]:
+    parameters = get_flat_params(route.dependant)
+    return frozenset(each.alias for each in parameters if isinstance(each.field_info, Query))
 
 
 def route_of(scope: Scope) -> RouteFacts:

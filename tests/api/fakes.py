@@ -431,7 +431,7 @@ def shared_routes() -> tuple[FastAPI, ASGIApp, RouteTable]:
     layer: Any = app.build_middleware_stack()
     while not isinstance(layer, Gate):
         layer = layer.app
-    return app, layer.inner, RouteTable(app.openapi())
+    return app, layer.inner, RouteTable(app.routes)
 
 
 def openapi() -> dict[str, Any]:
