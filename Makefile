@@ -6,16 +6,15 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
 # Test files that name a marker: to collect all others takes ten CPU seconds in each process.
-# tests/conftest.py refuses a test that is marked from elsewhere. Schemathesis is for unit tests.
+# tests/conftest.py refuses a test that is marked from elsewhere.
 naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
-SOME  := $(PYTEST) -p no:schemathesis
 
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Half of the time each of them waits, so more run at once than there are cores. A file goes to one
 # process, whose tests share servers; those that take longest go first, or the end waits for them.
-SERVERS := $(SOME) -n 4 --dist loadfile --no-loadscope-reorder -q
+SERVERS := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -q
 LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py \
 	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py pipeline/jobs/test_rebuild.py)
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py three_brokers.py \
@@ -39,7 +38,7 @@ unit: $(VENV)/.dev         ## four processes for two cores: half of the time eac
 	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 4 -q
 
 spark: tools                 ## a file goes to one process: each has one Spark session
-	$(SOME) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
+	$(PYTEST) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
 
 tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
 	$(BIN)/python -m tests.real.fetch

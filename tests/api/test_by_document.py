@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Any
 
 import httpx
@@ -18,7 +19,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 from schemathesis import CheckFunction, GenerationMode
+from schemathesis.checks import load_all_checks
 from schemathesis.core.failures import FailureGroup
+from schemathesis.generation.feedback import NO_FEEDBACK
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from tests.api.fake_collector import JOB_ID
@@ -140,12 +145,25 @@ CHECKS = {
 QUICK_EXAMPLES, SOAK_EXAMPLES = 10, 1_000
 
 
-def document(*phases: str) -> schemathesis.BaseSchema:
-    """The document, with examples that this node knows; cases of `phases`."""
+def golden() -> Any:
+    """The document without the broker's calls, whose bodies are no schema's:
+    tests/rlm/delegated/test_calls.py has them.
+    """
     raw = json.loads((REPOSITORY / "tests/golden/openapi.json").read_text())
-    # Bodies of the broker's calls are no schema's: tests/rlm/delegated/test_calls.py has them.
     for path in [path for path in raw["paths"] if path.startswith("/v1/broker/")]:
         del raw["paths"][path]
+    return raw
+
+
+OPERATIONS = [
+    (method.upper(), path) for path, methods in golden()["paths"].items() for method in methods
+]
+
+
+@cache
+def document(*phases: str) -> schemathesis.BaseSchema:
+    """The document, with examples that this node knows; cases of `phases`."""
+    raw = golden()
     for path, operations in raw["paths"].items():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
@@ -174,9 +192,14 @@ def document(*phases: str) -> schemathesis.BaseSchema:
     return schemathesis.openapi.from_dict(raw, config=config)
 
 
+load_all_checks()
+
 Answer = Callable[[schemathesis.Case[Any]], httpx.Response]
-WHOLE = document("examples", "coverage", "fuzzing")
-SOAK = document("fuzzing")
+
+
+def whole() -> schemathesis.BaseSchema:
+    """All cases of all operations."""
+    return document("examples", "coverage", "fuzzing")
 
 
 def as_sent(case: schemathesis.Case[Any]) -> httpx.Request:
@@ -230,29 +253,46 @@ QUICK = settings(
 )
 
 
-@WHOLE.parametrize()
-@QUICK
+def try_cases(operation: APIOperation[Any, Any, Any, Any], quick: settings, answer: Answer) -> None:
+    """Cases are made here, and not by the library's decorator: each process that collects tests
+    would make all of them.
+    """
+
+    @quick
+    def each(case: schemathesis.Case[Any]) -> None:
+        check(case, answer(case))
+
+    build_operation_test(
+        config=operation.schema.config,
+        operation=operation,
+        test_func=each,
+        given_kwargs={},
+        feedback=NO_FEEDBACK,
+    )()
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_every_answer_is_one_that_the_document_names(
-    case: schemathesis.Case[Any], answer: Answer
+    method: str, path: str, answer: Answer
 ) -> None:
-    check(case, answer(case))
+    try_cases(whole()[path][method], QUICK, answer)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
-@SOAK.parametrize()
-@settings(QUICK, derandomize=False, max_examples=SOAK_EXAMPLES, database=None)
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_many_answers_are_ones_that_the_document_names(
-    case: schemathesis.Case[Any], answer: Answer
+    method: str, path: str, answer: Answer
 ) -> None:
-    check(case, answer(case))
+    many = settings(QUICK, derandomize=False, max_examples=SOAK_EXAMPLES, database=None)
+    try_cases(document("fuzzing")[path][method], many, answer)
 
 
 def test_what_requests_start_from_is_good(answer: Answer) -> None:
     """Else all would be refused for the same reason, and nothing behind it be reached."""
-    for path in WHOLE:
-        for method in WHOLE[path]:
-            operation = WHOLE[path][method]
+    for path in whole():
+        for method in whole()[path]:
+            operation = whole()[path][method]
             needed: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
             for parameter in operation.iter_parameters():
                 if parameter.is_required:
@@ -268,7 +308,11 @@ def test_what_requests_start_from_is_good(answer: Answer) -> None:
             check(case, response)
 
 
-TOPICS = WHOLE["/v1/topics"]["GET"]
+def topics() -> Any:
+    """The operation that lists topics."""
+    return whole()["/v1/topics"]["GET"]
+
+
 Planted = tuple[int, str, object]
 """Status, media type, and what stands in the body."""
 GOOD_ANSWER: Planted = (200, JSON, {"topics": [], "next_cursor": None})
@@ -305,10 +349,10 @@ def ask(cases: SearchStrategy[schemathesis.Case[Any]], faulty: Planted) -> None:
 )
 def test_a_planted_fault_is_found(faulty: Planted, found: str) -> None:
     with pytest.raises(FailureGroup, match=found):
-        ask(TOPICS.as_strategy(), faulty)
+        ask(topics().as_strategy(), faulty)
 
 
 def test_what_the_document_rules_out_must_be_refused() -> None:
-    ask(TOPICS.as_strategy(), GOOD_ANSWER)
+    ask(topics().as_strategy(), GOOD_ANSWER)
     with pytest.raises(FailureGroup, match="Schema-violating request accepted"):
-        ask(TOPICS.as_strategy(GenerationMode.NEGATIVE), GOOD_ANSWER)
+        ask(topics().as_strategy(GenerationMode.NEGATIVE), GOOD_ANSWER)
