@@ -8,22 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import (
-    LOG_SUFFIX,
     META_PROPERTIES_FILE,
     DirectoryKind,
     parse_partition_directory,
-    segment_file_name,
 )
 from kafka_formats.offset_checkpoint import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE
 from kafka_formats.offset_checkpoint import parse as parse_offset_checkpoint
-from kafka_formats.properties import parse_meta_properties
+from kafka_formats.properties import MetaProperties, parse_meta_properties
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.replica_directory import (
+    LocalSegment,
     ProblemKind,
     Replica,
     ReplicaError,
@@ -42,21 +42,6 @@ __all__ = [
 ]
 
 _NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSegment:
-    """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
-    the active one. `first_known_offset` above the base: of a held segment of which DeleteRecords
-    had taken the part below, whose epochs are unknown.
-    """
-
-    base_offset: int
-    log_path: Path
-    size_bytes: int
-    next_base_offset: int | None
-    sealed_at_ms: int | None = None
-    first_known_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +126,12 @@ def find_partitions(
     return result
 
 
+@lru_cache(maxsize=64)
+def _meta_properties(data: bytes, source: str) -> MetaProperties:
+    """Remembered by the bytes, which every look reads."""
+    return parse_meta_properties(data, source=source)
+
+
 class _Scan:
     def __init__(self, kafka_cluster_id: str | None, memory: ReplicaMemory) -> None:
         self._cluster_id = kafka_cluster_id
@@ -154,7 +145,7 @@ class _Scan:
         """True if the directory's meta.properties was read and fits the cluster and the others."""
         path = log_dir / META_PROPERTIES_FILE
         try:
-            found = parse_meta_properties(read_small(path), source=str(path))
+            found = _meta_properties(read_small(path), str(path))
         except (FileNotFoundError, NotADirectoryError):
             self._problem(
                 path,
@@ -255,20 +246,10 @@ class _Scan:
         if key in self._found:
             self._duplicates.setdefault(key, []).append(directory)
             return
-        bases = [base for base, _ in replica.logs]
         self._found[key] = LocalPartition(
             partition=TopicIdPartition(key[0], replica.topic_id, key[1]),
             directory=directory,
-            segments=tuple(
-                LocalSegment(
-                    base,
-                    directory / segment_file_name(base, LOG_SUFFIX),
-                    size,
-                    next_base,
-                    replica.sealed_at_ms.get(base),
-                )
-                for (base, size), next_base in zip(replica.logs, [*bases[1:], None], strict=True)
-            ),
+            segments=self._memory.segments(replica),
             leader_epochs=replica.leader_epochs,
             checkpoint_bytes=replica.checkpoint_bytes,
             high_watermark=hw,

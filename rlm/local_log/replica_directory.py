@@ -61,6 +61,21 @@ class _ChangedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class LocalSegment:
+    """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
+    the active one. `first_known_offset` above the base: of a held segment of which DeleteRecords
+    had taken the part below, whose epochs are unknown.
+    """
+
+    base_offset: int
+    log_path: Path
+    size_bytes: int
+    next_base_offset: int | None
+    sealed_at_ms: int | None = None
+    first_known_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """A consistent look at a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
 

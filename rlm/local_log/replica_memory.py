@@ -21,7 +21,13 @@ from kafka_formats.log_names import (
     segment_file_name,
 )
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
-from rlm.local_log.replica_directory import ProblemKind, Replica, ReplicaError, read_replica
+from rlm.local_log.replica_directory import (
+    LocalSegment,
+    ProblemKind,
+    Replica,
+    ReplicaError,
+    read_replica,
+)
 
 READS_TO_TRUST = 2
 """Equal looks before a replica is trusted: a second change in one clock tick leaves the
@@ -47,6 +53,7 @@ class ReplicaMemory:
     def __init__(self) -> None:
         self._known: dict[Path, _Known] = {}
         self._checked: dict[Path, bytes] = {}
+        self._segments: dict[Path, tuple[Replica, tuple[LocalSegment, ...]]] = {}
 
     def read(self, directory: Path, high_watermark: int | None) -> Replica:
         """As `read_replica`, without reading an unchanged replica. ReplicaError, too, if the
@@ -75,6 +82,13 @@ class ReplicaMemory:
             self._known[directory] = _Known(seen, replica, READS_TO_TRUST if again else 1)
         return replica
 
+    def segments(self, replica: Replica) -> tuple[LocalSegment, ...]:
+        """Its segments: made anew only if the replica is another than at the last look."""
+        made = self._segments.get(replica.directory)
+        if made is None or made[0] is not replica:
+            made = self._segments[replica.directory] = replica, _segments(replica)
+        return made[1]
+
     def _check_epochs(self, replica: Replica) -> None:
         """Once for each content of the checkpoint, and again until a batch lies behind its last
         border.
@@ -99,8 +113,23 @@ class ReplicaMemory:
         """Forget all others."""
         kept = set(directories)
         self._checked = {path: self._checked[path] for path in kept & self._checked.keys()}
+        self._segments = {path: self._segments[path] for path in kept & self._segments.keys()}
         for directory in [each for each in self._known if each not in kept]:
             del self._known[directory]
+
+
+def _segments(replica: Replica) -> tuple[LocalSegment, ...]:
+    ends = [base for base, _ in replica.logs[1:]]
+    return tuple(
+        LocalSegment(
+            base,
+            replica.directory / segment_file_name(base, LOG_SUFFIX),
+            size,
+            end,
+            replica.sealed_at_ms.get(base),
+        )
+        for (base, size), end in zip(replica.logs, [*ends, None], strict=True)
+    )
 
 
 def _stamp(path: Path) -> _Stamp:

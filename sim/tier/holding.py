@@ -126,6 +126,8 @@ class HoldAuditor:
         self._world = world
         self._linked: dict[Path, Incarnation] = {}
         self._committed: dict[Incarnation, dict[Path, tuple[object, ...]]] = {}
+        self._unwanted: dict[tuple[TopicIdPartition, int, int], bool] = {}
+        self._unwanted_at = 0
 
     def passed(self, process: Process) -> None:
         """Check that a pass held what local retention may take next, which goes by the high
@@ -152,9 +154,16 @@ class HoldAuditor:
                 )
 
     def _is_unwanted(self, tip: TopicIdPartition, start: int, end: int) -> bool:
-        state = queries.partition_state(self._world.auditor.reference.rows, tip)
-        deleted = state is not None and state.delete_state is not None
-        return deleted or self._served(tip, start, end)
+        """By the metadata alone, and remembered until it changes."""
+        reference, asked = self._world.auditor.reference, (tip, start, end)
+        if self._unwanted_at != len(reference.values):
+            self._unwanted_at = len(reference.values)
+            self._unwanted.clear()
+        if asked not in self._unwanted:
+            state = queries.partition_state(reference.rows, tip)
+            deleted = state is not None and state.delete_state is not None
+            self._unwanted[asked] = deleted or self._served(tip, start, end)
+        return self._unwanted[asked]
 
     def held(self, process: Process, unit: Unit) -> None:
         """Check that a new link's file has no other link, since two would hide each other from the
