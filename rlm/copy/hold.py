@@ -15,7 +15,6 @@ from collections.abc import (
     Container,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads
-from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_directory import HoldDirectory, Unread, own_segment
 from rlm.local_log.hold_plan import (
     NOT_A_LOSS,
     HoldFacts,
@@ -39,6 +38,7 @@ from rlm.local_log.hold_plan import (
     Unit,
     over_budget,
     to_hold,
+    why_let_contradicted_go,
     why_let_go,
 )
 from rlm.local_log.log_dir import LocalPartition
@@ -108,6 +108,13 @@ class _Orders:
             return why_let_go(order.facts, unit)
         return Release.PARTITION_DELETED if unit.partition in self.deleted else None
 
+    def why_let_contradicted_go(self, unit: Unit) -> Release | None:
+        """The same for a unit whose batches contradict its epochs."""
+        order = self.by_partition.get(unit.partition)
+        if order is None:
+            return self.why_let_go(unit)
+        return why_let_contradicted_go(order.facts, unit, own_segment(order.local, unit))
+
 
 @dataclass(slots=True)
 class _Passed:
@@ -158,7 +165,7 @@ class Hold:
         self._not_used = tuple(not_used)
         self._not_held = frozenset(not_held)
         self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
-        self._unread: dict[HoldDirectory, Mapping[TopicIdPartition, str] | None] = dict.fromkeys(
+        self._unread: dict[HoldDirectory, tuple[Unread, ...] | None] = dict.fromkeys(
             self._directories
         )  # None: nothing of it was read yet
         self._trouble: str | None = None
@@ -189,7 +196,7 @@ class Hold:
         """Failures of the last pass, and directories that are not used."""
         texts = [] if self._trouble is None else [self._trouble]
         texts += self._not_used
-        texts += [text for found in self._unread.values() for text in (found or {}).values()]
+        texts += {each.partition: each.why for each in self._all_unread()}.values()
         texts += [
             f"{log_dir} was not there when the node started: its segments are not held before the "
             "next start"
@@ -226,6 +233,7 @@ class Hold:
     async def _deleted(self, here: Container[TopicIdPartition]) -> frozenset[TopicIdPartition]:
         """Partitions of which only held segments are here, and that nobody wants any more."""
         held = {unit.partition for units in self._held.values() for unit in units}
+        held.update(each.partition for each in self._all_unread())
         deleted = set()
         for number, partition in enumerate(sorted(each for each in held if each not in here), 1):
             if number % PARTITIONS_PER_BREATH == 0:
@@ -254,9 +262,13 @@ class Hold:
                 return replace(
                     HOLD_NOT_LOOKED_AT, text=f"{HOLD_NOT_LOOKED_AT.text} ({self._trouble})"
                 )
-            if partition in found:
-                return Wait(WhyNot.UNUSABLE_DIRECTORY, found[partition])
+            for each in found:
+                if each.partition == partition:
+                    return Wait(WhyNot.UNUSABLE_DIRECTORY, each.why)
         return None
+
+    def _all_unread(self) -> Iterator[Unread]:
+        return (each for found in self._unread.values() for each in found or ())
 
     def _order(self, work: PartitionWork) -> _Order:
         local = work.local
@@ -301,6 +313,7 @@ class Hold:
         passed = _Passed()
         for directory in self._directories:
             self._find(directory, passed, sweep=self._trouble is not None)
+            self._look_at_unread(directory, orders, passed)
             held = self._look_again(directory, orders, passed)
             self._held[directory] = held
             for order in orders.by_partition.values():
@@ -325,6 +338,20 @@ class Hold:
                 unit for unit in found.units if unit.segment.log_path not in known
             ]
             self._unread[directory] = found.unread
+
+    def _look_at_unread(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> None:
+        """Release those that contradict themselves and are of no use."""
+        kept = []
+        for each in self._unread[directory] or ():
+            unit = each.contradicted
+            why = None if unit is None else orders.why_let_contradicted_go(unit)
+            if unit is not None and why is not None:
+                with passed.going_on():
+                    passed.let_go(directory, unit, why)
+                    continue
+            kept.append(each)
+        if self._unread[directory] is not None:
+            self._unread[directory] = tuple(kept)
 
     def _look_again(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> list[Unit]:
         kept = []

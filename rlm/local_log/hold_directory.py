@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,13 +51,22 @@ PROBE = ".probe"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFound:
-    """Units of a hold directory. `unread`: partitions with unreadable files, with an
-    instruction.
+class Unread:
+    """A unit that cannot be used; `why` has an instruction. `contradicted`: the unit as its files
+    tell, which contradict each other; None if they cannot be read.
     """
 
+    partition: TopicIdPartition
+    why: str
+    contradicted: Unit | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFound:
+    """Units of a hold directory."""
+
     units: tuple[Unit, ...]
-    unread: Mapping[TopicIdPartition, str]
+    unread: tuple[Unread, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,7 @@ class HoldDirectory:
         """The units, perhaps of another size by now (see `look_again`). OSError if the directories
         cannot be listed: then the held segments are unknown.
         """
-        units, unread = [], {}
+        units, unread = [], []
         for parent in self._unit_parents():
             parsed = parse_partition_directory(parent.parent.name)
             assert parsed is not None, "_unit_parents takes no other"
@@ -114,6 +123,7 @@ class HoldDirectory:
                 if numbers is None:
                     continue
                 base, next_base, size, known = numbers.groups(default="-1")
+                unit = None
                 try:
                     unit = _read_unit(id_, parent / name, int(base), int(next_base), int(size))
                     _check(unit, int(known))
@@ -121,11 +131,13 @@ class HoldDirectory:
                 except FileNotFoundError:
                     continue  # its bytes are gone
                 except (OSError, StrandlineError) as error:
-                    unread[id_] = (
+                    why = (
                         f"what is held in {parent / name} cannot be read ({error}): mend that, or "
                         "remove it by hand if it may be lost"
                     )
-        return HeldFound(tuple(units), unread)
+                    contradicted = unit if isinstance(error, CorruptData) else None
+                    unread.append(Unread(id_, why, contradicted))
+        return HeldFound(tuple(units), tuple(unread))
 
     def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
         """Link a sealed segment; None if the broker removed it first. Passes OSError."""
@@ -179,7 +191,7 @@ class HoldDirectory:
         if now.st_size != unit.segment.size_bytes:
             return None
         unit = replace(unit, alone=now.st_nlink == 1)
-        if local is None or unit.alone or not _is_part_of(local, unit, now):
+        if local is None or unit.alone or own_segment(local, unit) is None:
             return unit
         epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
         if epoch is None or epoch == unit.followed_by or epoch < unit.leader_epochs[-1].epoch:
@@ -287,15 +299,16 @@ def _device(path: Path) -> int:
         ) from error
 
 
-def _is_part_of(local: LocalPartition, unit: Unit, now: os.stat_result) -> bool:
-    """True if the broker's file at the unit's base is the held one. A file that left a log never
-    comes back, so it was a part of it at the look too.
+def own_segment(local: LocalPartition, unit: Unit) -> LocalSegment | None:
+    """The broker's segment whose file is the held one. A file that left a log never comes back, so
+    it was a part of it at the look too.
     """
     for segment in local.segments:
         if segment.base_offset == unit.base_offset:
             with contextlib.suppress(OSError):  # removed since the look
-                return os.path.samestat(now, os.stat(segment.log_path))
-    return False
+                if os.path.samestat(os.stat(unit.segment.log_path), os.stat(segment.log_path)):
+                    return segment
+    return None
 
 
 def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:

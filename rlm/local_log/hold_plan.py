@@ -7,7 +7,7 @@ copied as from the broker's directory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
@@ -121,6 +121,39 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
 
 def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
     """Why a unit can go; None while of use. A topic left out now may be tiered again, from this."""
+    unneeded = _why_unneeded(facts, unit)
+    if unneeded is None and _contradicts(facts, unit):
+        return Release.DIVERGED
+    return unneeded
+
+
+def why_let_contradicted_go(
+    facts: HoldFacts, unit: Unit, own: LocalSegment | None
+) -> Release | None:
+    """Why a unit whose batches contradict its epochs can go; None while it may have records that
+    nobody else has. `own`: the broker's segment of the same file.
+
+    A broker that truncates a held file and goes on in it writes through our link. While its log has
+    that file, `to_hold` holds it anew, as it is now. Later its epochs are unknown: the newest that
+    it can have is the unit's, or that of the live log at its end or, above it, at the beginning.
+    """
+    if facts.deleted:
+        return Release.PARTITION_DELETED
+    if not facts.segments or not facts.checkpoint:
+        return None
+    first = facts.checkpoint[0]
+    if own is not None and not facts.left_out:
+        end = OFFSET_MAX if own.next_base_offset is None else own.next_base_offset
+        return Release.CHANGED if first.start_offset < end else None  # None: it is being removed
+    if facts.segments[-1].base_offset < unit.next_base_offset:
+        return None  # a replica that starts over tells too little
+    there = epoch_for_offset(facts.checkpoint, unit.next_base_offset - 1)
+    newest = max(unit.leader_epochs[-1].epoch, first.epoch if there is None else there)
+    whole = (EpochEntry(newest, unit.base_offset),)
+    return _why_unneeded(facts, replace(unit, leader_epochs=whole))
+
+
+def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:
     if facts.deleted:
         return Release.PARTITION_DELETED
     if _copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
@@ -131,8 +164,6 @@ def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
         # head did not know of it.
         fits = not facts.lineage or _is_within(unit, facts.lineage)
         return Release.COPIED if fits else Release.DIVERGED
-    if _contradicts(facts, unit):
-        return Release.DIVERGED
     return None
 
 

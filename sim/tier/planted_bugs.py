@@ -275,7 +275,7 @@ async def _begin_with_nothing(hold: Hold) -> None:
     for directory in hold._directories:
         directory.prepare()
         directory.sweep()
-        hold._unread[directory] = {}
+        hold._unread[directory] = ()
 
 
 def _joined_at_the_first_base(work: PartitionWork) -> Epochs:

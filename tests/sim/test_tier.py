@@ -104,6 +104,8 @@ def test_a_copy_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         770046,  # a leader that was replaced uncleanly told what the new one has as lost
         880078,  # a diverged held segment hid good ones below it, which were told as lost
         880260,  # an error of the disk in the hold directory was not handled
+        428764145,  # a held file that was cut and written anew during a restart was never let go
+        428764160,  # the same, and the broker went on in the file
         1194106707,  # one of the fresh seeds that failed before the faults were mended
     ],
 )

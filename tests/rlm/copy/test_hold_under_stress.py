@@ -280,3 +280,71 @@ def test_of_a_held_segment_only_what_delete_records_left_of_it_is_copied(
             assert partition.lost_ranges == ()
 
     run_virtually(main)
+
+
+def rewritten_from_15_on(log: KafkaLog, end: int) -> None:
+    """An unclean election cut the log at 15, and the same file was written up to `end`."""
+    log.delete_segment(20)
+    log.write_across(10, 15, end, epochs=(0, 2))
+    log.write(end, 30, end=35, epoch=2)
+    log.set_epochs((0, 0), (2, 15))
+
+
+@pytest.fixture
+def elected(orders: KafkaLog) -> KafkaLog:
+    """A log in whose segment from 10 to 19 the second epoch begins."""
+    orders.write_across(10, 15, 20, epochs=(0, 1))
+    orders.write(20, 30, end=35, epoch=1)
+    orders.set_epochs((0, 0), (1, 15))
+    return orders
+
+
+@pytest.mark.parametrize("end", [17, 20, 25])
+def test_what_the_broker_cut_and_wrote_anew_while_the_node_was_down_is_held_as_it_is_now(
+    tmp_path: Path, elected: KafkaLog, end: int
+) -> None:
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (elected.log_dir,))
+        async with holding(world, outage):
+            pass
+        rewritten_from_15_on(elected, end)
+        async with holding(world, outage) as node:
+            assert node.hold is not None
+            assert node.hold.problems() == ()
+            assert units(tmp_path) == ["0", "10", str(end)]
+            retention(elected, 0, 10, start=end, epoch=2)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(elected.partition) == [(0, 9), (10, end - 1), (end, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_what_the_broker_wrote_anew_and_deleted_while_the_node_was_down_goes_once_it_is_copied(
+    tmp_path: Path, elected: KafkaLog, *, copied: bool
+) -> None:
+    """Until then a person decides: its epochs are unknown, and nobody else has its records."""
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (elected.log_dir,))
+        async with holding(world, outage):
+            pass
+        rewritten_from_15_on(elected, 25)
+        if copied:
+            async with world.boot(data_plane=True) as node:
+                await node.remote_log.start()
+                await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+                assert node.finished(elected.partition) == [(0, 9), (10, 24), (25, 29)]
+        retention(elected, 0, 10, start=25, epoch=2)
+        async with holding(world, outage) as node:
+            assert node.hold is not None
+            assert len(node.hold.problems()) == (0 if copied else 1)
+            assert units(tmp_path) == ([] if copied else ["0", "10", "20", "25"])
+
+    run_virtually(main)

@@ -17,6 +17,7 @@ from rlm.local_log.hold_plan import (
     to_hold,
     unbroken,
     usable,
+    why_let_contradicted_go,
     why_let_go,
     with_heads,
 )
@@ -250,6 +251,60 @@ def test_a_unit_stays_while_the_live_log_says_nothing_against_it(
     segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...]
 ) -> None:
     assert why_let_go(facts(segments, *checkpoint), unit(10, 20, (2, 10))) is None
+
+
+CONTRADICTED = unit(10, 20, (0, 10), (1, 15))
+LEFT_OUT = replace(facts(live(0, 10, 20, 30)), left_out=True)
+"""Nothing is held anew of a topic that is left out."""
+
+
+@pytest.mark.parametrize(
+    ("planned", "own", "expected"),
+    [
+        (facts(live(0, 10, 20, 30)), segment(10, 20), Release.CHANGED),
+        (facts(live(0, 10)), segment(10, None), Release.CHANGED),
+        (facts(live(10, 20), (2, 15)), segment(10, 20), Release.CHANGED),
+        # The checkpoint's head goes before the files: nothing of this one is held anew.
+        (facts(live(10, 20), (2, 20)), segment(10, 20), None),
+        (facts((), (2, 15)), None, None),
+        (replace(facts(live(0, 10)), checkpoint=()), segment(10, None), None),
+        (LEFT_OUT, segment(10, 20), None),
+        (replace(LEFT_OUT, next_offset=20), segment(10, 20), Release.COPIED),
+        (replace(facts(live(0, 10)), deleted=True), None, Release.PARTITION_DELETED),
+    ],
+)
+def test_a_unit_that_contradicts_itself_goes_while_the_broker_s_log_has_its_file(
+    planned: HoldFacts, own: LocalSegment | None, expected: Release | None
+) -> None:
+    assert why_let_contradicted_go(planned, CONTRADICTED, own) is expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "recorded", "expected"),
+    [
+        (((2, 20),), ((0, 0), (2, 15)), Release.DIVERGED),
+        (((2, 20),), ((2, 0),), Release.COPIED),
+        (((0, 0), (2, 15)), ((0, 0), (2, 15)), Release.DIVERGED),
+        # It may have records of epoch 2, which the next claim puts in the place of older ones.
+        (((2, 20),), ((0, 0), (1, 15)), None),
+        (((0, 0), (2, 15)), ((0, 0), (1, 15)), None),
+        (((0, 0),), ((0, 0),), None),
+    ],
+)
+def test_another_one_goes_once_the_tier_has_its_offsets_whatever_its_epochs_are(
+    entries: tuple[tuple[int, int], ...],
+    recorded: tuple[tuple[int, int], ...],
+    expected: Release | None,
+) -> None:
+    planned = facts(live(20, 30), *entries, next_offset=30)
+    planned = replace(planned, lineage=epochs(*recorded))
+    assert why_let_contradicted_go(planned, CONTRADICTED, None) is expected
+    for unknown in (
+        replace(planned, next_offset=19),
+        replace(planned, lost_ranges=(LostOffsets(12, 14, "why"),)),
+        replace(planned, segments=live(0)),
+    ):
+        assert why_let_contradicted_go(unknown, CONTRADICTED, None) is None
 
 
 def test_units_below_the_live_log_may_be_copied_in_order() -> None:
