@@ -14,7 +14,7 @@ from strandline.node import ambient
 from tests.e2e.http import PLAIN
 from tests.e2e.node_process import POLL_S, NodeProcess, Sections
 from tests.real.ports import free_ports
-from tests.strandline.command import strandline
+from tests.strandline.command import invoke
 
 COPIER_ID = 1
 FOUNDERS = (COPIER_ID, 2, 3)
@@ -101,10 +101,10 @@ class NodeQuorum:
         """`strandline quorum ...`, asked of the leader's node; of the next, if it leads no more."""
 
         def done() -> bool:
-            said = strandline("quorum", *arguments, "--url", self.nodes[self.leader()].url)
-            moved = said.returncode == ExitCode.CONFLICT and "does not lead" in said.stderr
-            lost = said.returncode == ExitCode.CONFLICT and "won the election" in said.stderr
-            assert moved or lost or said.returncode == ExitCode.OK, said.stdout + said.stderr
+            said = invoke("quorum", *arguments, "--url", self.nodes[self.leader()].url)
+            moved = said.exit_code == ExitCode.CONFLICT and "does not lead" in said.stderr
+            lost = said.exit_code == ExitCode.CONFLICT and "won the election" in said.stderr
+            assert moved or lost or said.exit_code == ExitCode.OK, said.stdout + said.stderr
             return not moved
 
         self.wait_until(done, f"strandline quorum {arguments}")
@@ -123,7 +123,7 @@ class NodeQuorum:
     def may_stop(self, node_id: int) -> bool:
         """What `strandline quorum can-stop` says; no as well where it could not be judged."""
         url = self.nodes[self.leader()].url
-        return strandline("quorum", "can-stop", node_id, "--url", url).returncode == ExitCode.OK
+        return invoke("quorum", "can-stop", node_id, "--url", url).exit_code == ExitCode.OK
 
     @property
     def running(self) -> dict[int, NodeProcess]:

@@ -23,7 +23,7 @@ from tests.e2e.writer import Writer
 from tests.real.kafka import KafkaBroker
 from tests.real.minio import MinioServer
 from tests.real.store_gate import Passing, StoreGate
-from tests.strandline.command import strandline
+from tests.strandline.command import invoke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
@@ -56,8 +56,8 @@ class Site:
 
     def status(self) -> str:
         """As an operator sees it, however wide the terminal is."""
-        done = strandline("status", "--url", self.node.url)
-        assert done.returncode == 0, done.stderr
+        done = invoke("status", "--url", self.node.url)
+        assert done.exit_code == 0, done.stderr
         return " ".join(done.stdout.split())
 
     def write(self) -> None:
@@ -98,7 +98,7 @@ class Site:
 
     def waiting(self) -> str:
         """What `strandline partitions` says of those that do not go on."""
-        said = strandline("partitions", "--waiting", "--url", self.node.url)
+        said = invoke("partitions", "--waiting", "--url", self.node.url)
         assert said.stdout, said.stderr or "nothing waits"
         return said.stdout
 
