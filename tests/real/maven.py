@@ -40,8 +40,9 @@ def require_java() -> str:
 
 
 def fetch_jars(name: str, coordinates: tuple[str, ...], *, alone: bool = False) -> Path:
-    """The folder `name` of the tools folder, holding the jars of `group:artifact:version`s, with
-    all they need, or `alone`, where the program that loads them brings the rest.
+    """The folder `name` of the tools folder, holding the jars of `group:artifact:version`s (a
+    classifier may follow), with all they need, or `alone`, where the program that loads them brings
+    the rest.
 
     The folder is renamed into place when it is whole, so a killed run leaves nothing half-fetched.
     """
@@ -73,9 +74,10 @@ def _copy_dependencies(
 
 
 def _entry(coordinate: str, *, alone: bool) -> str:
-    group, artifact, version = map(escape, coordinate.split(":"))
+    group, artifact, version, *classifier = map(escape, coordinate.split(":"))
     exclusions = _EXCLUDE_ALL if alone else ""
+    classifiers = "".join(f"<classifier>{each}</classifier>" for each in classifier)
     return (
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version>{exclusions}</dependency>"
+        f"<version>{version}</version>{classifiers}{exclusions}</dependency>"
     )
