@@ -158,6 +158,7 @@ def first_read_s(side: Side, *, with_node: bool = False) -> Start:
             "bootstrap.servers": side.broker.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",  # Java's default
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 100,
             "fetch.error.backoff.ms": 20,

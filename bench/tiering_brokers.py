@@ -203,7 +203,7 @@ async def wait_for_tier(side: Side, topic: str, partitions: int) -> None:
         while await offsets.latest_tiered(topic, partition) < active - 1:
             if time.monotonic() > end:
                 raise TimeoutError(f"{topic} is not in the tier after {COPY_DEADLINE_S} s")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
     await offsets.close()
 
 
