@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, TopicPartition
 
+from bench.node_process import cpu_s
 from bench.table import Measure, write_table
 from bench.tiering_brokers import MIB, RECORD_BYTES, TIERED, Side, fill, kafkas, ours, wait_for_tier
 from rsm_backends.store_config import StoreConfig
@@ -46,13 +47,24 @@ class Reads:
 
     speeds: list[float] = field(default_factory=list)
     amplification: list[float] = field(default_factory=list)
+    broker_cpu: list[float] = field(default_factory=list)
+    node_cpu: list[float] = field(default_factory=list)
+    """CPU seconds of a GB."""
 
-    def add(self, minio: MinioServer, read: Callable[[], int]) -> None:
-        """One round."""
+    def consume(self, minio: MinioServer, side: Side, ends: Sequence[int]) -> None:
+        """One round through a broker."""
+        broker_s, node_s = cpu_s(side.broker.pid), side.node_cpu_s()
+        size = self.add(minio, lambda: consume(side, ends))
+        self.broker_cpu.append((cpu_s(side.broker.pid) - broker_s) / size * 1e9)
+        self.node_cpu.append((side.node_cpu_s() - node_s) / size * 1e9)
+
+    def add(self, minio: MinioServer, read: Callable[[], int]) -> int:
+        """One round; the bytes read."""
         sent, began = written(minio.pid), time.perf_counter()
         size = read()
         self.speeds.append(size / 1e6 / (time.perf_counter() - began))
         self.amplification.append((written(minio.pid) - sent) / size)
+        return size
 
 
 def written(pid: int) -> int:
@@ -151,10 +163,11 @@ def compare(
     mine, theirs, gets = Reads(), Reads(), Reads()
     for _ in range(rounds + 1):
         gets.add(minio, lambda: get_all(wanted))
-        mine.add(minio, lambda: consume(sides[0], ends[0]))
-        theirs.add(minio, lambda: consume(sides[1], ends[1]))
+        mine.consume(minio, sides[0], ends[0])
+        theirs.consume(minio, sides[1], ends[1])
     for each in (mine, theirs, gets):
-        del each.speeds[0], each.amplification[0]
+        for samples in (each.speeds, each.amplification, each.broker_cpu, each.node_cpu):
+            del samples[:1]
     ratios = [a / b for a, b in zip(mine.speeds, gets.speeds, strict=True)]
     name = f"{partitions} partition{'s' if partitions > 1 else ''}"
     return [
@@ -170,6 +183,9 @@ def compare(
             f"<= {AMPLIFICATION_MAX}", max(mine.amplification) <= AMPLIFICATION_MAX,
         ),
         Measure(f"{name}: the same of ranged GETs", "x", gets.amplification),
+        Measure(f"{name}: CPU of our broker", "s/GB", mine.broker_cpu),
+        Measure(f"{name}: CPU of our node", "s/GB", mine.node_cpu),
+        Measure(f"{name}: CPU of LocalTieredStorage's broker", "s/GB", theirs.broker_cpu),
     ]  # fmt: skip
 
 
