@@ -194,6 +194,8 @@ def our_starts(home: Path, segments: int, starts: int) -> tuple[list[Start], lis
     with ours(home) as side:
         assert side.node is not None
         topic_id = make_topics(side, segments)
+        node = side.node
+        side.broker.wait_until(lambda: f"claimed {MANY}-0" in node.log, "the claim")
         side.broker.stop()
         side.node.stop()
         asyncio.run(add_rows(home / "node" / "data", topic_id, segments))
