@@ -275,7 +275,7 @@ class PartitionDriver:
         await self.register()
         self.claim_number += 1
         mine = self.around.identity.incarnation
-        claim = work.claim_record(mine, self.claim_number, leader_epoch)
+        claim = work.claim_record(mine, self.claim_number, leader_epoch, self.metadata)
         try:
             async with self.claim_slots:
                 answer = await self.metadata.claim_partition(

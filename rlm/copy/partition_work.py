@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset, truncate_from_start
@@ -23,6 +24,7 @@ from rlm.copy.partition_status import (
     StatusFacts,
     partition_status,
 )
+from rlm.copy.tiered_head import tiered_head
 from rlm.leadership.leadership import (
     BrokerWord,
     Leads,
@@ -37,6 +39,7 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.lost_epochs import FoundEpochs, with_heads_found
 from rlm.reconcile.adoption_plan import FoundInStores
 from rlm.reconcile.lost_claims import with_lost_claims
+from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.partition_state import LostOffsets, Mode, PartitionState
 from rlmm.records.control_records import PartitionClaim
 from rlmm.segment import Incarnation
@@ -218,8 +221,10 @@ class PartitionWork:
             on_disk = min(on_disk, self.local.leader_epochs[0].start_offset)
         return max(on_disk, self.log_start_heard)
 
-    def claim_record(self, by: Incarnation, number: int, leader_epoch: int) -> PartitionClaim:
-        """The claim of this partition by what is on this disk."""
+    def claim_record(
+        self, by: Incarnation, number: int, leader_epoch: int, metadata: MetadataReads
+    ) -> PartitionClaim:
+        """The claim of this partition by what is on this disk and in the tier."""
         assert self.local is not None, "only partitions on this disk are claimed"
         return PartitionClaim(
             partition=self.partition,
@@ -227,9 +232,22 @@ class PartitionWork:
             leader_epoch=leader_epoch,
             incarnation=by,
             claim_number=number,
-            leader_epochs=self.checkpoint_to_claim,
+            leader_epochs=with_lost_claims(
+                self.checkpoint_to_claim, self._tiered_head(leader_epoch, metadata)
+            ),
             local_log_start_offset=self.local.local_log_start_offset,
         )
+
+    def _tiered_head(self, leader_epoch: int, metadata: MetadataReads) -> Epochs:
+        """Nothing at an epoch that was claimed: its first claim said how the lineage begins, and a
+        later one may not change that.
+        """
+        state = metadata.partition_state(self.partition)
+        last = None if state is None else state.last_claim
+        if self.mode is Mode.DELEGATED or last is None or last.leader_epoch >= leader_epoch:
+            return ()
+        listed = partial(metadata.list_remote_log_segments, self.partition)
+        return tiered_head(self.checkpoint_to_claim, listed)
 
     @property
     def broker_log_start(self) -> int:

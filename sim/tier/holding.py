@@ -126,15 +126,21 @@ class HoldAuditor:
         self._world = world
         self._linked: dict[Path, Incarnation] = {}
         self._committed: dict[Incarnation, dict[Path, tuple[object, ...]]] = {}
+        self._last_then: dict[Incarnation, int] = {}
         self._unwanted: dict[tuple[TopicIdPartition, int, int], bool] = {}
         self._unwanted_at = 0
 
     def passed(self, process: Process) -> None:
         """Check that a pass held what local retention may take next, which goes by the high
         watermark: segments that were sealed and committed before it looked and are so still, of
-        the latest leader's log: a claim that cut an older one makes it uncopied again.
+        the latest leader's log: a claim that cut an older one makes it uncopied again, once the
+        node has heard of it.
         """
         world, machine = self._world, process.machine
+        heard = self._last_then.get(process.incarnation, -1)
+        self._last_then[process.incarnation] = next(reversed(world.auditor.reference.values), -1)
+        if process.view is None or process.view.applied_offset < heard:
+            return
         before = self._committed.get(process.incarnation, {})
         self._committed[process.incarnation] = now = {}
         for partition in world.brokers.partitions:

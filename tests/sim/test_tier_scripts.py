@@ -59,6 +59,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "segment_lost_from_the_leaders_disk",
         "two_incarnations",
         "unclean_election",
+        "unclean_election_there_and_back",
         "zombie_put_after_delete_finished",
     }
 

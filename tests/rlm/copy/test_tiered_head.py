@@ -1,0 +1,71 @@
+"""Where epochs begin that a broker's checkpoint has lost, by the tier's own segments."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.tiered_head import tiered_head
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
+
+TIP = TopicIdPartition("orders", Uuid(bytes(15) + b"\x07"), 0)
+Entries = tuple[tuple[int, int], ...]
+
+
+def epochs(entries: Entries) -> Epochs:
+    return tuple(EpochEntry(*each) for each in entries)
+
+
+def row(
+    end: int,
+    *leader_epochs: tuple[int, int],
+    state: SegmentState = SegmentState.COPY_SEGMENT_FINISHED,
+) -> RemoteLogSegmentMetadata:
+    return RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(TIP, Uuid(bytes(16))), leader_epochs[0][1], end, 1, 1, 1, leader_epochs,
+        100, None, state,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "rows", "expected"),
+    [
+        ((), [row(9, (0, 0))], ()),
+        (((2, 56), (4, 64)), [], ()),
+        (((2, 56), (4, 64)), [row(32, (2, 27)), row(51, (2, 33))], ((2, 27),)),
+        # An epoch leads to the ones below it, by each segment that crosses a border.
+        (
+            ((4, 64),),
+            [
+                row(9, (0, 0)),
+                row(30, (0, 10), (2, 27)),
+                row(60, (2, 31)),
+                row(70, (2, 61), (4, 64)),
+            ],
+            ((0, 0), (2, 27), (4, 64)),
+        ),
+        # What the broker knows better stays: a start is only ever wrong upwards.
+        (((2, 20), (4, 64)), [row(32, (2, 27))], ()),
+        # Another leader's segments of lower epochs prove nothing.
+        (((2, 56),), [row(40, (0, 0), (1, 20))], ()),
+        # One that is being deleted, or was only begun, tells nothing.
+        (
+            ((2, 56),),
+            [
+                row(32, (2, 27), state=SegmentState.DELETE_SEGMENT_STARTED),
+                row(39, (2, 33), state=SegmentState.COPY_SEGMENT_STARTED),
+                row(51, (2, 40)),
+            ],
+            ((2, 40),),
+        ),
+    ],
+)
+def test_the_tier_tells_where_the_first_known_epoch_begins(
+    checkpoint: Entries, rows: list[RemoteLogSegmentMetadata], expected: Entries
+) -> None:
+    def listed(epoch: int) -> list[RemoteLogSegmentMetadata]:
+        return [each for each in rows if epoch in dict(each.leader_epochs)]
+
+    assert tiered_head(epochs(checkpoint), listed) == epochs(expected)
