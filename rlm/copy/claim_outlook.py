@@ -9,7 +9,6 @@ leader with the right checkpoint brings all of it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
@@ -19,6 +18,7 @@ from rlm.leadership.leadership import Leads, NoAnswer
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast
 from rlmm.apply.outcome import Verdict
 from rlmm.lineage import epoch_bounds
+from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.rows.coverage import epoch_ranges
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
@@ -72,11 +72,11 @@ class ResetRefusal:
 def claim_outlook(
     partition: TopicIdPartition,
     work: PartitionWork | None,
-    state: PartitionState | None,
-    forecast: Callable[[AskedClaim], ClaimForecast],
+    metadata: MetadataReads,
     incarnation: Incarnation,
 ) -> ClaimOutlook | NoOutlook:
-    """Judge this node's claim by its broker's word and its disk."""
+    """Judge this node's claim by its broker's word, its disk and the metadata."""
+    state = metadata.partition_state(partition)
     if work is None or work.local is None:
         return NoOutlook("it has no replica of the partition")
     held_off = work.left_out or work.unusable
@@ -91,7 +91,7 @@ def claim_outlook(
             "it has not read yet what the stores have of the partition since the restart from a "
             "snapshot, and its claim carries the leader epochs that they tell"
         )
-    checkpoint = work.checkpoint_to_claim
+    checkpoint = work.epochs_to_claim(work.word.leader_epoch, metadata)
     if not checkpoint or checkpoint[-1].epoch != work.word.leader_epoch:
         return NoOutlook(
             f"its broker leads at epoch {work.word.leader_epoch}, and the leader-epoch-checkpoint "
@@ -107,8 +107,8 @@ def claim_outlook(
     return ClaimOutlook(
         asked.leader_epoch,
         checkpoint,
-        _course(state, forecast(asked)),
-        _course(state, forecast(replace(asked, after_reset=True))),
+        _course(state, metadata.forecast_claim(asked)),
+        _course(state, metadata.forecast_claim(replace(asked, after_reset=True))),
     )
 
 

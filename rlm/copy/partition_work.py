@@ -202,11 +202,13 @@ class PartitionWork:
             agree = not any(differs(unit, own, first) for unit in below)
         return own if agree else truncate_from_start(own, first)
 
-    @property
-    def checkpoint_to_claim(self) -> Epochs:
-        """The epochs that the next claim carries: with the lost claims that the stores told of."""
+    def epochs_to_claim(self, leader_epoch: int, metadata: MetadataReads) -> Epochs:
+        """The epochs that a claim at `leader_epoch` carries: with the lost claims that the stores
+        told of, and what the tier's segments prove.
+        """
         told = () if self.found is None else self.found.lineage
-        return with_lost_claims(self.claimed_checkpoint, told)
+        known = with_lost_claims(self.claimed_checkpoint, told)
+        return with_lost_claims(known, self._tiered_head(known, leader_epoch, metadata))
 
     @property
     def log_start_said(self) -> int:
@@ -232,13 +234,13 @@ class PartitionWork:
             leader_epoch=leader_epoch,
             incarnation=by,
             claim_number=number,
-            leader_epochs=with_lost_claims(
-                self.checkpoint_to_claim, self._tiered_head(leader_epoch, metadata)
-            ),
+            leader_epochs=self.epochs_to_claim(leader_epoch, metadata),
             local_log_start_offset=self.local.local_log_start_offset,
         )
 
-    def _tiered_head(self, leader_epoch: int, metadata: MetadataReads) -> Epochs:
+    def _tiered_head(
+        self, checkpoint: Epochs, leader_epoch: int, metadata: MetadataReads
+    ) -> Epochs:
         """Nothing at an epoch that was claimed: its first claim said how the lineage begins, and a
         later one may not change that.
         """
@@ -246,8 +248,7 @@ class PartitionWork:
         last = None if state is None else state.last_claim
         if self.mode is Mode.DELEGATED or last is None or last.leader_epoch >= leader_epoch:
             return ()
-        listed = partial(metadata.list_remote_log_segments, self.partition)
-        return tiered_head(self.checkpoint_to_claim, listed)
+        return tiered_head(checkpoint, partial(metadata.list_remote_log_segments, self.partition))
 
     @property
     def broker_log_start(self) -> int:

@@ -63,8 +63,7 @@ class Answers:
         return claim_outlook(
             partition,
             self.table.work(partition),
-            self.metadata.partition_state(partition),
-            self.metadata.forecast_claim,
+            self.metadata,
             self.identity.incarnation,
         )
 
