@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.maven import require_java
+from tests.real.spark_jvm import PLAIN_OPTIONS
 from tests.real.toolbox import REPOSITORY, missing, only_one, require_program, tools_dir
 
 PROJECT = REPOSITORY / "broker_plugin"
@@ -61,8 +63,9 @@ def maven(folder: Path, *arguments: str) -> None:
     """Run Maven; packages that can't be had are a missing tool, all else fails the test."""
     require_java()
     done = subprocess.run(
-        [require_program("mvn"), "-q", "-B", *arguments],
+        [require_program("mvn"), "-q", "-B", f"-DargLine={PLAIN_OPTIONS}", *arguments],
         cwd=folder,
+        env={**os.environ, "MAVEN_OPTS": PLAIN_OPTIONS},
         capture_output=True,
         text=True,
         timeout=BUILD_DEADLINE_S,
