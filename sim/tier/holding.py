@@ -132,9 +132,9 @@ class HoldAuditor:
 
     def passed(self, process: Process) -> None:
         """Check that a pass held what local retention may take next, which goes by the high
-        watermark: segments that were sealed and committed before it looked and are so still, of
-        the latest leader's log: a claim that cut an older one makes it uncopied again, once the
-        node has heard of it.
+        watermark: segments that were sealed, committed and uncopied before it looked and are so
+        still, of the latest leader's log: a claim that cut an older one makes it uncopied again,
+        once the node has heard of it.
         """
         world, machine = self._world, process.machine
         heard = self._last_then.get(process.incarnation, -1)
@@ -149,12 +149,13 @@ class HoldAuditor:
                 continue
             for path, start, end in replica.sealed(below=world.brokers.written(machine, partition)):
                 found = path.stat()
-                now[path] = mark = replica.epochs, replica.truncated_ms, found.st_ino
+                unneeded = self._is_unwanted(partition.tip, start, end) or not (
+                    self._is_of_the_log(machine, partition, path, start, end)
+                )
+                mark = replica.epochs, replica.truncated_ms, found.st_ino, unneeded
+                now[path] = mark
                 world.auditor.check(
-                    found.st_nlink > 1
-                    or mark != before.get(path)
-                    or self._is_unwanted(partition.tip, start, end)
-                    or not self._is_of_the_log(machine, partition, path, start, end),
+                    found.st_nlink > 1 or mark != before.get(path) or unneeded,
                     "hold_keeps_what_is_not_copied",
                     f"{machine.name} does not hold {start} to {end - 1} of {partition.tip}",
                 )

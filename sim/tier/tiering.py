@@ -339,12 +339,9 @@ class TieringBroker:
 
     async def _rebuild(self, partition: Partition) -> None:
         """TierStateMachine: the leader's log begins above this log's end."""
-        leader, follower, epoch = (
-            partition.leading,
-            partition.replicas[self.node_id],
-            partition.epoch,
-        )
-        if leader is None:
+        leader, epoch = partition.leading, partition.epoch
+        follower = partition.replicas.get(self.node_id)
+        if leader is None or follower is None:
             return
         start, tip = leader.bases[0], partition.tip
         of = epoch_for_offset(leader.epochs, start - 1)
