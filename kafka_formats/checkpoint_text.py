@@ -13,7 +13,7 @@ from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
 
 _VERSION = "0"
-_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 def parse_entries(data: Buffer, *, fields: int, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -65,8 +65,8 @@ def _lines(data: bytes, source: str) -> Iterator[tuple[int, str]]:
 
 
 def parse_number(text: str, *, source: str, position: int, largest: int) -> int:
-    """A decimal number from 0 to `largest`."""
-    if not _NUMBER.fullmatch(text) or not 0 <= int(text) <= largest:
+    """A decimal number from 0 to `largest`, as Java writes it: a zero in front is a turned bit."""
+    if not _NUMBER.fullmatch(text) or int(text) > largest:
         raise CorruptData(
             f"{text[:40]!r} is not a number from 0 to {largest}", source=source, position=position
         )

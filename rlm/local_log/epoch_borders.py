@@ -54,12 +54,15 @@ def check_epochs(directory: Path, bases: Sequence[int], epochs: Epochs) -> bool:
 
 
 def _compare(nearest: Sequence[BatchHeader], epochs: Epochs, other_side: int | None) -> None:
-    """`nearest` are the two batches next to a border on one side of it, or fewer. One alone may be
-    damaged itself, as the CRC leaves its epoch out; not so if the border is what is elsewhere.
+    """`nearest` are the two batches next to a border on one side of it, or fewer. Of two in one
+    epoch one alone may be damaged itself, as the CRC leaves its epoch out; not so if the border is
+    what is elsewhere.
     """
-    wrong = [each for each in nearest if not _agrees(each, epochs)]
+    told = [epoch_for_offset(epochs, each.base_offset) for each in nearest]
+    alike = [each for each, epoch in zip(nearest, told, strict=True) if epoch == told[0]]
+    wrong = [each for each in alike if not _agrees(each, epochs)]
     if wrong and wrong[0] is nearest[0] and (
-        len(wrong) == len(nearest) or wrong[0].partition_leader_epoch == other_side
+        len(wrong) == len(alike) or wrong[0].partition_leader_epoch == other_side
     ):  # fmt: skip
         raise EpochsContradictedError(
             f"offset {wrong[0].base_offset} is of epoch "

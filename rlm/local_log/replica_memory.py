@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from kafka_formats.log_names import (
 )
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
 from rlm.local_log.replica_directory import (
+    LISTINGS_MAX,
     LocalSegment,
     ProblemKind,
     Replica,
@@ -74,10 +74,8 @@ class ReplicaMemory:
                 return replica
         except OSError:
             return read_replica(directory, high_watermark)  # which says what is wrong
-        replica = read_replica(directory, high_watermark)
-        with suppress(OSError):  # files that went since: the next look finds another checkpoint
-            self._check_epochs(replica)
-        if replica.warning is None:
+        replica, is_proven = self._read(directory, high_watermark)
+        if replica.warning is None and is_proven:
             again = known is not None and known.seen == seen
             self._known[directory] = _Known(seen, replica, READS_TO_TRUST if again else 1)
         return replica
@@ -88,6 +86,21 @@ class ReplicaMemory:
         if made is None or made[0] is not replica:
             made = self._segments[replica.directory] = replica, _segments(replica)
         return made[1]
+
+    def _read(self, directory: Path, high_watermark: int | None) -> tuple[Replica, bool]:
+        """The replica, and False if the disk did not show the batches: then its copy will tell."""
+        for _ in range(LISTINGS_MAX):
+            replica = read_replica(directory, high_watermark)
+            try:
+                self._check_epochs(replica)
+            except FileNotFoundError:
+                continue  # removed since the listing
+            except OSError:
+                return replica, False
+            return replica, True
+        raise ReplicaError(
+            ProblemKind.CHANGING, f"{directory} changed {LISTINGS_MAX} times while it was read"
+        )
 
     def _check_epochs(self, replica: Replica) -> None:
         """Once for each content of the checkpoint, and again until a batch lies behind its last

@@ -67,6 +67,7 @@ def test_a_checkpoint_without_entries_is_empty(data: bytes) -> None:
         (b"0\n1\n1_0 0\n", 4, "not a number"),
         (b"0\n1\n\xd9\xa3 0\n", 4, "not a number"),
         (b"0\n1\n-1 0\n", 4, "not a number"),
+        (b"0\n1\n0 0123\n", 4, "not a number"),
         (b"0\n1\n0 -5\n", 4, "not a number"),
         (b"0\n1\n2147483648 0\n", 4, "not a number"),
         (b"0\n1\n0 9223372036854775808\n", 4, "not a number"),

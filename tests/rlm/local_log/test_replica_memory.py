@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 
@@ -125,3 +126,29 @@ def test_replicas_that_are_gone_are_forgotten(replica: ReplicaWriter, reads: Rea
     memory.keep([])
     memory.read(replica.directory, 15)
     assert reads.count == READS_TO_TRUST + 1
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, OSError])
+def test_a_checkpoint_that_was_not_compared_once_is_compared_again(
+    replica: ReplicaWriter, error: type[OSError]
+) -> None:
+    """Its last border is wrong, and at the first looks a file is gone or the disk fails."""
+    (replica.directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(b"0\n2\n0 0\n4 12\n")
+    memory = ReplicaMemory()
+    fails = Mock(side_effect=error, wraps=replica_memory.check_epochs)
+    with patch.object(replica_memory, "check_epochs", fails), suppress(ReplicaError):
+        settled(memory, replica.directory)
+    with pytest.raises(ReplicaError, match="is damaged, or a batch is"):
+        memory.read(replica.directory, 15)
+
+
+def test_a_file_that_went_while_its_replica_was_read_proves_no_checkpoint(
+    replica: ReplicaWriter,
+) -> None:
+    (replica.directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(b"0\n2\n0 0\n4 12\n")
+    once = Mock(side_effect=[FileNotFoundError, DEFAULT], wraps=replica_memory.check_epochs)
+    with (
+        patch.object(replica_memory, "check_epochs", once),
+        pytest.raises(ReplicaError, match="is damaged, or a batch is"),
+    ):
+        ReplicaMemory().read(replica.directory, 15)
