@@ -113,16 +113,23 @@ def read_heads(
     return tuple(heads)
 
 
+_Asked = tuple[Epochs, Epochs, int]
+
+
 @dataclass(slots=True)
 class EpochFinder:
     """Reads the batches' headers of one partition at a time, in a thread. `_tried`: the inputs of
-    each partition's last failed try, which is not repeated.
+    each partition's last failed try, which is not repeated. `_reading`: tries under way, which
+    outlast the deadline on a slow disk.
     """
 
     batches_max: int
     deadline_s: float
     _one: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    _tried: dict[TopicIdPartition, tuple[Epochs, Epochs, int]] = field(default_factory=dict)
+    _tried: dict[TopicIdPartition, _Asked] = field(default_factory=dict)
+    _reading: dict[TopicIdPartition, tuple[_Asked, asyncio.Future[Epochs]]] = field(
+        default_factory=dict
+    )
 
     async def find(
         self, local: LocalPartition, lineage: Epochs, next_offset: int, log_start: int
@@ -135,36 +142,46 @@ class EpochFinder:
         asked = (own, lineage, first)
         if self._tried.get(local.partition) == asked:
             return None
-        end = own[0].start_offset
-        segments = [
-            each
-            for each in local.segments
-            if each.next_base_offset is None or each.next_base_offset > first
-        ]
         async with self._one:
-            self._tried[local.partition] = asked
             try:
-                async with asyncio.timeout(self.deadline_s):
-                    heads = await asyncio.to_thread(
-                        read_heads, segments, first, own[0], batches_max=self.batches_max
-                    )
+                heads = await self._heads(local, asked)
             except (CorruptData, OSError) as error:
-                if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-                    del self._tried[local.partition]  # the disk may be all right at the next look
+                if isinstance(error, CorruptData):  # a disk may be all right at the next look
+                    self._tried[local.partition] = asked
                 logger.warning("%s: its batches do not tell their epochs: %s",
-                    local.partition, error or "reading them takes too long",
+                    local.partition, str(error) or "reading them takes long",
                 )  # fmt: skip
                 return None
         if not agree(heads, own, lineage):
+            self._tried[local.partition] = asked
             logger.warning(
                 "%s: its batches name the epochs %s, its checkpoint %s, and that is not the "
                 "recorded lineage", local.partition, heads[:8], own[:8],
             )  # fmt: skip
             return None
-        del self._tried[local.partition]
         logger.warning(
             "%s: its leader-epoch-checkpoint begins at offset %d; the batches from %d on name "
             "the epochs of the recorded lineage, and are copied",
-            local.partition, end, first,
+            local.partition, own[0].start_offset, first,
         )  # fmt: skip
         return FoundEpochs(heads, own[0])
+
+    async def _heads(self, local: LocalPartition, asked: _Asked) -> Epochs:
+        """Raises what reading raises; TimeoutError while it goes on."""
+        own, _, first = asked
+        known = self._reading.get(local.partition)
+        if known is None or known[0] != asked:
+            segments = [
+                each
+                for each in local.segments
+                if each.next_base_offset is None or each.next_base_offset > first
+            ]
+            reading = asyncio.ensure_future(
+                asyncio.to_thread(read_heads, segments, first, own[0], batches_max=self.batches_max)
+            )
+            known = self._reading[local.partition] = asked, reading
+        done, _ = await asyncio.wait({known[1]}, timeout=self.deadline_s)
+        if not done:
+            raise TimeoutError
+        del self._reading[local.partition]
+        return known[1].result()

@@ -5,21 +5,23 @@ first epoch is on the disk all the same, and is never recorded as lost for that.
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 
 import rlm.local_log.lost_epochs
 from kafka_formats.errors import CorruptData
-from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.offset_checkpoint import LOG_START_FILE
 from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer
 from rlm.local_log.log_dir import find_partitions
-from rlm.local_log.lost_epochs import FoundEpochs, agree, read_heads, with_heads_found
+from rlm.local_log.lost_epochs import EpochFinder, FoundEpochs, agree, read_heads, with_heads_found
 from rlmm.partition_state import PartitionState
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S
@@ -195,6 +197,30 @@ def test_batches_are_read_again_after_the_disk_failed_once(
                 assert node.finished(orders.partition)[2:] == [(20, 29), (30, 39), (40, 44)]
 
     run_virtually(main)
+
+
+def test_batches_of_a_slow_disk_are_read_to_the_end(orders: KafkaLog) -> None:
+    """The first look gives them up at its deadline."""
+    lose_the_checkpoint(orders)
+    goes_on = threading.Event()
+
+    def slowly(*args: Any, **limits: int) -> Epochs:
+        goes_on.wait(10)
+        return read_heads(*args, **limits)
+
+    async def main() -> None:
+        (local,) = find_partitions((orders.log_dir,), kafka_cluster_id=None).partitions
+        finder = EpochFinder(batches_max=1_000, deadline_s=0.01)
+        asked = local, epochs((0, 0), (1, 45)), 20, 0
+        with patch.object(rlm.local_log.lost_epochs, "read_heads", Mock(wraps=slowly)) as read:
+            assert [await finder.find(*asked) for _ in range(2)] == [None, None]
+            goes_on.set()
+            finder.deadline_s = 10.0
+            found = FoundEpochs(epochs((0, 20)), EpochEntry(1, 45))
+            assert await finder.find(*asked) == found
+            assert read.call_count == 1
+
+    asyncio.run(main())
 
 
 def test_a_tier_that_has_nothing_yet_begins_where_the_batches_do(
