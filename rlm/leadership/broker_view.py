@@ -35,7 +35,8 @@ from rlm.leadership.unseen_disk import EpochAt
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
 TOPIC_IDS_PER_REQUEST_MAX = 1_000
-BROKERS_ASKED_MAX = 8
+ASKED_FOR_ALL = 2
+"""Brokers that are asked for all ids; further ones only for those that are unknown so far."""
 RECONNECT_BASE_S = 0.2
 RECONNECT_MAX_S = 10.0
 TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
@@ -231,18 +232,24 @@ class BrokerView:
 
     async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
         """The ids of `ids` that each live broker does not know, by its node id. A broker that was
-        away may lack topics, so all are asked, over connections of their own. NoAnswer: one cannot
-        be asked.
+        away may lack topics, so all are asked, over connections of their own, while no other knows
+        an id. NoAnswer: one cannot be asked.
         """
         cluster = await self.ask(broker_requests.describe_cluster)
         if isinstance(cluster, NoAnswer):
             return cluster
         answers: dict[int, frozenset[Uuid]] = {}
-        for node_id, (host, port) in sorted(cluster.brokers.items())[:BROKERS_ASKED_MAX]:
+        unknown = frozenset(ids)
+        for node_id, (host, port) in sorted(cluster.brokers.items()):
+            if len(answers) >= ASKED_FOR_ALL:
+                ids = sorted(unknown)
+            if not ids:
+                break
             try:
                 answers[node_id] = await self._unknown_to(node_id, host, port, ids)
             except StrandlineError as error:
                 return NoAnswer(f"broker {node_id} at {host}:{port} cannot be asked: {error}")
+            unknown &= answers[node_id]
         return answers
 
     async def _unknown_to(
