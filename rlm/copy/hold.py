@@ -168,6 +168,8 @@ class Hold:
         self._unread: dict[HoldDirectory, tuple[Unread, ...] | None] = dict.fromkeys(
             self._directories
         )  # None: nothing of it was read yet
+        self._place: dict[HoldDirectory, tuple[int, int]] = {}
+        self._away: dict[Path, Unread] = {}  # by their `.log`: of another disk than is there now
         self._trouble: str | None = None
         self._unknown: frozenset[Path] = frozenset()
         self._running: asyncio.Future[_Passed] | None = None
@@ -262,13 +264,14 @@ class Hold:
                 return replace(
                     HOLD_NOT_LOOKED_AT, text=f"{HOLD_NOT_LOOKED_AT.text} ({self._trouble})"
                 )
-            for each in found:
-                if each.partition == partition:
-                    return Wait(WhyNot.UNUSABLE_DIRECTORY, each.why)
+        for each in self._all_unread():
+            if each.partition == partition:
+                return Wait(WhyNot.UNUSABLE_DIRECTORY, each.why)
         return None
 
     def _all_unread(self) -> Iterator[Unread]:
-        return (each for found in self._unread.values() for each in found or ())
+        yield from self._away.values()
+        yield from (each for found in self._unread.values() for each in found or ())
 
     def _order(self, work: PartitionWork) -> _Order:
         local = work.local
@@ -328,11 +331,18 @@ class Hold:
         with passed.going_on():
             if sweep:
                 directory.sweep()
-        unread = self._unread[directory]
-        if unread is not None and not unread:
-            return
         with passed.going_on():
+            place = directory.place()
+            if place != self._place.setdefault(directory, place):
+                self._away |= {each.segment.log_path: _away(each) for each in self._held[directory]}
+                self._held[directory], self._unread[directory] = [], None
+                self._place[directory] = place
+            unread = self._unread[directory]
+            if unread is not None and not unread:
+                return
             found = directory.find()
+            for unit in found.units:
+                self._away.pop(unit.segment.log_path, None)
             known = {unit.segment.log_path for unit in self._held[directory]}
             self._held[directory] += [
                 unit for unit in found.units if unit.segment.log_path not in known
@@ -407,6 +417,14 @@ class Hold:
 
 def _is_deleted(state: PartitionState) -> bool:
     return state.delete_state in _DELETED
+
+
+def _away(unit: Unit) -> Unread:
+    why = (
+        f"{unit.segment.log_path.parent} is not on the disk that is mounted there now: mount its "
+        "own again, or start the node again if what is held there is lost"
+    )
+    return Unread(unit.partition, why, None)
 
 
 def _told(error: OSError) -> str:

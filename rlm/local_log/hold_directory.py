@@ -104,6 +104,11 @@ class HoldDirectory:
         if trouble is not None:
             raise trouble
 
+    def place(self) -> tuple[int, int]:
+        """Changes where another disk is mounted, or none. OSError: no directory is there."""
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino
+
     def free_bytes(self) -> int:
         """Bytes that the node's user may still write on this mount."""
         space = os.statvfs(self.path)
@@ -260,7 +265,7 @@ def hold_directories(
     """Pair each log directory with the hold directory on its mount; `own_name` is this node's.
 
     InvalidRequest(hold.dirs) if one lies in a log directory or does not exist, or if a log
-    directory has none on its mount. A missing log directory is left out.
+    directory has none on its mount. A missing log directory is left out; what is held of it counts.
     """
     for path in dirs:
         for log_dir in log_dirs:
@@ -283,9 +288,7 @@ def hold_directories(
                 field="hold.dirs",
             )
         found[by_device[device]].append(log_dir)
-    return tuple(
-        HoldDirectory(path / own_name, tuple(paths)) for path, paths in found.items() if paths
-    )
+    return tuple(HoldDirectory(path / own_name, tuple(paths)) for path, paths in found.items())
 
 
 def _device(path: Path) -> int:

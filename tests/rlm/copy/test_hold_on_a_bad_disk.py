@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from unittest.mock import patch
 import pytest
 
 import rlm.local_log.hold_directory
+import tests.rlm.one_node
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from rlm.control.node_problem import ProblemArea
 from rlm.control.why_not import WhyNot
+from rlm.local_log.hold_directory import hold_directories
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
@@ -224,5 +227,100 @@ def test_what_is_held_on_a_disk_that_was_away_is_copied_once_that_is_back(
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
             assert units(tmp_path) == []
             assert problem_areas(node) == []
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("starts", ["empty", "full"])
+def test_what_is_held_on_a_disk_that_is_mounted_over_another_directory_is_copied(
+    tmp_path: Path, orders: KafkaLog, starts: str
+) -> None:
+    """The mount point itself has a hold directory, too, in which units are made meanwhile."""
+    elsewhere = KafkaLog.create(new_log_dir(tmp_path / "kafka2"), "others", entries=((0, 0),))
+    elsewhere.write(0, 10, end=15)
+    hold = tmp_path / "hold"
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir, elsewhere.log_dir))
+        async with holding(world, outage):
+            retention(orders, 0, 10, start=20)
+        orders.log_dir.rename(tmp_path / "log.away")
+        if starts == "empty":
+            hold.rename(tmp_path / "away")
+            new_log_dir(orders.log_dir)
+        else:
+            (tmp_path / "log.away").rename(orders.log_dir)
+        async with holding(world, outage) as node:
+            if starts == "full":
+                orders.log_dir.rename(tmp_path / "log.away")
+                hold.rename(tmp_path / "away")
+                new_log_dir(orders.log_dir)
+                hold.mkdir()
+                (hold / "cluster-1").mkdir()
+                await asyncio.sleep(A_FEW_SCANS_S)
+            outage.lasts = False
+            await asyncio.sleep(A_FEW_SCANS_S)
+            shutil.rmtree(hold)
+            shutil.rmtree(orders.log_dir)
+            (tmp_path / "away").rename(hold)
+            (tmp_path / "log.away").rename(orders.log_dir)
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert units(tmp_path) == []
+            assert problem_areas(node) == []
+
+    run_virtually(main)
+
+
+def test_while_the_disk_with_held_segments_is_away_nothing_is_recorded_as_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Another directory is at its place: an empty mount point."""
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage) as node:
+            retention(orders, 0, 10, start=20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            (tmp_path / "hold").rename(tmp_path / "away")
+            (tmp_path / "hold" / "cluster-1").mkdir(parents=True)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert held_back(node)[0] is WhyNot.UNUSABLE_DIRECTORY
+            assert "mount its own again" in held_back(node)[1]
+            assert problem_areas(node) == [ProblemArea.HOLD]
+            assert lost(node.events) == []
+
+    run_virtually(main)
+
+
+def of_the_missing(dirs: Sequence[Path], log_dirs: Sequence[Path], *, own_name: str) -> Any:
+    """As if the others were on another mount."""
+    missing = [each for each in log_dirs if not each.exists()]
+    return hold_directories(dirs, missing, own_name=own_name)
+
+
+def test_what_is_held_of_a_log_directory_that_came_after_the_start_is_copied(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    elsewhere = KafkaLog.create(new_log_dir(tmp_path / "kafka2"), "others", entries=((0, 0),))
+    elsewhere.write(0, 10, end=15)
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir, elsewhere.log_dir))
+        async with holding(world, outage):
+            retention(orders, 0, 10, start=20)
+        outage.lasts = False
+        orders.log_dir.rename(tmp_path / "away")
+        with patch.object(tests.rlm.one_node, "hold_directories", of_the_missing):
+            async with holding(world, outage) as node:
+                (tmp_path / "away").rename(orders.log_dir)
+                await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+                assert lost(node.events) == []
+                assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
 
     run_virtually(main)
