@@ -12,6 +12,7 @@ import pytest
 
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from rlm.local_log import replica_memory
+from rlm.local_log.epoch_borders import check_epochs
 from rlm.local_log.replica_directory import ReplicaError, ReplicaGoneError, read_replica
 from rlm.local_log.replica_memory import READS_TO_TRUST, ReplicaMemory
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
@@ -135,7 +136,7 @@ def test_a_checkpoint_that_was_not_compared_once_is_compared_again(
     """Its last border is wrong, and at the first looks a file is gone or the disk fails."""
     (replica.directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(b"0\n2\n0 0\n4 12\n")
     memory = ReplicaMemory()
-    fails = Mock(side_effect=error, wraps=replica_memory.check_epochs)
+    fails = Mock(side_effect=error, wraps=check_epochs)
     with patch.object(replica_memory, "check_epochs", fails), suppress(ReplicaError):
         settled(memory, replica.directory)
     with pytest.raises(ReplicaError, match="is damaged, or a batch is"):
@@ -146,7 +147,7 @@ def test_a_file_that_went_while_its_replica_was_read_proves_no_checkpoint(
     replica: ReplicaWriter,
 ) -> None:
     (replica.directory / LEADER_EPOCH_CHECKPOINT_FILE).write_bytes(b"0\n2\n0 0\n4 12\n")
-    once = Mock(side_effect=[FileNotFoundError, DEFAULT], wraps=replica_memory.check_epochs)
+    once = Mock(side_effect=[FileNotFoundError, DEFAULT], wraps=check_epochs)
     with (
         patch.object(replica_memory, "check_epochs", once),
         pytest.raises(ReplicaError, match="is damaged, or a batch is"),
