@@ -36,7 +36,8 @@ def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterat
             yield Finding(check, False, str(error))
             continue
         named = ", ".join(str(log_dir) for log_dir in pair.log_dirs)
-        yield Finding(check, True, f"links from {named} can be made")
+        can = f"links from {named} can be made" if named else "no log directory is on its mount now"
+        yield Finding(check, True, can)
         yield from beside
 
 
