@@ -23,6 +23,7 @@ from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
     ROOM,
+    NoQuorum,
     Outage,
     four_segments,
     holding,
@@ -346,5 +347,27 @@ def test_what_the_broker_wrote_anew_and_deleted_while_the_node_was_down_goes_onc
             assert node.hold is not None
             assert len(node.hold.problems()) == (0 if copied else 1)
             assert units(tmp_path) == ([] if copied else ["0", "10", "20", "25"])
+
+    run_virtually(main)
+
+
+def test_what_the_broker_cut_and_wrote_anew_up_to_the_same_size_is_held_as_it_is_now(
+    tmp_path: Path, elected: KafkaLog
+) -> None:
+    """Between two looks, and before anybody can claim the partition again."""
+    quorum = NoQuorum()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (elected.log_dir,))
+        async with holding(world, quorum) as node:
+            rewritten_from_15_on(elected, 20)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(elected, 0, 10, start=20, epoch=2)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            quorum.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(elected.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
 
     run_virtually(main)

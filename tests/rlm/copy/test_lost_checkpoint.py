@@ -204,7 +204,7 @@ def test_batches_of_a_slow_disk_are_read_to_the_end(orders: KafkaLog) -> None:
     lose_the_checkpoint(orders)
     goes_on = threading.Event()
 
-    def slowly(*args: Any, **limits: int) -> Epochs:
+    def slowly(*args: Any, **limits: Any) -> Epochs:
         goes_on.wait(10)
         return read_heads(*args, **limits)
 
