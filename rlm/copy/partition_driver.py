@@ -54,7 +54,7 @@ from rlm.copy.partition_work import PartitionWork
 from rlm.copy.run_report import FailedAttempt
 from rlm.copy.scanner import BrokerPort
 from rlm.copy.works import Works
-from rlm.delete.clean_up_tasks import CleanUpTasks, why_left_over
+from rlm.delete.clean_up_tasks import CleanUpTasks, may_be_the_last_copy, why_left_over
 from rlm.leadership.announced import Announced
 from rlm.leadership.leadership import (
     Decision,
@@ -313,6 +313,7 @@ class PartitionDriver:
         for row in self.metadata.left_overs(work.partition):
             id_ = row.segment_id.id
             busy = self.copier.is_under_way(id_) or self.clean_ups.is_running(id_)
+            busy = busy or may_be_the_last_copy(row, self.metadata)
             if busy or (work.mode is Mode.DELEGATED and self.announced.is_at_work(row)):
                 continue
             if trouble is None:

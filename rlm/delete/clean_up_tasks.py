@@ -14,6 +14,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.segment_proposals import back_off_policy
 from rlm.delete.clean_up import UNFINISHED, CleanUp
 from rlm.delete.delete_due import measured, not_ahead, was_finished
+from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
@@ -228,3 +229,20 @@ def why_left_over(row: RemoteLogSegmentMetadata) -> str:
     if was_finished(row):
         return "marked deleted"
     return UNFINISHED
+
+
+def may_be_the_last_copy(row: RemoteLogSegmentMetadata, metadata: MetadataReads) -> bool:
+    """True for an unfinished copy of before a restart from a snapshot, of offsets that are recorded
+    as lost: it may have ended since, and only its manifest be damaged.
+    """
+    restart, state = metadata.restart(), metadata.partition_state(row.segment_id.partition)
+    return (
+        restart is not None
+        and row.state is SegmentState.COPY_SEGMENT_STARTED
+        and row.token < restart.offset
+        and state is not None
+        and any(
+            lost.start <= row.end_offset and row.start_offset <= lost.end
+            for lost in state.lost_ranges
+        )
+    )

@@ -141,6 +141,33 @@ def test_what_is_not_whole_is_copied_again_and_goes_after_the_reconciliation(
     run_virtually(main)
 
 
+def test_a_log_whose_manifest_alone_is_damaged_stays_while_its_offsets_are_lost(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """The copy had ended after the snapshot, and the broker deleted its own: nobody else has it."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, _ = await copied_during_the_snapshot(world, orders)
+        orders.delete_segment(0)
+        orders.delete_segment(10)
+        anew = await after_the_disaster(world, snapshot)
+        (manifest,) = await of_base(world, 0, ".rsm-manifest")
+        turned = b"\xff" + (await read_all(world.store, manifest, end=1 << 20))[1:]
+        await world.store.put(manifest, turned, crc32c=crc32c(turned))
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            await record_reconciled(node)
+            await node.remote_log.run_once()
+            await asyncio.sleep(GONE_AFTER_S)
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert [(each.start, each.end) for each in state.lost_ranges] == [(0, 9)]
+            assert len(await of_base(world, 0, ".log")) == 1
+
+    run_virtually(main)
+
+
 def test_what_nobody_has_any_more_is_lost_and_what_is_behind_it_is_not(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
