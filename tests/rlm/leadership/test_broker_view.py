@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock, patch
 from uuid import UUID
 
 import pytest
@@ -318,32 +317,6 @@ async def test_unknown_ids_whose_answer_is_too_large_are_asked_in_smaller_parts(
     async with scripted({v12.MetadataRequest: answer}) as (broker, view):
         broker.script[MetadataRequest] = lambda _: metadata(port=broker.port)
         assert await view.unknown_topic_ids([known, huge, gone]) == {NODE_ID: frozenset({gone})}
-
-
-@pytest.mark.parametrize("knowing", [1, 3, 10, 99])
-async def test_every_live_broker_is_asked_while_an_id_is_unknown_to_all(knowing: int) -> None:
-    """Ten brokers, of which the one named has heard of the topic."""
-    known, new = id_of("known"), id_of("new")
-    asked: list[tuple[int, tuple[Uuid, ...]]] = []
-
-    async def unknown_to(
-        node_id: int, _host: str, _port: int, ids: Sequence[Uuid]
-    ) -> frozenset[Uuid]:
-        asked.append((node_id, tuple(ids)))
-        return frozenset(ids) & (frozenset() if node_id == knowing else frozenset({new}))
-
-    brokers = dict.fromkeys(range(1, 11), ("127.0.0.1", 1))
-    async with scripted() as (_, view):
-        with (
-            patch.object(view, "ask", AsyncMock(return_value=Mock(brokers=brokers))),
-            patch.object(view, "_unknown_to", unknown_to),
-        ):
-            answers = await view.unknown_topic_ids([known, new])
-    assert not isinstance(answers, NoAnswer)
-    gone = frozenset.intersection(*answers.values())
-    assert gone == (frozenset({new}) if knowing == 99 else frozenset())
-    assert [node_id for node_id, _ in asked] == list(range(1, max(2, min(knowing, 10)) + 1))
-    assert all(ids == (new,) for node_id, ids in asked if node_id > 2)
 
 
 async def test_the_log_start_is_asked_as_earliest_with_the_epoch_of_that_offset() -> None:
