@@ -350,8 +350,7 @@ class TieringBroker:
         before = [each for each in leader.batches if each.last < start]
         try:
             row = await self.plugin.look_up(tip, of, start - 1)
-            if row is None:
-                self._world.delegated.audit.finds_nothing(partition, leader, start - 1)
+            if row is None:  # buildRemoteLogAuxState throws, and the fetcher tries again
                 return
             told = await self.plugin.index(row, LEADER_EPOCHS)
             await self.plugin.index(row, PRODUCER_SNAPSHOT)
