@@ -1,6 +1,6 @@
 """Consuming what only the tier has through a broker with our plug-in, from MinIO.
 
-`python -m bench.broker_consume [MIB [ROUNDS]]` (256, 3). By turns: a consumer (librdkafka) reads a
+`python -m bench.broker_consume [MIB [ROUNDS]]` (256, 2). By turns: a consumer (librdkafka) reads a
 topic of 1 and one of 4 partitions through our broker; the same through a broker with Kafka's
 LocalTieredStorage, whose store is a folder; and bare ranged GETs take our objects from MinIO,
 as many connections as partitions, 1 MiB after the other, as a consumer fetches. All share the
@@ -191,7 +191,7 @@ def compare(
 
 def main() -> None:
     """With the sizes of the command line."""
-    size, rounds = [int(each) for each in sys.argv[1:]] + [256, 3][len(sys.argv) - 1 :]
+    size, rounds = [int(each) for each in sys.argv[1:]] + [256, 2][len(sys.argv) - 1 :]
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "minio").mkdir()

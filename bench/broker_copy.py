@@ -1,6 +1,6 @@
 """CPU that copying costs a broker, and its heap: our plug-in beside Kafka's LocalTieredStorage.
 
-`python -m bench.broker_copy [MIB [ROUNDS]]` (512, 3). Each round fills a topic of 2 partitions that
+`python -m bench.broker_copy [MIB [ROUNDS]]` (512, 2). Each round fills a topic of 2 partitions that
 is not copied (segments of 32 MiB, batches of 64 KiB), and then has it copied: CPU is of the
 broker's process from there until the last sealed segment is readable remotely, nobody writing or
 reading, less what it used in the seconds before, per second; the heap is what a full collection
@@ -66,7 +66,7 @@ class Copies:
 
 def main() -> None:
     """With the sizes of the command line."""
-    sizes = [int(each) for each in sys.argv[1:]] + [512, 3][len(sys.argv) - 1 :]
+    sizes = [int(each) for each in sys.argv[1:]] + [512, 2][len(sys.argv) - 1 :]
     copies = [Copies(), Copies(), Copies()]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home = Path(folder)
