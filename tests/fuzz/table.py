@@ -95,7 +95,7 @@ def parsers_of(module: ModuleType) -> Iterator[str]:
     for name, member in vars(module).items():
         if name.startswith("_") or getattr(member, "__module__", "") != module.__name__:
             continue
-        if inspect.isfunction(member) and _PARSER.fullmatch(name):
+        if inspect.isfunction(inspect.unwrap(member)) and _PARSER.fullmatch(name):
             yield f"{module.__name__}.{name}"
         elif inspect.isclass(member):
             if _PARSER_CLASS.fullmatch(name):
