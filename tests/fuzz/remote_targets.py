@@ -169,6 +169,7 @@ def _store_targets() -> list[Target]:
             (
                 "rlm.format.object_keys.parse_segment_key",
                 "rlm.format.object_keys.parse_topic_folder",
+                "rlm.format.object_keys.parse_partition_folder",
                 "rlm.format.object_keys.parse_segment_stem",
             ),
             lambda data: parse_segment_key("tier/", text_of(data)),
