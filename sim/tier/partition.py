@@ -7,6 +7,7 @@ from random import Random
 from kafka_formats.record_batch import ControlType, Record, control_key, encode_batch
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
+from rlmm.segment import OFFSET_MAX
 from sim.tier.replica import ABORTED_PRODUCER, Batch, Replica
 
 RECORDS_MAX = 4
@@ -26,6 +27,7 @@ class Partition:
         self.leader = NO_LEADER
         self.epoch = -1
         self.in_sync = sorted(replicas)
+        self._agreed: dict[int, int] = {}
         self.truth: dict[int, list[Batch]] = {}
         self.open_from: int | None = None
         self.deletions: list[tuple[int, int]] = []
@@ -48,6 +50,11 @@ class Partition:
             self.in_sync = [broker]
         replica = self.replicas[broker]
         replica.epoch, replica.leads = self.epoch, True
+        self._agreed = {
+            other: _common_end(replica, each)
+            for other, each in self.replicas.items()
+            if other != broker
+        }
         replica.begin_epoch(self.epoch)
         self.truth[self.epoch] = list(replica.batches)
         if self.open_from is not None and self.open_from >= replica.end:
@@ -105,12 +112,7 @@ class Partition:
         leader, follower = self.leading, self.replicas[broker]
         if leader is None or broker == self.leader or follower.epoch != self.epoch:
             return True
-        common = 0
-        for ours, theirs in zip(leader.batches, follower.batches, strict=False):
-            if ours != theirs:
-                break
-            common = ours.last + 1
-        follower.truncate(common)
+        follower.truncate(_common_end(leader, follower))
         start = leader.log_start
         if self.is_tiered and max(follower.end, start) < leader.bases[0]:
             return False
@@ -125,6 +127,7 @@ class Partition:
                     follower.roll()
         if broker not in self.in_sync:
             self.in_sync = sorted([*self.in_sync, broker])
+        self._agreed.pop(broker, None)
         self._advance(leader)
         follower.high_watermark = min(leader.high_watermark, follower.end)
         follower.cut(min(leader.log_start, follower.high_watermark))
@@ -174,7 +177,23 @@ class Partition:
         return Leads(replica.epoch, replica.last_stable)
 
     def _advance(self, leader: Replica) -> None:
-        ends = [self.replicas[each].end for each in self.in_sync]
+        """The high watermark: what a follower has of another leader's log counts for nothing, as a
+        fetch tells the last epoch (KIP-320, KIP-595).
+        """
+        ends = [
+            min(self.replicas[each].end, self._agreed.get(each, OFFSET_MAX))
+            for each in self.in_sync
+        ]
         leader.high_watermark = max(leader.high_watermark, min(ends, default=leader.end))
         stable = leader.high_watermark
         leader.last_stable = stable if self.open_from is None else min(stable, self.open_from)
+
+
+def _common_end(one: Replica, other: Replica) -> int:
+    """The first offset where two logs differ, or where one ends."""
+    end = 0
+    for ours, theirs in zip(one.batches, other.batches, strict=False):
+        if ours != theirs:
+            break
+        end = ours.last + 1
+    return end
