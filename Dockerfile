@@ -12,6 +12,7 @@ RUN python -m venv /opt/strandline \
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY strandline strandline
 COPY api api
+COPY kafka_listener kafka_listener
 COPY rlm rlm
 COPY rlmm rlmm
 COPY kafka_client kafka_client

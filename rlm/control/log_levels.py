@@ -37,7 +37,7 @@ LOGGERS: Mapping[LogArea, tuple[str, ...]] = {
     LogArea.HTTP: ("strandline.api",),
     LogArea.QUORUM: ("rlmm.quorum", "rlmm.raft", "rlmm.wire", "rlmm.log", "kafka_client"),
     LogArea.METADATA: ("rlmm",),
-    LogArea.TIER: ("rlm",),
+    LogArea.TIER: ("rlm", "kafka_listener"),
     LogArea.WORKERS: ("rlm.worker",),
     LogArea.STORES: ("rsm_backends",),
 }

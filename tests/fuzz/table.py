@@ -18,7 +18,7 @@ from tests.fuzz.quorum_targets import quorum_targets
 from tests.fuzz.remote_targets import remote_targets
 from tests.fuzz.store_targets import store_targets
 
-PACKAGES = ("kafka_formats", "kafka_client", "rlmm", "rlm", "api")
+PACKAGES = ("kafka_formats", "kafka_client", "rlmm", "rlm", "api", "kafka_listener")
 
 _PARSER = re.compile(
     r"(parse|decode|decompress|read|scan|load|unpack|from)(_.*)?|iter_records|negotiated|frame_end"

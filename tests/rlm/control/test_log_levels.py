@@ -11,7 +11,7 @@ import pytest
 
 from rlm.control.log_levels import LOGGERS, LogArea, LogLevel, LogLevels, area_of, set_levels
 
-PACKAGES = ("strandline", "api", "rlm", "rlmm", "kafka_client", "rsm_backends")
+PACKAGES = ("strandline", "api", "kafka_listener", "rlm", "rlmm", "kafka_client", "rsm_backends")
 
 
 @pytest.fixture

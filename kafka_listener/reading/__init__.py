@@ -1,0 +1,1 @@
+"""The tier's part of an answer to a consumer."""

@@ -1,0 +1,184 @@
+"""The port between the listener, which speaks Kafka's protocol, and the tier.
+
+The listener knows what a partition's leader said (`BrokerLogEnds`); the tier answers what it can
+serve itself, and says where else the listener has to go.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.data_plane.read_request import SendRules, Sent
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLogEnds:
+    """The ends of a partition's log on its leader, as the leader last said. All may have moved up
+    since: that is allowed for everywhere.
+
+    `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is given
+    of a topic that the brokers tier themselves only: it is then the start of the whole log, and no
+    older offset is served. `high_watermark` and `last_stable_offset` are exclusive.
+    """
+
+    leader_epoch: int
+    local_log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    log_start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TierEnds:
+    """The ends of the tier: `end_offset` is exclusive."""
+
+    log_start_offset: int
+    end_offset: int
+
+
+class AbortedFrom(NamedTuple):
+    """An aborted transaction as Fetch answers list them."""
+
+    producer_id: int
+    first_offset: int
+
+
+class BrokerTransactions(Protocol):
+    """The leader's word about transactions whose markers are not tiered yet."""
+
+    async def aborted_at(
+        self, partition: TopicIdPartition, offset: int
+    ) -> tuple[AbortedFrom, ...] | None:
+        """The aborted transactions that are open at `offset`: the list in the leader's answer to a
+        read_committed Fetch from there that brought at least one batch. None: the leader is
+        unreachable, brought none, or its last stable offset is not above `offset`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FetchQuery:
+    """A client's question about one partition. `bytes_max` bounds the answer, which has at least
+    one whole batch. `broker` None: the leader has not said where its log ends.
+    """
+
+    partition: TopicIdPartition
+    offset: int
+    bytes_max: int
+    read_committed: bool
+    broker: BrokerLogEnds | None
+
+
+class TierBatches(Protocol):
+    """Whole record batches as stored, verified, whose size is known; a worker holds them."""
+
+    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
+        """Have the worker send them to `client`, to which nobody else may write meanwhile.
+        RetryLater if the worker died.
+        """
+
+    async def read(self) -> bytes:
+        """The same bytes here: for a few of them, or a connection with TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierPart:
+    """The batches from the one that contains the offset on: `size_bytes` of them, at least one.
+
+    `next_offset` is where to go on. `aborted` is complete for these batches, in the order of their
+    first offsets; empty unless committed records were asked for. Not one batch is at or above the
+    border to the broker, outside of the merged lineage, or behind a lost range.
+    """
+
+    size_bytes: int
+    next_offset: int
+    log_start_offset: int
+    aborted: tuple[AbortedFrom, ...]
+    batches: TierBatches
+
+
+@dataclass(frozen=True, slots=True)
+class GoToBroker:
+    """The leader has the offset, or alone can say that nobody has."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """OFFSET_OUT_OF_RANGE: the offset is below the log's start."""
+
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotAvailable:
+    """OFFSET_NOT_AVAILABLE: the client asks again. `why` is for the log."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostOffsets:
+    """The offset lies in a recorded lost range, both ends inclusive. A client may go on at
+    `next_offset`, which is another question to the tier.
+    """
+
+    start: int
+    end: int
+    why: str
+
+    @property
+    def next_offset(self) -> int:
+        return self.end + 1
+
+
+FetchAnswer = TierPart | GoToBroker | OutOfRange | NotAvailable | LostOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An answer of ListOffsets; -1 for no timestamp and for an unknown epoch."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """An answer of OffsetForLeaderEpoch: where the greatest known epoch up to the one asked for
+    ends, exclusive.
+    """
+
+    leader_epoch: int
+    end_offset: int
+
+
+class TierReads(Protocol):
+    """The tier's part of every answer. Nothing is served or said that a lagging view made up."""
+
+    def ends(self, partition: TopicIdPartition) -> TierEnds | None:
+        """None: nothing of the partition is tiered, as far as this node knows."""
+
+    def fetch(self, query: FetchQuery) -> AbstractAsyncContextManager[FetchAnswer]:
+        """The answer; leaving the block ends the worker's part, sent or not. Trouble of the store
+        or the workers is a NotAvailable.
+        """
+
+    async def list_offsets(
+        self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
+    ) -> FoundOffset | None:
+        """The tier's answer to a time, or to EARLIEST (-2), MAX_TIMESTAMP (-3) and LATEST_TIERED
+        (-5): the first hit at or above the log's start. None: the leader alone can tell. The
+        leader's largest timestamp may be larger than the tier's: both have to be asked.
+        RetryLater, CorruptData: it can't be told now.
+        """
+
+    def epoch_end(
+        self, partition: TopicIdPartition, leader_epoch: int, broker: BrokerLogEnds
+    ) -> EpochEnd | None:
+        """The merged lineage's answer for an epoch that ended below what the leader's cache covers;
+        None: the leader answers.
+        """
