@@ -36,7 +36,8 @@ from rlm.local_log.hold_plan import (
     HoldFacts,
     Release,
     Unit,
-    differs,
+    is_held_anew,
+    is_rewritten,
     over_budget,
     to_hold,
     why_let_contradicted_go,
@@ -106,6 +107,10 @@ class _Orders:
         """The reason to release it; None while of use: a missing replica may come back."""
         order = self.by_partition.get(unit.partition)
         if order is not None:
+            if is_rewritten(order.facts, unit):
+                own = own_segment(order.local, unit)
+                if own is not None and is_held_anew(order.facts, own):
+                    return Release.CHANGED
             return why_let_go(order.facts, unit)
         return Release.PARTITION_DELETED if unit.partition in self.deleted else None
 
@@ -381,8 +386,7 @@ class Hold:
         """The unit as it is now, None once released. OSError: it stays as it was."""
         order = orders.by_partition.get(unit.partition)
         now = directory.look_again(unit, None if order is None else order.local)
-        rewritten = now is not None and order is not None and _is_rewritten(now, order)
-        why = Release.CHANGED if now is None or rewritten else orders.why_let_go(now)
+        why = Release.CHANGED if now is None else orders.why_let_go(now)
         if now is not None and why is None:
             return replace(now, wanted=order is None or not order.facts.left_out)
         if orders.busy(unit):
@@ -419,19 +423,6 @@ class Hold:
 
 def _is_deleted(state: PartitionState) -> bool:
     return state.delete_state in _DELETED
-
-
-def _is_rewritten(unit: Unit, order: _Order) -> bool:
-    """True if the broker cut its file, which is the held one, and went on in it up to the same
-    size. It is held anew, as it is now.
-    """
-    checkpoint = order.facts.checkpoint
-    return (
-        bool(checkpoint)
-        and not unit.alone
-        and own_segment(order.local, unit) is not None
-        and differs(unit, checkpoint, unit.next_base_offset)
-    )
 
 
 def _away(unit: Unit) -> Unread:

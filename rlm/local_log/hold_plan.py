@@ -141,16 +141,34 @@ def why_let_contradicted_go(
         return Release.PARTITION_DELETED
     if not facts.segments or not facts.checkpoint:
         return None
-    first = facts.checkpoint[0]
     if own is not None and not facts.left_out:
-        end = OFFSET_MAX if own.next_base_offset is None else own.next_base_offset
-        return Release.CHANGED if first.start_offset < end else None  # None: it is being removed
+        return Release.CHANGED if is_held_anew(facts, own) else None  # None: it is being removed
     if facts.segments[-1].base_offset < unit.next_base_offset:
         return None  # a replica that starts over tells too little
     there = epoch_for_offset(facts.checkpoint, unit.next_base_offset - 1)
-    newest = max(unit.leader_epochs[-1].epoch, first.epoch if there is None else there)
+    newest = max(
+        unit.leader_epochs[-1].epoch, facts.checkpoint[0].epoch if there is None else there
+    )
     whole = (EpochEntry(newest, unit.base_offset),)
     return _why_unneeded(facts, replace(unit, leader_epochs=whole))
+
+
+def is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
+    """True if a unit that is still the broker's file has other epochs now: the broker cut the file
+    and went on in it, up to the same size.
+    """
+    checkpoint = facts.checkpoint
+    return bool(checkpoint) and not unit.alone and differs(unit, checkpoint, unit.next_base_offset)
+
+
+def is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
+    """True if `to_hold` takes the broker's file as it is now, or once it is sealed and committed,
+    when its unit is gone: not of a topic that is left out, nor of a file below the log's start.
+    """
+    if facts.deleted or facts.left_out or not facts.checkpoint:
+        return False
+    end = OFFSET_MAX if own.next_base_offset is None else own.next_base_offset
+    return facts.checkpoint[0].start_offset < end
 
 
 def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:

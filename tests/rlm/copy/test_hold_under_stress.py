@@ -15,10 +15,12 @@ from rlm.copy.copy_plan import CopySegment, PlanFacts, RecordLostRange, plan
 from rlm.copy.hold import HoldLimits
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.work_table import WorkTable
+from rlm.leadership.leadership import Leads, TopicConfig
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment, find_partitions
 from rlmm.lineage import merge
+from tests.rlm.fake_broker import DELETE, FakeBroker
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
@@ -369,5 +371,34 @@ def test_what_the_broker_cut_and_wrote_anew_up_to_the_same_size_is_held_as_it_is
             assert node.finished(elected.partition) == [(0, 9), (10, 19), (20, 29)]
             assert lost(node.events) == []
             assert units(tmp_path) == []
+
+    run_virtually(main)
+
+
+def test_what_was_written_anew_in_a_topic_that_is_left_out_stays_until_it_can_be_held_again(
+    tmp_path: Path, elected: KafkaLog
+) -> None:
+    """Of a topic that is left out, perhaps by a mistake, nothing is held anew."""
+    outage = Outage()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (elected.log_dir,))
+        broker = FakeBroker({("orders", 0): Leads(1, 35)})
+        async with world.boot(hook=outage, data_plane=True, hold=ROOM, broker=broker) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            broker.config = TopicConfig("compact", -1, -1, False)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            rewritten_from_15_on(elected, 20)
+            broker.words["orders", 0] = Leads(2, 35)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+            broker.config = DELETE
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention(elected, 0, 10, start=20, epoch=2)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(elected.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
 
     run_virtually(main)
