@@ -246,9 +246,12 @@ class PartitionWork:
         """
         state = metadata.partition_state(self.partition)
         last = None if state is None else state.last_claim
-        if self.mode is Mode.DELEGATED or last is None or last.leader_epoch >= leader_epoch:
+        if state is None or last is None or last.leader_epoch >= leader_epoch:
             return ()
-        return tiered_head(checkpoint, partial(metadata.list_remote_log_segments, self.partition))
+        if self.mode is Mode.DELEGATED:  # its broker's retention cuts no epochs
+            return ()
+        listed = partial(metadata.list_remote_log_segments, self.partition)
+        return tiered_head(checkpoint, state.lineage, listed)
 
     @property
     def broker_log_start(self) -> int:

@@ -11,25 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 
 def tiered_head(
-    checkpoint: Epochs, segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]]
+    checkpoint: Epochs,
+    recorded: Epochs,
+    segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]],
 ) -> Epochs:
-    """Entries that belong below the checkpoint's first, or begin its epoch earlier; ascending.
+    """The checkpoint's first entry, from its epoch's known start on, and those below it; ascending.
 
     `segments` gives those that have an epoch, by start offset in it. An epoch has one leader, whose
-    log up to that epoch all replicas share: so does whoever copied a segment with that epoch.
+    log up to that epoch all replicas share: so does whoever copied a segment with that epoch. Ends
+    where the recorded lineage has an epoch from there on, or earlier: it has what is below, too.
     """
-    head: Epochs = ()
-    while checkpoint:
-        epoch, start = (head or checkpoint)[0]
+    starts, found = dict(recorded), list(checkpoint[:1])  # the lowest last
+    while found:
+        epoch, start = found[-1]
         known = _known_up_to(epoch, segments(epoch))
         if not known or known[-1].start_offset > start or known[0].start_offset >= start:
             break
-        head = (*known, *(each for each in head if each.epoch > epoch))
-    return head
+        if starts.get(epoch, OFFSET_MAX) <= known[-1].start_offset:
+            break
+        found[-1:] = reversed(known)
+    return tuple(reversed(found))
 
 
 def _known_up_to(epoch: int, segments: Iterable[RemoteLogSegmentMetadata]) -> Epochs:
