@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, TopicPartition
 
+from bench.command_line import numbers
 from bench.node_process import cpu_s
 from bench.table import Measure, write_table
 from bench.tiering_brokers import MIB, RECORD_BYTES, TIERED, Side, fill, kafkas, ours, wait_for_tier
@@ -191,7 +191,7 @@ def compare(
 
 def main() -> None:
     """With the sizes of the command line."""
-    size, rounds = [int(each) for each in sys.argv[1:]] + [256, 2][len(sys.argv) - 1 :]
+    size, rounds = numbers(__doc__, mib=256, rounds=2)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "minio").mkdir()

@@ -11,7 +11,6 @@ does not see its disk, to which the plug-in sends the files. Stores are folders 
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 
+from bench.command_line import numbers
 from bench.node_process import cpu_s
 from bench.table import Measure, write_table
 from bench.tiering_brokers import MIB, TIERED, Side, fill, kafkas, ours, tiered_bytes, wait_for_tier
@@ -66,7 +66,7 @@ class Copies:
 
 def main() -> None:
     """With the sizes of the command line."""
-    sizes = [int(each) for each in sys.argv[1:]] + [512, 2][len(sys.argv) - 1 :]
+    size, rounds = numbers(__doc__, mib=512, rounds=2)
     copies = [Copies(), Copies(), Copies()]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home = Path(folder)
@@ -76,16 +76,14 @@ def main() -> None:
                 ours(home / "ours"), kafkas(home / "kafkas"), ours(home / "sent", sees_disk=False)
             )
         ]  # fmt: skip
-        for number in range(sizes[1] + 1):
+        for number in range(rounds + 1):
             for side, each in zip(sides, copies, strict=True):
-                each.round(side, f"copies-{number}", sizes[0] * MIB)
+                each.round(side, f"copies-{number}", size * MIB)
     write_table(
         "Broker's CPU for copying",
         measures(*copies),
         packages=("confluent-kafka",),
-        notes=(
-            f"{sizes[0]} MiB a round, segments of {SEGMENT_MIB} MiB in {PARTITIONS} partitions",
-        ),
+        notes=(f"{size} MiB a round, segments of {SEGMENT_MIB} MiB in {PARTITIONS} partitions",),
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from statistics import median
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 
+from bench.command_line import numbers
 from bench.metadata_node import metadata_node, propose
 from bench.table import Measure, write_table
 from bench.tiering_brokers import MIB, TIERED, Side, fill, kafkas, ours, wait_for_tier
@@ -223,8 +223,7 @@ def their_numbers(
 
 def main() -> None:
     """With the sizes of the command line."""
-    given = [int(each) for each in sys.argv[1:]]
-    segments, starts, adds = given + [100_000, 3, 100][len(given) :]
+    segments, starts, adds = numbers(__doc__, segments=100_000, starts=3, adds=100)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "adds").mkdir()

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from bench.command_line import numbers
 from bench.table import Measure, percentile, write_table
 from bench.tiering_brokers import MIB, TIERED, Offsets, Side, kafkas, ours
 from tests.real.kafka_clients import NewRecord, flush, open_producer, send
@@ -74,7 +74,7 @@ async def measure(sides: tuple[Side, Side], rolls: int) -> list[list[float]]:
 
 def main() -> None:
     """As many rolls as the command line says."""
-    rolls = int((sys.argv[1:] or ["60"])[0])
+    (rolls,) = numbers(__doc__, rolls=60)
     with (
         tempfile.TemporaryDirectory() as folder,
         ours(Path(folder) / "ours") as first,
