@@ -10,7 +10,10 @@ does, from the next file. So a batch counts as being where it says in two cases:
    file begins above it, or there is none. Where none shows, the broker's own limit
    (`fetch.max.bytes`, a quota) may have cut it off. It didn't where the broker has sent a longer
    answer of several batches, and it doesn't matter where the answer to the offset directly below
-   the batch does not begin with it.
+   the batch does not begin with it. Where DeleteRecords put the log start inside the batch, the
+   offsets below can't be asked for: its first one is then the log start, no limit may have cut
+   anything off, and a batch has to begin directly behind it: in the answer to that offset, or where
+   the hole ends.
 
 Nothing else is believed: not that two answers seem to join, nor that a batch fills the hole.
 It is taken if its CRC, its leader epoch and the borders of the hole are right, too.
@@ -89,6 +92,10 @@ class _Answer:
 
     batches: list[_Batch]
 
+    @property
+    def first(self) -> int | None:
+        return self.batches[0].first if self.batches else None
+
     def before(self, index: int) -> int | None:
         return self.batches[index - 1].last if index else None
 
@@ -103,6 +110,9 @@ class _Answer:
             and is_in_order(None, batch.first, batch.last, self.behind(0))
         )
 
+
+_STEPS = 32
+"""The longest answer is looked for so often, in steps that double."""
 
 _Questions = Generator[int, bytes]
 """Asks for offsets and is sent the answers' bytes; empty: none."""
@@ -181,7 +191,7 @@ class HoleWalk:
             if self.settled_below > question:
                 question = self.settled_below
             else:  # as if the first one stood there: the next file may go on behind it
-                question += max(whole[0].last - whole[0].first, 0) + 1
+                question += max(whole[0].last - max(whole[0].first, question), 0) + 1
 
     def _is_in_place(
         self, answer: _Answer, index: int, question: int
@@ -196,23 +206,41 @@ class HoleWalk:
             return True
         if index == 0 and not answer.begins_with(batch):
             return False
-        for offset in sorted({batch.first, batch.last} - ({question} if index == 0 else set())):
+        lowest = max(batch.first, self.start)
+        for offset in sorted({lowest, batch.last} - ({question} if index == 0 else set())):
             if not self._answer((yield offset)).begins_with(batch):
                 return False
+        if batch.first < self.start:
+            ends = batch.last == self.last or (
+                self._answer((yield batch.last + 1)).first == batch.last + 1
+            )
+            return ends and (yield from self._shows_what_is_behind(batch))
         return behind is not None or (yield from self._ends_its_file(batch))
 
     def _ends_its_file(self, batch: _Batch) -> Generator[int, bytes, bool]:
         """True if no limit of the source hides a batch that the claim of this one reaches."""
-        wanted, below = len(batch.data) + HEADER_BYTES, 1
-        while self._seen_bytes < wanted and below <= batch.first:
+        below = 1
+        while not self._is_longest_seen(batch) and below <= batch.first:
             found = self._answer((yield batch.first - below)).batches
             if not found or found[0].header != batch.header:
                 break
             below *= 2
-        for offset in (self.start, batch.last + 1) if below > 1 else ():
-            if self._seen_bytes < wanted:
-                self._answer((yield offset))
-        return below == 1 or self._seen_bytes >= wanted
+        return below == 1 or (yield from self._shows_what_is_behind(batch))
+
+    def _shows_what_is_behind(self, batch: _Batch) -> Generator[int, bytes, bool]:
+        """True if the source sends answers so long that they would show a batch behind this one.
+
+        One is looked for at the log's start, and behind the batch, ever farther away.
+        """
+        for offset in (self.start, *(batch.last + (1 << step) for step in range(_STEPS))):
+            if self._is_longest_seen(batch):
+                return True
+            if not self._answer((yield offset)).batches and offset > batch.last:
+                break
+        return self._is_longest_seen(batch)
+
+    def _is_longest_seen(self, batch: _Batch) -> bool:
+        return self._seen_bytes >= len(batch.data) + HEADER_BYTES
 
     def _settle(self, batch: _Batch) -> None:
         """Take or refuse a batch that is where it says."""

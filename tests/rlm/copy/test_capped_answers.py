@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from kafka_formats.record_batch import parse_header
+from kafka_formats.record_batch import HEADER_BYTES, parse_header
 from rlm.copy.replica_batches import HoleWalk
 from tests.rlm.copy import test_replica_batches
 from tests.rlm.copy.test_turned_base_offsets import claims
@@ -71,8 +71,11 @@ def batch(first: int, last: int) -> bytes:
 answered = cache(Broker.answer)
 
 
-def taken(broker: Broker, hole: tuple[int, int], *, thinned: bool = False) -> bytes:
-    walk = HoleWalk(*hole, LINEAGE, "its log", thinned=thinned, start=broker.log_start)
+def taken(
+    broker: Broker, hole: tuple[int, int], *, free_from: int | None = None, thinned: bool = False
+) -> bytes:
+    start = broker.log_start
+    walk = HoleWalk(*hole, LINEAGE, "its log", free_from, thinned=thinned, start=start)
     data = b""
     while not walk.done:
         data += walk.take(answered(broker, walk.question)).data
@@ -123,3 +126,48 @@ def test_a_gap_hides_none_behind_it_where_no_limit_cuts(thinned: bool) -> None:
         for hole in HOLES:
             found = b"".join(there(hole, without=(gone,)))
             assert taken(broker, hole, thinned=thinned) == found, (gone, hole)
+
+
+INSIDE = [(offset, first, last) for first, last in ALL for offset in range(first + 1, last + 1)]
+"""Log starts that DeleteRecords put inside a batch, with the batch."""
+
+
+@pytest.mark.parametrize(("log_start", "first", "last"), INSIDE)
+@pytest.mark.parametrize("bytes_max", LIMITS)
+def test_a_hole_at_a_log_start_inside_a_batch_is_filled_with_that_batch(
+    bytes_max: int, log_start: int, first: int, last: int
+) -> None:
+    broker = Broker(bytes_max, indexed=True, log_start=log_start)
+    for end in [end for _, end in ALL if last <= end < ALL[-1][1]]:
+        found = taken(broker, (log_start, end), free_from=0)
+        hidden = () if bytes_max == LIMITS[-1] else ((first, last),)
+        assert found in {b"".join(there((first, end), without=each)) for each in ((), hidden)}, end
+        if end == last and first > ALL[2][1]:  # longer answers follow
+            assert found or bytes_max <= len(batch(first, last)) + HEADER_BYTES
+
+
+@pytest.mark.parametrize(("log_start", "first", "last"), INSIDE)
+@pytest.mark.parametrize("bytes_max", LIMITS)
+def test_a_turned_base_offset_deceives_no_hole_at_a_log_start_inside_a_batch(
+    bytes_max: int, log_start: int, first: int, last: int
+) -> None:
+    for place in ALL:
+        for offset in set(range(20)) - {place[0], log_start}:  # see the module on the latter
+            for indexed in (True, False):
+                broker = Broker(bytes_max, indexed, turned=(place, offset), log_start=log_start)
+                for end in [end for _, end in ALL if last <= end]:
+                    data = taken(broker, (log_start, end), free_from=0)
+                    for each in there((first, end), without=(place,)):
+                        data = data.replace(each, b"")
+                    assert data == b"", (place, offset, indexed, end)
+
+
+@pytest.mark.parametrize(("log_start", "first", "last"), INSIDE[1:])
+def test_a_batch_with_the_log_start_fills_the_hole_up_to_ours_though_the_next_ones_are_gone(
+    log_start: int, first: int, last: int
+) -> None:
+    """Not that of the first batch: no later answer is long enough to show that none is cut."""
+    for end in [end for _, end in ALL if last < end <= 12]:
+        gone = tuple(each for each in ALL if last < each[0] <= end)
+        broker = Broker(100_000, indexed=True, gone=gone, log_start=log_start)
+        assert taken(broker, (log_start, last), free_from=0) == batch(first, last)
