@@ -63,6 +63,13 @@ def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
     return first, last
 
 
+def known_from(lineage: Epochs, offset: int) -> Epochs:
+    """The lineage with its first epoch, which is open downwards, from `offset` on."""
+    if not lineage or lineage[0].start_offset <= offset:
+        return lineage
+    return (lineage[0]._replace(start_offset=offset), *lineage[1:])
+
+
 def _slot(lineage: Epochs, epoch: int) -> int | None:
     slot = bisect_left(lineage, epoch, key=_epoch)
     if slot == len(lineage) or lineage[slot].epoch != epoch:

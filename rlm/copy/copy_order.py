@@ -6,6 +6,7 @@ from rlm.copy.copier import CopyOrder
 from rlm.copy.copy_plan import CopySegment
 from rlm.copy.mending import Mender
 from rlm.copy.partition_work import PartitionWork
+from rlmm.lineage import known_from
 from rlmm.partition_state import PartitionState
 
 
@@ -26,10 +27,14 @@ async def order_of(
     )
     if segment is None:
         return None
+    from_links = step.gone or any(unit.segment == segment for unit in work.kept)
+    known = segment.first_known_offset if from_links else local.local_log_start_offset
+    # A held segment may lie below all that the claims' checkpoints told.
+    lineage = known_from(state.lineage, max(known, segment.base_offset))
     return CopyOrder(
-        work.partition, segment, state.lineage, state.log_start_offset,
+        work.partition, segment, lineage, state.log_start_offset,
         local.local_log_start_offset, work.claim.token,
-        from_links=step.gone or any(unit.segment == segment for unit in work.kept),
+        from_links=from_links,
         gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
         once_there=work.once_there(step.base_offset, step.end_offset, state.lost_ranges),
     )  # fmt: skip

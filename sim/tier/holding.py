@@ -353,7 +353,7 @@ def _has_any_of(log: Path, lost: Sequence[LostOffsets]) -> bool:
     """True if it has a batch of a lost range: damage may have taken some through the link."""
     first = _first_known(log, _offsets(log)[0])
     return any(
-        batch.base <= each.end and max(first, each.start) <= batch.last
+        max(batch.base, first, each.start) <= min(batch.last, each.end)
         for batch in batches_of(log.read_bytes())
         for each in lost
     )
