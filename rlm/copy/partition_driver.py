@@ -239,7 +239,7 @@ class PartitionDriver:
     def decision(self, work: PartitionWork) -> Decision:
         """The planner's decision on this node's leadership now."""
         state = self.metadata.partition_state(work.partition)
-        work.lineage = () if state is None else state.lineage
+        work.recorded(state)
         return decide(
             LeadershipFacts(
                 word=work.word,

@@ -66,10 +66,10 @@ class PartitionWork:
     its directory cannot be read; `local` is then as last read. `back_off` is that of copies,
     `trouble` that of all other unforeseen failures. `leadership`: whether the broker led when it
     last answered, and the epoch. `units`: all held ones; `hold_wait`: why they are unknown.
-    `lineage`: the recorded one at the last decision; `found_epochs`: those that batches told after
-    the broker's checkpoint was lost. `found`: what the stores had at the last look, while the
-    partition is to be adopted. `log_start_heard`: the highest log start that the broker
-    answered. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
+    `lineage`, `next_offset`: the recorded ones at the last decision; `found_epochs`: those that
+    batches told after the broker's checkpoint was lost. `found`: what the stores had at the last
+    look, while the partition is to be adopted. `log_start_heard`: the highest log start that the
+    broker answered. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
     `fills_failed`: ranges that were to fill a lost range.
     """
 
@@ -87,6 +87,7 @@ class PartitionWork:
     units: tuple[Unit, ...] = ()
     hold_wait: Wait | None = None
     lineage: Epochs = ()
+    next_offset: int = 0
     log_start_heard: int = 0
     found_epochs: FoundEpochs | None = None
     found: FoundInStores | None = None
@@ -188,17 +189,23 @@ class PartitionWork:
     def proven_checkpoint(self) -> Epochs:
         """The broker's checkpoint from its first file on, if the recorded lineage tells of what is
         below, or else held segments do, and something else: no batch in its files can contradict an
-        entry there, and a wrong one would cut the lineage, or hide held segments.
+        entry there, and a wrong one would cut the lineage, or hide held segments. Epochs that began
+        since the last claim, behind all that is recorded, cut nothing.
         """
         if self.local is None:
             return ()
         own, first = self.local.leader_epochs, self.local.segments[0].base_offset
         if self.mode is Mode.DELEGATED or not own:
             return own
+        below = (unit for unit in self.units if unit.base_offset < first)
         if self.lineage and self.lineage[0].start_offset <= first:
-            agree = _agree_below(first, own, self.lineage)
+            recorded = max(self.next_offset, self.lineage[-1].start_offset + 1)
+            agree = _agree_below(min(first, recorded), own, self.lineage)
+            new = [entry for entry in own if recorded <= entry.start_offset < first]
+            if agree and new:
+                newer = new[0].epoch >= self.lineage[-1].epoch
+                agree = newer and not any(differs(unit, own, first) for unit in below)
         else:
-            below = (unit for unit in self.units if unit.base_offset < first)
             agree = not any(differs(unit, own, first) for unit in below)
         return own if agree else truncate_from_start(own, first)
 
@@ -318,12 +325,17 @@ class PartitionWork:
         """Remember trouble for the status page."""
         self.last_error = LastError(kind, text, now_ms)
 
+    def recorded(self, state: PartitionState | None) -> None:
+        """Take what the metadata say of it now."""
+        self.lineage = () if state is None else state.lineage
+        self.next_offset = 0 if state is None else state.next_offset
+
     def status(
         self, state: PartitionState | None, now_ms: int, metadata_offset: int, node_id: int
     ) -> PartitionStatus:
         """The status page on this node."""
         local = self.local
-        self.lineage = () if state is None else state.lineage
+        self.recorded(state)
         claim = state.claim if state is not None else None
         facts = StatusFacts(
             partition=self.partition,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import OffsetsSkipped, PartitionDeleteUndo, TopicPolicyChange
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
+from sim.tier.other_replicas import file_of
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -27,7 +29,7 @@ PERIOD_MS = 20_000
 GRACE_MS = 15_000
 DEADLINE_S = 10.0
 EVERYTHING = 1_000_000
-SKIPPED = "skipped: on no disk"
+SKIPPED = "skipped: on no disk, or nothing proves its place"
 MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 
 
@@ -185,14 +187,22 @@ class Admins:
 
 
 def _has(partition: Partition, missing: Offsets) -> bool:
-    """True if a replica's disk has a batch of these offsets."""
-    return any(
-        overlaps(each.base, each.last, (missing,))
-        and each not in replica.lost
-        and each.last >= max(replica.bases[0], replica.log_start)
-        for replica in partition.replicas.values()
-        for each in replica.batches
-    )
+    """True if a replica's disk has a batch of these offsets, with another one in the same file:
+    where its broker sends lone ones only, nothing may prove its place.
+    """
+    for replica in partition.replicas.values():
+        there = [
+            each
+            for each in replica.batches
+            if each not in replica.lost and each.last >= max(replica.bases[0], replica.log_start)
+        ]
+        beside = Counter(file_of(replica, each) for each in there)
+        if any(
+            overlaps(each.base, each.last, (missing,)) and beside[file_of(replica, each)] > 1
+            for each in there
+        ):
+            return True
+    return False
 
 
 def _manager(process: Process) -> RemoteLogMetadataManager:

@@ -43,7 +43,7 @@ class OtherReplicas:
         ]
         # An answer is of one file.
         data = b"".join(
-            each.data for each in there if _base(replica, each) == _base(replica, there[0])
+            each.data for each in there if file_of(replica, each) == file_of(replica, there[0])
         )
         return Batches(data, replica.high_watermark) if data else NoAnswer("nothing there yet")
 
@@ -58,6 +58,6 @@ class OtherReplicas:
         """Nothing is open."""
 
 
-def _base(replica: Replica, batch: Batch) -> int:
-    """Of the segment that the batch is in."""
+def file_of(replica: Replica, batch: Batch) -> int:
+    """The base offset of the segment that the batch is in."""
     return replica.bases[bisect_right(replica.bases, batch.base) - 1]

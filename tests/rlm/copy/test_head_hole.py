@@ -123,6 +123,26 @@ def test_what_is_gone_at_the_head_is_fetched_where_the_broker_says_its_log_start
     it.run(main, after_the_first=lambda: remove_all(log, gone))
 
 
+def test_what_is_gone_at_the_head_is_fetched_in_the_epochs_that_began_there_since_the_last_claim(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    """No batch on this disk proves them; nothing recorded or held contradicts them."""
+    log.write(20, end=30, epoch=1)
+    log.write(30, 40, end=45, epoch=2)
+    it = Trial(tmp_path, log, cluster(log, b1=[], b2=ALL))
+    it.broker = FakeBroker({ORDERS: Leads(2, 45)}, local_start=LocalLogStart(0, 0))
+
+    def later() -> None:
+        log.set_epochs((0, 0), (1, 20), (2, 30))
+        remove_all(log, (0, 10, 20))
+
+    async def main(node: Node) -> None:
+        assert it.lost(node) == []
+        assert it.finished(node) == [(0, 9), (10, 29), (30, 39)]
+
+    it.run(main, after_the_first=later)
+
+
 def test_a_tier_that_never_copied_begins_where_the_broker_says_its_log_starts(
     tmp_path: Path, log: KafkaLog
 ) -> None:
