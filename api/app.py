@@ -17,6 +17,7 @@ from api.http.gate import Gate
 from api.http.route_table import RouteTable, route_of
 from api.http.tokens import Role
 from api.openapi import build_openapi
+from api.quick_broker_calls import QuickBrokerCalls
 from api.quick_look_up import QuickLookUp
 from api.routes import (
     audit,
@@ -75,6 +76,7 @@ def create_app(context: ApiContext) -> FastAPI:
         summary="This document",
         tags=["cluster"],
     )
+    app.add_middleware(QuickBrokerCalls)
     app.add_middleware(QuickLookUp)
     app.add_middleware(Gate, context=context, routes=RouteTable(app.routes))
     return app

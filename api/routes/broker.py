@@ -48,7 +48,11 @@ DELETE_DEADLINE_S = 5.0
 CHUNK_DEADLINE_S = 1.8
 HEARTBEAT_S = 1.0
 SESSION_CHARACTERS_MAX = 60
+HEADER_CHARACTERS_MAX = 10
 SEGMENT_BYTES = "Strandline-Segment-Bytes"
+SESSION = "Strandline-Session"
+PROTOCOL_HEADER = "Strandline-Broker-Protocol"
+LIST_CHANGES = "Strandline-List-Changes"
 INDEXES = (
     IndexType.OFFSET,
     IndexType.TIMESTAMP,
@@ -93,7 +97,7 @@ async def broker_calls(
     context: Context,
     _: Annotated[Principal, Depends(require(Role.OPERATE))],
     protocol: Annotated[
-        str, Header(alias="Strandline-Broker-Protocol", max_length=10, description="1.")
+        str, Header(alias=PROTOCOL_HEADER, max_length=HEADER_CHARACTERS_MAX, description="1.")
     ] = "",
 ) -> BrokerCalls:
     """The answers to the plug-in, for a request that speaks its protocol."""
@@ -288,7 +292,7 @@ async def broker_call(
     session: Annotated[
         str,
         Header(
-            alias="Strandline-Session",
+            alias=SESSION,
             max_length=SESSION_CHARACTERS_MAX,
             description="Session and announcement, `UUID;SEQ`; not for `announce` and `delete`.",
         ),
@@ -296,8 +300,8 @@ async def broker_call(
     list_changes: Annotated[
         str,
         Header(
-            alias="Strandline-List-Changes",
-            max_length=10,
+            alias=LIST_CHANGES,
+            max_length=HEADER_CHARACTERS_MAX,
             description="1: a `list` may be answered by the changes since its tag.",
         ),
     ] = "",
