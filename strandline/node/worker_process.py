@@ -4,8 +4,10 @@ LOG_FORMAT NODE_ID SOCKET_FD`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from rlm.control.surroundings import Ambient
 from rlm.worker import worker
@@ -14,7 +16,10 @@ from strandline.node.event_loop import new_loop
 from strandline.settings.log_lines import WORKER_TEXT, start_logging
 
 NICENESS = 5
-"""Lower priority than the supervisor, whose event loop must be on time, and than the broker."""
+"""The work of copies, which is done in threads, has a lower priority than the supervisor, whose
+event loop must be on time, and than the broker. The event loop, which serves reads, has not: on a
+busy machine a consumer waited for each of its turns.
+"""
 
 
 def main(arguments: list[str]) -> None:
@@ -23,7 +28,6 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("a node starts its workers itself: run `strandline node`")
     log_format, node_id, socket_fd = arguments
     start_logging("json" if log_format == "json" else "text", int(node_id), text=WORKER_TEXT)
-    os.nice(NICENESS)
     worker.run(
         int(socket_fd),
         Ambient(
@@ -33,8 +37,15 @@ def main(arguments: list[str]) -> None:
             random_fraction=ambient.random_fraction,
             new_uuid=ambient.new_uuid,
         ),
-        loop_factory=new_loop,
+        loop_factory=_new_loop,
     )
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    loop = new_loop()
+    # Of Linux; elsewhere a thread's niceness may be its process's.
+    loop.set_default_executor(ThreadPoolExecutor(initializer=os.nice, initargs=(NICENESS,)))
+    return loop
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from rlm.worker import handle as worker_handle
 from rlm.worker.handle import WorkerHandle
 from rlm.worker.messages import Heartbeat
 from rlm.worker.pool import WorkerPool
+from strandline.node.worker_process import NICENESS
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import (
     COMMAND,
@@ -382,3 +383,22 @@ async def test_what_hangs_in_the_workers_is_added_up(pool: WorkerPool) -> None:
     assert not pool.hanging_calls()
     pool._workers[0].told = Heartbeat(hanging={"/mnt/tier": 2})
     assert pool.hanging_calls() == {"/mnt/tier": 2}
+
+
+async def test_threads_of_copies_have_a_lower_priority_than_the_loop_that_serves_reads(
+    tier: Path, replica: ReplicaWriter
+) -> None:
+    pool = pool_of(tier)
+    await pool.start()
+    try:
+        await pool.copy(big_job(replica))
+        (pid,) = pool.pids
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        found = {
+            int(each.name): os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in threads
+        }
+    finally:
+        await pool.close()
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert found[pid] == mine
+    assert max(found.values()) == min(19, mine + NICENESS)
