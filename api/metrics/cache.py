@@ -42,10 +42,10 @@ class CacheMetrics(Collector):
             value=0 if pool is None else pool.chunk_bytes_held(),
         )
         ahead = CounterMetricFamily(
-            "strandline_read_ahead",
-            "Fetches for the next segment of a read: used, or wasted (the read ended before).",
+            "strandline_read_ahead_bytes",
+            "Bytes fetched ahead of readers: used, or wasted (they made room before a read).",
             labels=["outcome"],
         )
-        ahead.add_metric(["used"], counts.ahead_used)
-        ahead.add_metric(["wasted"], counts.ahead_wasted)
+        ahead.add_metric(["used"], counts.ahead_used_bytes)
+        ahead.add_metric(["wasted"], counts.ahead_wasted_bytes)
         yield ahead

@@ -32,15 +32,19 @@ class LogBytes(Protocol):
     key: str
     size_bytes: int
 
-    @property
-    def keeps_chunks(self) -> bool:
-        """True if what was read is found in a cache by the next reader."""
+    async def fetch_ahead(self, start: int, end: int) -> None:
+        """Leave [start, end), `end` cut to the size, to the next reader, if chunks are kept."""
 
     def stream(
-        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
+        self,
+        start: int,
+        end: int,
+        *,
+        first_window_bytes: int = WINDOW_BYTES,
+        read_before: int = 0,
     ) -> AsyncIterator[Parts]:
-        """Bytes [start, end), `end` cut to the size. CorruptData: not as they were written;
-        InvalidRequest: an impossible range.
+        """Bytes [start, end), `end` cut to the size; up to `read_before` the same reader has read
+        them already. CorruptData: not as they were written; InvalidRequest: an impossible range.
         """
 
 
@@ -94,8 +98,6 @@ class BatchCheckedLog:
     position: the offset index tells it.
     """
 
-    keeps_chunks = False
-
     def __init__(
         self, log: ChunkedLog, segment: AivenSegment, floor: Callable[[int], Awaitable[int]]
     ) -> None:
@@ -105,8 +107,16 @@ class BatchCheckedLog:
         self._segment = segment
         self._floor = floor
 
+    async def fetch_ahead(self, start: int, end: int) -> None:
+        """Nothing: chunks that no tag proves are not kept."""
+
     async def stream(
-        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
+        self,
+        start: int,
+        end: int,
+        *,
+        first_window_bytes: int = WINDOW_BYTES,
+        read_before: int = 0,
     ) -> AsyncIterator[Parts]:
         """See `LogBytes`. A batch is given out once it is whole and its CRC is right."""
         end = min(end, self.size_bytes)
@@ -121,7 +131,9 @@ class BatchCheckedLog:
         scanner = BatchScanner(self.key, batch_bytes_max=BATCH_BYTES_MAX, position=at)
         window = min(first_window_bytes, end - start) + start - at
         order = _Order(self._segment, self.key)
-        chunks = self._log.stream(at, self.size_bytes, first_window_bytes=window)
+        chunks = self._log.stream(
+            at, self.size_bytes, first_window_bytes=window, read_before=read_before
+        )
         async with closing_stream(chunks) as stream:
             async for parts in stream:
                 for run in (run for part in parts for run in scanner.feed_runs(part)):

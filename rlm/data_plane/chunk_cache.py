@@ -28,15 +28,15 @@ PROTECTED_PERCENT = 80
 class ChunkCounts:
     """Counts since the start. `shared`: misses that another reader's request answered.
 
-    `ahead_used` and `ahead_wasted`: fetches of `rlm/data_plane/read_ahead.py` whose read went on to
-    their segment, or ended before.
+    `ahead_used_bytes` and `ahead_wasted_bytes`: chunks fetched ahead that a reader then took, or
+    that made room before one did.
     """
 
     hits: int = 0
     misses: int = 0
     shared: int = 0
-    ahead_used: int = 0
-    ahead_wasted: int = 0
+    ahead_used_bytes: int = 0
+    ahead_wasted_bytes: int = 0
 
     def __add__(self, other: ChunkCounts) -> ChunkCounts:
         return ChunkCounts(
@@ -48,12 +48,15 @@ class ChunkCache:
     """At most `bytes_max` of chunks (segmented LRU); 0 keeps nothing. For one event loop.
 
     A chunk read once pushes out only others read once, so that a long scan does not evict recent
-    data.
+    data. Of these, up to `ahead_bytes_max` were fetched ahead and wait for their reader.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, ahead_bytes_max: int = 0) -> None:
         self.counts = ChunkCounts()
         self._bytes_max = bytes_max
+        self._ahead_bytes_max = min(ahead_bytes_max, bytes_max)
+        self._ahead: OrderedDict[ChunkKey, bytes] = OrderedDict()
+        self._ahead_bytes = 0
         self._once: OrderedDict[ChunkKey, bytes] = OrderedDict()
         self._again: OrderedDict[ChunkKey, bytes] = OrderedDict()
         self.bytes_held = self._again_bytes = 0
@@ -66,15 +69,20 @@ class ChunkCache:
 
     def holds(self, key: ChunkKey) -> bool:
         """True if `find` would answer at once. Does not count as use."""
-        return key in self._again or key in self._once
+        return key in self._again or key in self._once or key in self._ahead
 
-    async def find(self, key: ChunkKey) -> bytes | None:
-        """The chunk, if it is here or on its way for another reader; None: fetch it.
+    def expects(self, key: ChunkKey) -> bool:
+        """True if the chunk is here or on its way."""
+        return self.holds(key) or key in self._flights
+
+    async def find(self, key: ChunkKey, *, again: bool = True) -> bytes | None:
+        """The chunk, if it is here or on its way for another reader; None: fetch it. Not `again`:
+        its last reader asks once more, so it is not kept longer for that.
 
         After None, call `begin` before any other wait. The wait is bounded by the deadlines of the
         other reader's request, since a flight is open only while the store is waited for.
         """
-        data = self._get(key)
+        data = self._get(key, again=again)
         if data is not None:
             self.counts.hits += 1
             return data
@@ -82,6 +90,7 @@ class ChunkCache:
             await asyncio.wait((flight,))  # not `await flight`: leaving must not cancel it
             data = flight.result()
             if data is not None:
+                self._get(key, again=False)
                 self.counts.shared += 1
                 return data
         self.counts.misses += 1
@@ -96,10 +105,10 @@ class ChunkCache:
         self._flights[key] = asyncio.get_running_loop().create_future()
         return True
 
-    def land(self, key: ChunkKey, data: bytes) -> None:
+    def land(self, key: ChunkKey, data: bytes, *, ahead: bool = False) -> None:
         """Keep the verified chunk and wake the readers that wait for it."""
         self._end(key, data)
-        self._put(key, data)
+        self._put(key, data, ahead=ahead)
 
     def give_up(self, key: ChunkKey) -> None:
         """The fetch failed: readers that wait for the chunk fetch it themselves."""
@@ -109,11 +118,19 @@ class ChunkCache:
         flight = self._flights.pop(key)
         flight.set_result(data)
 
-    def _get(self, key: ChunkKey) -> bytes | None:
+    def _get(self, key: ChunkKey, *, again: bool) -> bytes | None:
         data = self._again.get(key)
         if data is not None:
             self._again.move_to_end(key)
             return data
+        data = self._ahead.pop(key, None)
+        if data is not None:
+            self._ahead_bytes -= len(data)
+            self.counts.ahead_used_bytes += len(data)
+            self._once[key] = data
+            return data
+        if not again:
+            return self._once.get(key)
         data = self._once.pop(key, None)
         if data is not None:
             self._again[key] = data
@@ -124,17 +141,32 @@ class ChunkCache:
                 self._once[fallen] = its
         return data
 
-    def _put(self, key: ChunkKey, data: bytes) -> None:
+    def _put(self, key: ChunkKey, data: bytes, *, ahead: bool) -> None:
         if self.holds(key) or len(data) > self._bytes_max:
             return
-        self._once[key] = data
         self.bytes_held += len(data)
+        if ahead and len(data) <= self._ahead_bytes_max:
+            self._ahead[key] = data
+            self._ahead_bytes += len(data)
+            while self._ahead_bytes > self._ahead_bytes_max:
+                fallen, its = self._drop_ahead()
+                self._once[fallen] = its
+        else:
+            self._once[key] = data
         while self.bytes_held > self._bytes_max:
             self.bytes_held -= len(self._drop())
+
+    def _drop_ahead(self) -> tuple[ChunkKey, bytes]:
+        key, data = self._ahead.popitem(last=False)
+        self._ahead_bytes -= len(data)
+        self.counts.ahead_wasted_bytes += len(data)
+        return key, data
 
     def _drop(self) -> bytes:
         if self._once:
             return self._once.popitem(last=False)[1]
+        if not self._again:
+            return self._drop_ahead()[1]
         data = self._again.popitem(last=False)[1]
         self._again_bytes -= len(data)
         return data

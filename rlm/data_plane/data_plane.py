@@ -16,6 +16,7 @@ from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.json_lines import JsonLines
 from rlm.data_plane.object_check import check_objects
 from rlm.data_plane.part_buffers import PartBuffers
+from rlm.data_plane.read_ahead import RangesAhead
 from rlm.data_plane.read_request import (
     IndexRequest,
     LogRequest,
@@ -55,19 +56,22 @@ class DataPlane:
         now_ms: Callable[[], int],
         cache_bytes_max: int = CACHE_BYTES_MAX,
         chunk_cache_bytes_max: int = 0,
+        read_ahead_bytes_max: int = 0,
         aiven_keys: KeyFiles | None = None,
     ) -> None:
         """Bounds in memory: `cache_bytes_max` for manifests and indexes (of Aiven's plug-in as many
-        again), the other for chunks.
+        again), `chunk_cache_bytes_max` for chunks, those fetched ahead included.
         """
         self._stores = stores
         self._now_ms = now_ms
         self._buffers = PartBuffers()
         self._json = JsonLines()
-        self._chunks = ChunkCache(chunk_cache_bytes_max)
+        ahead_bytes_max = min(read_ahead_bytes_max, chunk_cache_bytes_max)
+        self._chunks = ChunkCache(chunk_cache_bytes_max, ahead_bytes_max)
         self._reader = SegmentReader(
             stores, cache_bytes_max=cache_bytes_max, chunks=self._chunks, aiven_keys=aiven_keys
         )
+        self._ahead = RangesAhead(self._reader, ahead_bytes_max, now_ms)
 
     @property
     def chunk_counts(self) -> ChunkCounts:
@@ -99,7 +103,7 @@ class DataPlane:
         return await asyncio.to_thread(survey, job, from_threads(on_read))
 
     def read_log(self, request: LogRequest) -> AsyncIterator[bytes]:
-        return _joined(read_log(self._reader, request))
+        return _joined(read_log(self._reader, request, self._ahead))
 
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
         """Not supported here: connections are lent to worker processes only."""
@@ -127,10 +131,14 @@ class DataPlane:
     ) -> AsyncIterator[Parts]:
         """The same data in the pieces that it lies in, not joined."""
         if isinstance(request, LogRequest):
-            return read_log(self._reader, request)
+            return read_log(self._reader, request, self._ahead)
         if isinstance(request, IndexRequest):
             return read_index(self._reader, request)
         return RecordsRead(self._reader, self._json, request, resolver, on_end).pieces()
+
+    async def close(self) -> None:
+        """End what is fetched ahead."""
+        await self._ahead.close()
 
     def _store(self, name: str) -> ObjectStore:
         store = self._stores.get(name)

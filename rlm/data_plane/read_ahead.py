@@ -1,18 +1,23 @@
-"""Fetches the first bytes of a sequential read's next segment while the current one ends.
+"""Fetches what a reader in order asks for next: of records, the next segment's first bytes while
+the current one ends; of a log taken in ranges, the bytes that `ranges_in_order.py` decides on.
 
-Only caches are filled: the read resolves the next offset again at its turn, and meets errors then.
-A read has at most one such fetch under way, of a manifest and, if chunks are kept, `AHEAD_BYTES`;
-it ends with the read.
+Only caches are filled: the reader resolves and asks again at its turn, and meets errors then. A
+read of records has at most one such fetch under way, of a manifest and, if chunks are kept,
+`AHEAD_BYTES`; it ends with the read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from kafka_formats.errors import StrandlineError
-from rlm.data_plane.read_request import SegmentPiece, SegmentResolver
+from rlm.data_plane.aiven_log import LogBytes
+from rlm.data_plane.ranges_in_order import Ahead, AskedRange, RangesInOrder
+from rlm.data_plane.read_request import LogRequest, SegmentPiece, SegmentResolver
 from rlm.data_plane.segment_reader import SegmentReader
+from rlm.format.manifest import IndexType
 
 AHEAD_BYTES = 1024 * 1024
 """Bytes of the next log; a reader takes less while that log's own first request is answered."""
@@ -31,37 +36,26 @@ class ReadAhead:
         self._answered = asyncio.Event()
         self._answered.set()
         self._begun_for = -1
-        self._unused = False
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
         """The resolver's present answer."""
         await self._answered.wait()
-        if self._unused and offset == self._begun_for:
-            self._unused = False
-            self._reader.counts.ahead_used += 1
         return await self._resolver.piece_at(offset)
 
     def begin(self, offset: int) -> None:
         """Fetch for the read of `offset`: once each, and not while another fetch is under way."""
         if offset != self._begun_for and (self._fetching is None or self._fetching.done()):
-            self._count_wasted()
             self._begun_for = offset
             self._answered.clear()
             self._fetching = asyncio.create_task(self._fetch(offset))
 
     async def close(self) -> None:
         """End with the read."""
-        self._count_wasted()
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.wait((self._fetching,))
             if not self._fetching.cancelled():
                 self._fetching.result()  # our own bugs, if it ended in one
-
-    def _count_wasted(self) -> None:
-        if self._unused:
-            self._unused = False
-            self._reader.counts.ahead_wasted += 1
 
     async def _fetch(self, offset: int) -> None:
         with contextlib.suppress(StrandlineError):  # it is met again, see above
@@ -70,6 +64,47 @@ class ReadAhead:
             finally:
                 self._answered.set()
             if piece is not None:
-                self._unused = True
                 at_start = piece.segment.start_offset >= offset
                 await self._reader.warm(piece.segment, AHEAD_BYTES if at_start else 0)
+
+
+class RangesAhead:
+    """Fetches ahead of ranges of logs. One per worker; the cache bounds what is kept."""
+
+    def __init__(self, reader: SegmentReader, bytes_max: int, now_ms: Callable[[], int]) -> None:
+        self._reader = reader
+        self._ranges = RangesInOrder(bytes_max)
+        self._now_ms = now_ms
+        self._fetching: set[asyncio.Task[None]] = set()
+
+    def read_before(self, request: LogRequest, log: LogBytes) -> int:
+        """The end of what the same reader has read of this log; 0 for another reader."""
+        return self._ranges.read_before(_asked(request, log))
+
+    def took(self, request: LogRequest, log: LogBytes) -> None:
+        """A reader took the whole range: fetch what it is to ask for next."""
+        ahead = self._ranges.took(_asked(request, log), self._now_ms() / 1000)
+        if ahead is not None:
+            task = asyncio.create_task(self._fetch(request, log, ahead))
+            self._fetching.add(task)
+            task.add_done_callback(self._fetching.discard)
+
+    async def close(self) -> None:
+        """End the fetches."""
+        for task in tuple(self._fetching):
+            task.cancel()
+        await asyncio.gather(*self._fetching, return_exceptions=True)
+
+    async def _fetch(self, request: LogRequest, log: LogBytes, ahead: Ahead) -> None:
+        with contextlib.suppress(StrandlineError):  # it is met again, see above
+            await log.fetch_ahead(ahead.start, ahead.end)
+            if ahead.following_end and request.following is not None:
+                # A broker wants the indexes of a segment before its first bytes.
+                await self._reader.index(request.following, IndexType.OFFSET)
+                await self._reader.warm(request.following, ahead.following_end)
+
+
+def _asked(request: LogRequest, log: LogBytes) -> AskedRange:
+    end = log.size_bytes if request.end is None else min(request.end, log.size_bytes)
+    following = None if request.following is None else request.following.segment_id
+    return AskedRange(request.segment.segment_id, request.start, end, log.size_bytes, following)

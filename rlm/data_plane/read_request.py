@@ -111,11 +111,14 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Bytes [start, end) of a segment's `.log`; `end` None or past the size: to its end."""
+    """Bytes [start, end) of a segment's `.log`; `end` None or past the size: to its end. Near the
+    end `following` is the segment behind this one, if any.
+    """
 
     segment: ReadableSegment
     start: int = 0
     end: int | None = None
+    following: ReadableSegment | None = None
 
 
 class NoSuchIndex(NotFound):

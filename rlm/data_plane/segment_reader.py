@@ -14,7 +14,7 @@ from kafka_formats.errors import CorruptData, NotFound, Refused
 from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.data_plane.aiven_log import LogBytes
 from rlm.data_plane.aiven_reader import AivenReader, KeyFiles
-from rlm.data_plane.chunk_cache import ByteBoundedCache, ChunkCache, ChunkCounts
+from rlm.data_plane.chunk_cache import ByteBoundedCache, ChunkCache
 from rlm.data_plane.read_request import AivenSegment, NoSuchIndex, ReadableSegment, TieredSegment
 from rlm.data_plane.verified_chunks import VerifiedObject, gone
 from rlm.format.manifest import (
@@ -30,7 +30,7 @@ from rlm.format.manifest import (
 from rlm.format.object_keys import SegmentKeys, segment_keys
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectStore
-from rsm_backends.streams import closing_stream, read_all
+from rsm_backends.streams import read_all
 
 _PARSED_WEIGHT = 12
 """A parsed manifest takes about this many times the bytes of its JSON."""
@@ -56,7 +56,6 @@ class SegmentReader:
             stores, aiven_keys or {}, cache_bytes_max=cache_bytes_max, chunks=chunks
         )
         self._chunks = chunks
-        self.counts = ChunkCounts() if chunks is None else chunks.counts
         self._manifests: ByteBoundedCache[tuple[RemoteLogSegmentId, int], Manifest] = (
             ByteBoundedCache(cache_bytes_max // 2)
         )
@@ -92,11 +91,7 @@ class SegmentReader:
 
     async def warm(self, segment: ReadableSegment, log_bytes: int) -> None:
         """Fill the caches with the manifest and, if chunks are kept, the log's first bytes."""
-        log = await self.log(segment)
-        if log.keeps_chunks:
-            async with closing_stream(log.stream(0, log_bytes)) as stream:
-                async for _ in stream:
-                    pass  # the chunks are in the cache by now
+        await (await self.log(segment)).fetch_ahead(0, log_bytes)
 
     async def index(self, segment: ReadableSegment, index: IndexType) -> bytes:
         """One index, whole; NotFound if the segment has none of this type."""

@@ -13,7 +13,7 @@ from kafka_formats.errors import CorruptData, InternalError, InvalidRequest
 from kafka_formats.offset_index import floor_position
 from kafka_formats.record_batch import BatchHeader
 from rlm.data_plane.json_lines import JsonLines
-from rlm.data_plane.read_ahead import NEAR_END_BYTES, ReadAhead
+from rlm.data_plane.read_ahead import NEAR_END_BYTES, RangesAhead, ReadAhead
 from rlm.data_plane.read_committed import CommittedView, committed_view
 from rlm.data_plane.read_request import (
     IndexRequest,
@@ -33,13 +33,18 @@ from rsm_backends.streams import closing_stream
 _INT64_MAX = 2**63 - 1
 
 
-async def read_log(reader: SegmentReader, request: LogRequest) -> AsyncIterator[Parts]:
+async def read_log(
+    reader: SegmentReader, request: LogRequest, ahead: RangesAhead
+) -> AsyncIterator[Parts]:
     """Bytes of a `.log`; InvalidRequest for an impossible range."""
     log = await reader.log(request.segment)
     end = log.size_bytes if request.end is None else request.end
-    async with closing_stream(log.stream(request.start, end)) as stream:
+    read_before = ahead.read_before(request, log)
+    stream = log.stream(request.start, end, read_before=read_before)
+    async with closing_stream(stream):
         async for parts in stream:
             yield parts
+    ahead.took(request, log)
 
 
 async def read_index(reader: SegmentReader, request: IndexRequest) -> AsyncIterator[Parts]:

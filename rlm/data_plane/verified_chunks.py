@@ -44,11 +44,6 @@ class ChunkedObject(ABC):
         self._cache = cache if cache is not None and cache.enabled else None
         self._cached_as = cached_as
 
-    @property
-    def keeps_chunks(self) -> bool:
-        """True if what was read is found in a cache by the next reader."""
-        return self._cache is not None
-
     @abstractmethod
     def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
         """The whole checked chunks [chunk, until). NotFound: there is no such object."""
@@ -58,10 +53,44 @@ class ChunkedObject(ABC):
         async with closing_stream(self.stream(start, end)) as stream:
             return b"".join([part async for parts in stream for part in parts])
 
+    async def fetch_ahead(self, start: int, end: int) -> None:
+        """Leave the chunks of [start, end), `end` cut to the size, in the cache, if any."""
+        chunk = start // self._chunk_bytes
+        behind = -(-min(end, self.size_bytes) // self._chunk_bytes)
+        while (cache := self._cache) is not None and chunk < behind:
+            if cache.expects(self._chunk_key(chunk)):
+                chunk += 1
+                continue
+            until = min(chunk + max(1, WINDOW_BYTES // self._chunk_bytes), behind)
+            until = self._until_expected(chunk, until)
+            await self._fetch_into(cache, chunk, until)
+            chunk = until
+
+    async def _fetch_into(self, cache: ChunkCache, chunk: int, until: int) -> None:
+        """Fetch [chunk, until) by one request, which their readers wait for from now on."""
+        keys = [self._chunk_key(each) for each in range(chunk, until)]
+        landed = 0
+        for key in keys:
+            cache.begin(key)
+        try:
+            async with closing_stream(self._fetch_verified(chunk, until)) as verified:
+                async for parts in verified:
+                    cache.land(keys[landed], b"".join(parts), ahead=True)
+                    landed += 1
+        finally:
+            for key in keys[landed:]:
+                cache.give_up(key)
+
     async def stream(
-        self, start: int, end: int, *, first_window_bytes: int = WINDOW_BYTES
+        self,
+        start: int,
+        end: int,
+        *,
+        first_window_bytes: int = WINDOW_BYTES,
+        read_before: int = 0,
     ) -> AsyncIterator[Parts]:
-        """Bytes [start, end), `end` cut to the size, a chunk at a time, as the store gave them.
+        """Bytes [start, end), `end` cut to the size, a chunk at a time, as the store gave them. Up
+        to `read_before` the same reader has read them already.
 
         CorruptData(key, position) at a chunk that fails its checksum or is missing; InvalidRequest
         for an impossible range.
@@ -77,14 +106,17 @@ class ChunkedObject(ABC):
         chunk, behind = start // chunk_bytes, -(-end // chunk_bytes)
         window = min(first_window_bytes, WINDOW_BYTES)
         while chunk < behind:
-            kept = None if self._cache is None else await self._cache.find(self._chunk_key(chunk))
+            kept = None
+            if self._cache is not None:
+                again = chunk * chunk_bytes >= read_before
+                kept = await self._cache.find(self._chunk_key(chunk), again=again)
             if kept is not None:
                 yield self._asked_of(chunk, (kept,), start, end)
                 chunk += 1
                 continue
             until = min(chunk + max(1, -(-window // chunk_bytes)), behind)
             async with closing_stream(
-                self._fetch(chunk, self._until_kept(chunk, until))
+                self._fetch(chunk, self._until_expected(chunk, until))
             ) as verified:
                 async for parts in verified:
                     yield self._asked_of(chunk, parts, start, end)
@@ -102,11 +134,11 @@ class ChunkedObject(ABC):
         assert self._cached_as is not None, "given with the cache"
         return (*self._cached_as, chunk)
 
-    def _until_kept(self, chunk: int, until: int) -> int:
-        """`until`, or the first chunk behind `chunk` that the cache holds."""
+    def _until_expected(self, chunk: int, until: int) -> int:
+        """`until`, or the first chunk behind `chunk` that the cache has or gets."""
         if self._cache is not None:
             for following in range(chunk + 1, until):
-                if self._cache.holds(self._chunk_key(following)):
+                if self._cache.expects(self._chunk_key(following)):
                     return following
         return until
 

@@ -8,13 +8,20 @@ checksum, reaches a reader (no_bad_byte).
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
 
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
+from rlm.data_plane.ranges_in_order import READER_BYTES_MAX
 from rlm.data_plane.read_request import (
     AivenSegment,
     IndexRequest,
@@ -158,14 +165,26 @@ class ResolvedReads:
         )
 
     def _log_request(self, segment_uuid: Uuid, start: int, end: int | None) -> LogRequest:
-        segment = self._finished(segment_uuid)
+        row = self._finished_row(segment_uuid)
         if start < 0:
             raise InvalidRequest("must be 0 or more", field="start")
         if end is not None and end < start:
             raise InvalidRequest("must not be below start", field="end")
-        return LogRequest(segment, start, end)
+        near_end = end is not None and row.size_bytes - end < READER_BYTES_MAX
+        following = self._following(row) if near_end and start > 0 else None
+        return LogRequest(self.tiered(row), start, end, following)
+
+    def _following(self, row: RemoteLogSegmentMetadata) -> ReadableSegment | None:
+        """The segment behind this one, None also if it cannot be read: that is for its reader."""
+        with suppress(StrandlineError):
+            served = self.served_from(row.segment_id.partition, row.end_offset + 1)
+            return None if served is None else self.tiered(served[1])
+        return None
 
     def _finished(self, segment_uuid: Uuid) -> ReadableSegment:
+        return self.tiered(self._finished_row(segment_uuid))
+
+    def _finished_row(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata:
         row = self.metadata.find_segment(segment_uuid)
         if row is None:
             raise NotFound(f"no segment has the id {segment_uuid}")
@@ -174,7 +193,7 @@ class ResolvedReads:
                 f"segment {segment_uuid} is in state {row.state.name}; only "
                 "COPY_SEGMENT_FINISHED segments can be read"
             )
-        return self.tiered(row)
+        return row
 
 
 def check_readable(state: PartitionState, offset: int) -> None:

@@ -73,6 +73,7 @@ class WorkerLimits:
     left_behind_max: int = 4
     cache_bytes_max: int = 64 * 2**20
     chunk_cache_bytes_max: int = 0
+    read_ahead_bytes_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

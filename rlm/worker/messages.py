@@ -56,6 +56,7 @@ class Welcome:
     heartbeat_s: float
     window_frames: int
     chunk_cache_bytes_max: int = 0
+    read_ahead_bytes_max: int = 0
     descriptors_fd: int | None = None
 
 

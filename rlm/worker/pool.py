@@ -51,6 +51,9 @@ from rsm_backends.store_config import StoreConfig
 
 __all__ = ["WorkerLimits", "WorkerPool"]
 
+JOBS_MORE_MAX = 8
+"""A worker with more jobs than another by this is spared."""
+
 _HEARTBEATS_PER_DEADLINE = 10
 _HEARTBEAT_S_MAX = 2.0
 _log = logging.getLogger(__name__)
@@ -96,6 +99,7 @@ class WorkerPool:
             stores=dict(stores),
             cache_bytes_max=self._limits.cache_bytes_max,
             chunk_cache_bytes_max=self._limits.chunk_cache_bytes_max,
+            read_ahead_bytes_max=self._limits.read_ahead_bytes_max,
             heartbeat_s=min(
                 self._limits.silence_deadline_s / _HEARTBEATS_PER_DEADLINE, _HEARTBEAT_S_MAX
             ),
@@ -296,7 +300,7 @@ class WorkerPool:
             call.cancel()
 
     async def _call(self, request: Request, *, waits: bool = False) -> Call:
-        """Start a job on the worker with the fewest; wait while none is up."""
+        """Start a job; wait while no worker is up."""
         try:
             async with asyncio.timeout(self._limits.start_deadline_s):
                 while not self._workers and not self._closed:
@@ -309,8 +313,18 @@ class WorkerPool:
             ) from self._last_error
         if self._closed:
             raise RetryLater("the worker processes are ending with the node")
-        worker = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
-        return worker.call(request, waits=waits)
+        return self._worker_for(request).call(request, waits=waits)
+
+    def _worker_for(self, request: Request) -> WorkerHandle:
+        """The worker with the fewest jobs. Ranges of one log go to the same one, which has fetched
+        ahead, unless it has many more.
+        """
+        fewest = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
+        if isinstance(request, LogRequest):
+            usual = self._workers.get(request.segment.segment_id.id[-1] % self._size)
+            if usual and not usual.is_killed and usual.jobs <= fewest.jobs + JOBS_MORE_MAX:
+                return usual
+        return fewest
 
     async def _start_worker(self) -> WorkerHandle:
         flow = self._flow

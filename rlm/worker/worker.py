@@ -146,8 +146,10 @@ async def serve(
             now_ms=ambient.now_ms,
             cache_bytes_max=welcome.cache_bytes_max,
             chunk_cache_bytes_max=welcome.chunk_cache_bytes_max,
+            read_ahead_bytes_max=welcome.read_ahead_bytes_max,
             aiven_keys={name: dict(each.aiven_keys) for name, each in welcome.stores.items()},
         )
+        stores_open.push_async_callback(plane.close)
         descriptors = None
         if welcome.descriptors_fd is not None:
             descriptors = stores_open.enter_context(socket.socket(fileno=welcome.descriptors_fd))

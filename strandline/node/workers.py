@@ -52,6 +52,7 @@ def start_workers(
             count=settings.worker.count,
             silence_deadline_s=settings.worker.hang_deadline_s,
             chunk_cache_bytes_max=settings.worker.chunk_cache_bytes,
+            read_ahead_bytes_max=settings.worker.read_ahead_bytes,
         ),
         on_store_call=shared.on_store_call,
         flow=shared.flow,

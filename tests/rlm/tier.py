@@ -107,6 +107,7 @@ class Tier:
             {STORE: self.store},
             now_ms=now_ms,
             chunk_cache_bytes_max=self.chunk_cache_bytes_max,
+            read_ahead_bytes_max=self.chunk_cache_bytes_max,
         )
 
     async def copy_all(self, partition: LocalPartition) -> None:

@@ -12,7 +12,7 @@ class Workers(WorkerPool):
         """Starts none."""
 
     def chunk_counts(self) -> ChunkCounts:
-        return ChunkCounts(hits=5, misses=4, shared=3, ahead_used=2, ahead_wasted=1)
+        return ChunkCounts(hits=5, misses=4, shared=3, ahead_used_bytes=2, ahead_wasted_bytes=1)
 
     def chunk_bytes_held(self) -> int:
         return 99
@@ -35,6 +35,6 @@ def test_each_figure_is_told_under_its_own_name() -> None:
         "strandline_chunk_cache_lookups_total miss": 4,
         "strandline_chunk_cache_lookups_total shared": 3,
         "strandline_chunk_cache_bytes": 99,
-        "strandline_read_ahead_total used": 2,
-        "strandline_read_ahead_total wasted": 1,
+        "strandline_read_ahead_bytes_total used": 2,
+        "strandline_read_ahead_bytes_total wasted": 1,
     }

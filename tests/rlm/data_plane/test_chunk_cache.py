@@ -156,6 +156,55 @@ def test_one_scan_leaves_what_was_read_again() -> None:
     assert cache.bytes_held == 100
 
 
+async def test_chunks_fetched_ahead_are_found_by_their_reader_and_asked_for_once() -> None:
+    store, cache = await store_of(1), ChunkCache(1_000, 500)
+    stored = log(store, 0, cache)
+    await asyncio.gather(
+        stored.fetch_ahead(20, 50), stored.fetch_ahead(30, 60), stored.read(25, 45)
+    )
+    assert store.ranges == [("0", 20, 50), ("0", 50, 60)]
+    assert await stored.read(20, 60) == log_of(0)[20:60]
+    assert len(store.ranges) == 2
+    assert (cache.counts.misses, cache.counts.shared, cache.counts.hits) == (0, 3, 4)
+    assert (cache.counts.ahead_used_bytes, cache.counts.ahead_wasted_bytes) == (40, 0)
+
+
+async def test_of_chunks_fetched_ahead_the_oldest_make_room_and_count_as_wasted() -> None:
+    store, cache = await store_of(2), ChunkCache(60, 40)
+    await log(store, 0, cache).read(0, 20)
+    await log(store, 0, cache).read(0, 20)
+    await log(store, 0, cache).fetch_ahead(20, 40)
+    await log(store, 1, cache).fetch_ahead(0, 40)
+    assert (cache.counts.ahead_used_bytes, cache.counts.ahead_wasted_bytes) == (0, 20)
+    chunks = [(*log(store, 0, cache)._chunk_key(each)[:2], each) for each in range(4)]
+    assert [cache.holds(each) for each in chunks] == [True, True, False, False]
+
+
+async def test_whoever_waits_for_chunks_that_do_not_come_ahead_fetches_them_alone() -> None:
+    store, cache = await store_of(1), ChunkCache(1_000, 500)
+    ahead = asyncio.create_task(log(store, 0, cache).fetch_ahead(0, SIZE))
+    await asyncio.sleep(0)
+    reading = asyncio.create_task(log(store, 0, cache).read(30, 60))
+    await asyncio.sleep(0)
+    ahead.cancel()
+    assert await reading == log_of(0)[30:60]
+    assert not cache._flights
+
+
+def test_a_reader_that_asks_again_for_what_it_read_keeps_it_no_longer() -> None:
+    async def held_after(*, read_before: int) -> bool:
+        store, cache = await store_of(1), ChunkCache(50)
+        stored = log(store, 0, cache)
+        await stored.read(0, 20)
+        stream = stored.stream(10, 20, read_before=read_before)
+        assert b"".join([part async for parts in stream for part in parts]) == log_of(0)[10:20]
+        await stored.read(20, 80)
+        return cache.holds(stored._chunk_key(1))
+
+    assert asyncio.run(held_after(read_before=0))
+    assert not asyncio.run(held_after(read_before=20))
+
+
 async def test_without_a_bound_nothing_is_kept() -> None:
     store, cache = await store_of(1), ChunkCache(0)
     for _ in range(2):
@@ -164,9 +213,13 @@ async def test_without_a_bound_nothing_is_kept() -> None:
     assert cache.bytes_held == 0
 
 
+AHEAD = 9
 Step = tuple[int, int, int, int]
+"""Number of a log, two borders of a range, and how many chunks are taken of it: `AHEAD` are fetched
+ahead and not taken.
+"""
 steps = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, SIZE), st.integers(0, SIZE), st.integers(0, 9)),
+    st.tuples(st.integers(0, 3), st.integers(0, SIZE), st.integers(0, SIZE), st.integers(0, AHEAD)),
     max_size=30,
 )
 
@@ -187,13 +240,18 @@ async def read_some(stored: VerifiedObject, start: int, end: int, chunks_max: in
 
 
 async def check(cache: ChunkCache, reads: list[Step], deleted: int | None) -> None:
-    """Reads side by side, some left early: the bytes are right, or the object is told missing."""
+    """Reads side by side, some left early, some ahead: the bytes are right, or the object is told
+    missing.
+    """
     store = await store_of(4)
 
     async def one(step: Step) -> None:
         number, one, other, chunks_max = step
         start, end = sorted((one, other))
         try:
+            if chunks_max == AHEAD:
+                await log(store, number, cache).fetch_ahead(start, end)
+                return
             found = await read_some(log(store, number, cache), start, end, chunks_max)
         except CorruptData:
             assert number == deleted
@@ -209,8 +267,9 @@ async def check(cache: ChunkCache, reads: list[Step], deleted: int | None) -> No
 
     await asyncio.gather(*map(one, reads), delete())
     assert cache.bytes_held <= 70
-    held = [*cache._once.values(), *cache._again.values()]
+    held = [*cache._once.values(), *cache._again.values(), *cache._ahead.values()]
     assert cache.bytes_held == sum(map(len, held))
+    assert cache._ahead_bytes == sum(map(len, cache._ahead.values())) <= cache._ahead_bytes_max
     assert cache._again_bytes == sum(map(len, cache._again.values()))
     assert not cache._flights
 
@@ -220,23 +279,26 @@ async def check(cache: ChunkCache, reads: list[Step], deleted: int | None) -> No
 async def test_reads_through_a_small_cache_are_the_reads_without(
     reads: list[Step], deleted: int | None
 ) -> None:
-    await check(ChunkCache(70), reads, deleted)
+    await check(ChunkCache(70, 30), reads, deleted)
 
 
 class ForgetsTheSegment(ChunkCache):
     """The planted bug: chunks are told apart by their number alone."""
 
-    async def find(self, key: ChunkKey) -> bytes | None:
-        return await super().find((segment_id(0), 0, key[2]))
+    async def find(self, key: ChunkKey, *, again: bool = True) -> bytes | None:
+        return await super().find((segment_id(0), 0, key[2]), again=again)
 
     def holds(self, key: ChunkKey) -> bool:
         return super().holds((segment_id(0), 0, key[2]))
 
+    def expects(self, key: ChunkKey) -> bool:
+        return super().expects((segment_id(0), 0, key[2]))
+
     def begin(self, key: ChunkKey) -> bool:
         return super().begin((segment_id(0), 0, key[2]))
 
-    def land(self, key: ChunkKey, data: bytes) -> None:
-        super().land((segment_id(0), 0, key[2]), data)
+    def land(self, key: ChunkKey, data: bytes, *, ahead: bool = False) -> None:
+        super().land((segment_id(0), 0, key[2]), data, ahead=ahead)
 
     def give_up(self, key: ChunkKey) -> None:
         super().give_up((segment_id(0), 0, key[2]))
@@ -254,9 +316,9 @@ async def test_planted_bugs_are_found(planted: type[ChunkCache]) -> None:
     """By the check above, on reads drawn from one seed."""
     chance = random.Random(5)
     reads = [
-        (chance.randrange(4), chance.randrange(SIZE), chance.randrange(SIZE), chance.randrange(9))
+        (chance.randrange(4), chance.randrange(SIZE), chance.randrange(SIZE), chance.randrange(10))
         for _ in range(30)
     ]
     with pytest.raises((AssertionError, TimeoutError)):
         async with asyncio.timeout(1):
-            await check(planted(70), reads, 2)
+            await check(planted(70, 30), reads, 2)

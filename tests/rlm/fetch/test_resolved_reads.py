@@ -20,7 +20,7 @@ from rlm.fetch.leader_transition import LeaderTransitionQuery
 from rlm.fetch.resolved_reads import check_readable
 from rlm.format.manifest import IndexType
 from rlmm.partition_state import LostOffsets, PartitionState
-from rlmm.segment import SegmentState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.broker_files import (
     FIRST_TIMESTAMP_MS,
     ReplicaWriter,
@@ -70,6 +70,29 @@ def test_records_are_read_across_segment_borders_as_stored(
             assert stored == b"".join(orders.log_bytes(base) for base in (0, 10, 20))
             assert [(end.next_offset, end.at_end) for end in ends] == [(30, True)]
             assert await read_lines(node, orders.partition, 7) == expected_lines(7, 30)
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_range_near_the_end_of_a_log_names_the_segment_behind_it(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            reads = node.parts.reads
+            found = [reads.served_from(orders.partition, offset) for offset in (0, 10, 20)]
+            first, second, last = [served[1] for served in found if served is not None]
+
+            def behind(row: RemoteLogSegmentMetadata, start: int, end: int | None) -> object:
+                following = reads._log_request(row.segment_id.id, start, end).following
+                return None if following is None else following.segment_id
+
+            assert behind(first, 1, 100) == second.segment_id
+            assert behind(second, 1, 100) == last.segment_id
+            assert behind(last, 1, 100) is None
+            assert behind(first, 0, None) is None, "whole logs are no ranges"
             await node.assert_quiesced()
 
     run_virtually(main)

@@ -72,3 +72,25 @@ async def test_a_pool_tells_what_its_workers_found_in_memory_those_that_ended_in
         await told(pool, (ChunkCounts(hits=1, misses=2), len(first)))
     finally:
         await pool.close()
+
+
+async def test_the_ranges_of_a_log_are_read_by_one_worker_of_several(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    for _ in range(15):
+        replica.append(10, value_bytes=10_000)
+    replica.roll()
+    limits = replace(LIMITS, chunk_cache_bytes_max=1 << 22, silence_deadline_s=10 * HEARTBEAT_S)
+    pool = pool_of(tmp_path / "tier", limits=limits, size=2)
+    await pool.start()
+    try:
+        request = LogRequest((await copied(pool, replica)).pieces[0].segment, 0, 100_000)
+
+        async def read() -> int:
+            return sum([len(part) async for part in pool.read_log(request)])
+
+        await read()
+        assert await asyncio.gather(*(read() for _ in range(4))) == [100_000] * 4
+        await told(pool, (ChunkCounts(hits=4, misses=1), 262_144))
+    finally:
+        await pool.close()
