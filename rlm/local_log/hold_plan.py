@@ -10,7 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    Epochs,
+    entries_in_range,
+    epoch_for_offset,
+)
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.log_dir import LocalSegment
 from rlmm.lineage import filtered, within_lineage
@@ -188,14 +193,20 @@ def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:
 def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
     """True if every offset is in the tier or expired there, none is recorded as lost, and none is
     an older leader's, which an unclean election cut off: the claim that records the cut may wait.
-    No claim of an epoch waits that the recorded lineage went past without it.
+    No claim of an epoch waits that the recorded lineage went past without it, unless the live log
+    neither claimed nor follows that lineage: a second unclean election may bring its epochs back.
     """
     if next_base > facts.next_offset:
         return False
     if any(lost.start < next_base and first_known <= lost.end for lost in facts.lost_ranges):
         return False
     newest = epoch_for_offset(epochs, next_base - 1)
-    return newest is None or not facts.lineage or newest <= facts.lineage[-1].epoch
+    if newest is None or not facts.lineage:
+        return True
+    if facts.checkpoint and facts.checkpoint[-1].epoch == facts.lineage[-1].epoch:
+        return newest <= facts.lineage[-1].epoch
+    inside = entries_in_range(epochs, first_known, next_base)
+    return within_lineage(first_known, next_base - 1, inside, facts.lineage, None)
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:

@@ -5,6 +5,7 @@ tell different stories about their offsets.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,40 @@ def test_a_new_leaders_records_are_held_where_the_tier_has_those_of_the_old_one(
             quorum.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert served(node, orders, 24) == [(0, 9, 0), (10, 19, 5), (20, 24, 5)]
+
+    run_virtually(main)
+
+
+def test_what_a_leader_held_before_two_unclean_elections_is_copied_after_the_second(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """It was down while the other one led, and its first pass is before its claim."""
+    other = KafkaLog.create(new_log_dir(tmp_path / "other"), "orders", entries=((0, 0), (2, 10)))
+    other.write(0, end=10)
+    other.write(10, 20, 30, end=35, epoch=2)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        orders.write(10, 20, 30, end=35, epoch=1)
+        orders.set_epochs((0, 0), (1, 10))
+        async with holding(world, Outage()):
+            retention(orders, 0, 10, start=20, epoch=1)
+            await asyncio.sleep(A_FEW_SCANS_S)
+        async with replace(world, log_dirs=(other.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert served(node, orders, 29) == [(0, 9, 0), (10, 19, 2), (20, 29, 2)]
+        world.boots += 1
+        async with holding(world, Outage()):
+            assert units(tmp_path) == ["10", "20"], "the broker starts after the node"
+        orders.set_epochs((1, 20), (3, 35))
+        orders.write(35, end=40, epoch=3)
+        async with world.boot(data_plane=True, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert served(node, orders, 29) == [(0, 9, 0), (10, 19, 1), (20, 29, 1)]
+            assert units(tmp_path) == []
 
     run_virtually(main)
 

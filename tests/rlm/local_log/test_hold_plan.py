@@ -88,6 +88,22 @@ def test_what_an_older_leader_copied_there_is_no_copy_of_it() -> None:
         assert why_let_go(copied, unit(10, 20, (5, 10))) is Release.COPIED
 
 
+@pytest.mark.parametrize("newest", [((1, 10),), ((1, 10), (3, 40))])
+def test_a_leader_that_comes_back_gives_up_nothing_of_its_history_before_it_claims_or_follows(
+    newest: tuple[tuple[int, int], ...],
+) -> None:
+    """Another one led and claimed meanwhile, and a second unclean election may end that."""
+    back = replace(
+        facts(live(10, 20, 40), *newest, next_offset=40), lineage=epochs((0, 0), (2, 10))
+    )
+    assert held_bases(back) == [10, 20]
+    assert why_let_go(back, unit(10, 20, (1, 10))) is None
+    assert why_let_go(back, unit(0, 10, (0, 0))) is Release.COPIED
+    followed = replace(back, checkpoint=epochs((0, 0), (2, 10)))
+    assert held_bases(followed) == []
+    assert why_let_go(followed, unit(10, 20, (1, 10))) is Release.DIVERGED
+
+
 @pytest.mark.parametrize(
     ("next_offset", "lost", "log_start", "expected"),
     [
