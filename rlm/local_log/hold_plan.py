@@ -160,10 +160,15 @@ def why_let_contradicted_go(
 
 def is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
     """True if a unit that is still the broker's file has other epochs now: the broker cut the file
-    and went on in it, up to the same size.
+    and went on in it, up to the same size. Or more: when it was held, the start of the first epoch
+    was too high by a turned bit.
     """
-    checkpoint = facts.checkpoint
-    return bool(checkpoint) and not unit.alone and differs(unit, checkpoint, unit.next_base_offset)
+    if unit.alone or not facts.checkpoint:
+        return False
+    is_cut = unit.base_offset < unit.first_known_offset
+    if is_cut and facts.checkpoint[0].start_offset < unit.first_known_offset:
+        return True
+    return differs(unit, facts.checkpoint, unit.next_base_offset)
 
 
 def is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:

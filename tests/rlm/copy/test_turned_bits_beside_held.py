@@ -118,6 +118,41 @@ def test_a_higher_start_of_a_held_segments_first_epoch_gives_up_nothing(tmp_path
     run_virtually(main)
 
 
+def test_a_higher_start_of_the_logs_first_epoch_hides_no_head_of_what_is_held(
+    tmp_path: Path,
+) -> None:
+    """No batch contradicts it, as DeleteRecords leaves such a checkpoint, too: the broker's log
+    start does, and the batches tell the epochs below.
+    """
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=25, epoch=0)
+    broker, store = FakeBroker({("orders", 0): Leads(0, 25)}), Outage()
+    broker.local_start = LocalLogStart(0, 0)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hook=store) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+        log.set_epochs((0, 8))  # "0 0", a bit of its offset turned
+        async with world.boot(data_plane=True, broker=broker, hook=store, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            log.delete_segment(0)
+            log.delete_segment(10)
+            broker.local_start = LocalLogStart(20, 0)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            store.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(log.partition) == [(0, 9), (10, 19)]
+            state = node.metadata.partition_state(log.partition)
+            assert state is not None
+            assert state.lost_ranges == ()
+
+    run_virtually(main)
+
+
 def test_a_segment_whose_only_batch_has_a_turned_epoch_is_held(tmp_path: Path) -> None:
     """Its records are sound; before it is copied the batch is fetched from another replica."""
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
