@@ -30,7 +30,7 @@ from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads
-from rlm.local_log.hold_directory import HoldDirectory, Unread, own_segment
+from rlm.local_log.hold_directory import HoldDirectory, Unread, is_of_one_log, own_segment
 from rlm.local_log.hold_plan import (
     NOT_A_LOSS,
     HoldFacts,
@@ -79,11 +79,14 @@ class HoldUsage:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The input of a pass for one partition, collected on the event loop."""
+    """The input of a pass for one partition, collected on the event loop. `leads`: so its broker
+    knows it under this topic id.
+    """
 
     local: LocalPartition
     facts: HoldFacts
     copying: CopyUnderWay | None
+    leads: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +301,7 @@ class Hold:
             log_start_offset=-1 if state is None else state.log_start_offset,
             lineage=() if state is None else state.lineage,
         )
-        return _Order(local, facts, work.copying)
+        return _Order(local, facts, work.copying, isinstance(work.word, Leads))
 
     async def _in_time(self, orders: _Orders) -> None:
         """Wait for a hanging pass, and never start a second one."""
@@ -322,6 +325,7 @@ class Hold:
         passed = _Passed()
         for directory in self._directories:
             self._find(directory, passed, sweep=self._trouble is not None)
+            self._join(directory, orders, passed)
             self._look_at_unread(directory, orders, passed)
             held = self._look_again(directory, orders, passed)
             self._held[directory] = held
@@ -354,6 +358,35 @@ class Hold:
                 unit for unit in found.units if unit.segment.log_path not in known
             ]
             self._unread[directory] = found.unread
+
+    def _join(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> None:
+        """Give units under a wrong topic id, which a turned bit in partition.metadata made, to the
+        right one, if a file proves that both are of one log.
+        """
+        strays: dict[tuple[str, int], dict[TopicIdPartition, list[Unit]]] = {}
+        for unit in self._held[directory]:
+            id_ = unit.partition
+            if id_ not in orders.by_partition:
+                by_id = strays.setdefault((id_.topic, id_.partition), {})
+                by_id.setdefault(id_, []).append(unit)
+        for own, order in orders.by_partition.items() if strays else ():
+            found = strays.get((own.topic, own.partition))
+            if found is None or not order.leads:
+                continue
+            mine = [each for each in self._held[directory] if each.partition == own]
+            for units in found.values():
+                if any(is_of_one_log(order.local, mine, unit) for unit in units):
+                    self._give(directory, units, own, passed)
+
+    def _give(
+        self, directory: HoldDirectory, units: list[Unit], to: TopicIdPartition, passed: _Passed
+    ) -> None:
+        for unit in units:
+            with passed.going_on():
+                given = directory.give(unit, to)
+                self._held[directory].remove(unit)
+                if given is not None:
+                    self._held[directory].append(given)
 
     def _look_at_unread(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> None:
         """Release those that contradict themselves and are of no use."""

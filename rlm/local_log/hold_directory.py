@@ -218,6 +218,26 @@ class HoldDirectory:
             return None
         return going
 
+    def give(self, unit: Unit, partition: TopicIdPartition) -> Unit | None:
+        """Move a unit to another topic id; None if that has the same file already. OSError: it is
+        held as before.
+        """
+        source = unit.segment.log_path.parent
+        target = source.parent.with_name(str(partition.topic_id)) / source.name
+        if target.exists():
+            going = self.release(unit)
+            if going is not None:
+                self.remove(going)
+            return None
+        metadata = encode_partition_metadata(partition.topic_id)
+        replace_file(OsDisk(), source / PARTITION_METADATA_FILE, metadata)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        os.rename(source, target)
+        with contextlib.suppress(OSError):  # others are left in it
+            source.parent.rmdir()
+        log = target / unit.segment.log_path.name
+        return replace(unit, partition=partition, segment=replace(unit.segment, log_path=log))
+
     def holds_any(self) -> bool:
         """True if a unit is in it. Passes OSError."""
         parents = self._unit_parents()
@@ -306,12 +326,20 @@ def own_segment(local: LocalPartition, unit: Unit) -> LocalSegment | None:
     """The broker's segment whose file is the held one. A file that left a log never comes back, so
     it was a part of it at the look too.
     """
-    for segment in local.segments:
-        if segment.base_offset == unit.base_offset:
-            with contextlib.suppress(OSError):  # removed since the look
-                if os.path.samestat(os.stat(unit.segment.log_path), os.stat(segment.log_path)):
-                    return segment
-    return None
+    return next((each for each in local.segments if _is_one_file(each, unit.segment)), None)
+
+
+def is_of_one_log(local: LocalPartition, held: Iterable[Unit], unit: Unit) -> bool:
+    """True if the unit's file is the broker's now, or held of its log: no file is of two logs."""
+    known = (*local.segments, *(each.segment for each in held))
+    return any(_is_one_file(each, unit.segment) for each in known)
+
+
+def _is_one_file(one: LocalSegment, other: LocalSegment) -> bool:
+    if one.base_offset == other.base_offset:
+        with contextlib.suppress(OSError):  # removed since the look
+            return os.path.samestat(os.stat(one.log_path), os.stat(other.log_path))
+    return False
 
 
 def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:

@@ -153,6 +153,43 @@ def test_a_higher_start_of_the_logs_first_epoch_hides_no_head_of_what_is_held(
     run_virtually(main)
 
 
+@pytest.mark.parametrize("held_before", [True, False])
+def test_what_is_held_under_a_turned_topic_id_is_copied_once_that_is_right_again(
+    tmp_path: Path, *, held_before: bool
+) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, end=15)
+    broker, store = FakeBroker({("orders", 0): Leads(0, 15)}), Outage()
+    broker.ids = {"orders": log.partition.topic_id}
+    path = log.directory / "partition.metadata"
+    true = path.read_bytes()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(data_plane=True, broker=broker, hook=store, hold=ROOM) as node:
+            if held_before:
+                await node.remote_log.start()
+                await asyncio.sleep(A_FEW_SCANS_S)
+            path.write_bytes(true.replace(b"topic_id: A", b"topic_id: Q"))
+            log.write(10, 20, 30, end=35)
+            broker.words["orders", 0] = Leads(0, 35)
+            if not held_before:
+                await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            for base in (0, 10, *((20,) if held_before else ())):
+                log.delete_segment(base)
+            broker.local_start = LocalLogStart(30 if held_before else 20, 0)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            path.write_bytes(true)
+            store.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(log.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert units(tmp_path) == []
+
+    run_virtually(main)
+
+
 def test_a_segment_whose_only_batch_has_a_turned_epoch_is_held(tmp_path: Path) -> None:
     """Its records are sound; before it is copied the batch is fetched from another replica."""
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
