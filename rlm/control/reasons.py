@@ -167,7 +167,9 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "many calls hang in it, and a stop of the node does not wait for them",
     ),
     ProblemArea.CLOCK: AreaReason(
-        "deletes, and the first log start of a partition", "set the node's clock (NTP)"
+        "deletes, and the first log start of a partition; deletes alone, if the clocks of node and "
+        "store were set ahead together",
+        "set the node's clock (NTP); *Clocks that are set ahead together*, below",
     ),
     ProblemArea.HOLD: AreaReason(
         "holding segments that are not yet copied",

@@ -27,7 +27,8 @@ class CopyLimits:
     bytes, or the node's, stops. `delete_delay_s` keeps a finished segment's objects for running
     readers. `deletion_settle_s`: head start of the node that claimed a deleted partition last.
     `takeover_settle_s`: wait after a prefix was taken over, for the last requests of the nodes
-    before; covers `store_deadline_s` and the clocks.
+    before; covers `store_deadline_s` and the clocks. `clock_hold_s`: longest wait of deletes after
+    the clocks of node and store were set ahead together.
     """
 
     scan_interval_s: float = 5.0
@@ -61,6 +62,7 @@ class CopyLimits:
     deletion_settle_s: float = 60.0
     clock_difference_max_s: float = 15.0
     clock_check_interval_s: float = 600.0
+    clock_hold_s: float = 259_200.0
     shutdown_deadline_s: float = 10.0
     once_attempts_max: int = 3
     once_clean_up_wait_s: float = 30.0

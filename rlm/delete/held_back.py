@@ -44,12 +44,12 @@ class HeldBack:
             )
         if self._not_reconciled():
             return NOT_RECONCILED
-        return self.clock.trouble()
+        return self.clock.trouble() or self.clock.set_ahead()
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """Reasons that concern more than a topic; the switches report their own."""
         found = []
-        clock_trouble = self.clock.trouble()
+        clock_trouble = self.clock.trouble() or self.clock.set_ahead()
         if clock_trouble is not None:
             found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))
         if self._not_reconciled():

@@ -2,18 +2,21 @@
 
 A log start recorded or a deletion made by a wrong clock cannot be taken back, so both wait while
 the clocks differ by more than a bound, or while the difference is unknown. Between comparisons the
-monotonic clock shows if the wall clock was set.
+monotonic clock shows if the wall clock was set; if the store's was set with it, deletes alone wait
+(`clock_hold`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import StrandlineError
 from rlm.control.surroundings import Surroundings
 from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.clock_hold import ClockHold
 from rlm.stores.tier_store import TierStore
 
 NOT_CHECKED = "the clocks of this node and the store have not been compared yet"
@@ -22,6 +25,17 @@ STORE_RESOLUTION_MS = 1_000
 """S3 keeps whole seconds."""
 
 _PROBE = b"strandline clock probe\n"
+
+REMEMBER_INTERVAL_S = 60.0
+
+
+class ClockMemory(Protocol):
+    """Keeps the trusted time over a restart. `remembered_ms` None: nothing was kept before."""
+
+    @property
+    def remembered_ms(self) -> int | None: ...
+
+    async def remember(self, trusted_ms: int) -> None: ...
 
 
 class ClockCheck:
@@ -32,12 +46,17 @@ class ClockCheck:
         tier: TierStore,
         around: Surroundings,
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
+        memory: ClockMemory,
     ) -> None:
         """`confirm_prefix` raises unless the store is ours: no probe goes into another one."""
         self._confirm_prefix = confirm_prefix
         self._tier = tier
         self._around = around
+        self._memory = memory
+        self._remembered_at: float | None = None
         self._difference_max_ms = round(around.limits.clock_difference_max_s * 1000)
+        hold_max_ms = round(around.limits.clock_hold_s * 1000)
+        self._hold = ClockHold(self._difference_max_ms, hold_max_ms, memory.remembered_ms)
         self._found: str | None = NOT_CHECKED
         self._compared_at: float | None = None
         self._apart_ms = 0
@@ -54,6 +73,10 @@ class ClockCheck:
             f"of the store {self._tier.name!r}: it is compared again"
         )
 
+    def set_ahead(self) -> str | None:
+        """Why nothing may be deleted now although the clocks agree; None if it may."""
+        return self._hold.text(self._monotonic_ms())
+
     def is_unknown(self, why: str) -> None:
         """Record why the clocks could not be compared."""
         self._found = why
@@ -66,10 +89,22 @@ class ClockCheck:
             return False
         self._compared_at = now
         apart_ms = self._wall_apart_ms()
-        self._found = await self._compare()
+        found = await self._compare()
         # The time before the comparison: a clock set during it counts as set since.
         self._apart_ms = apart_ms
+        if found is None:
+            self._hold.agreed(apart_ms, self._monotonic_ms())
+        self._found = found
         return last is not None
+
+    async def remember(self) -> None:
+        """Keep the trusted time for the next process, now and then. RetryLater: it is not kept."""
+        now, last = self._around.ambient.monotonic(), self._remembered_at
+        trusted_ms = self._hold.trusted_ms(self._monotonic_ms())
+        due = last is None or now - last >= REMEMBER_INTERVAL_S
+        if trusted_ms is not None and due:
+            self._remembered_at = now
+            await self._memory.remember(trusted_ms)
 
     async def _compare(self) -> str | None:
         try:
@@ -86,7 +121,10 @@ class ClockCheck:
 
     def _wall_apart_ms(self) -> int:
         """Wall clock minus monotonic clock: it changes only when the wall clock is set."""
-        return self._around.ambient.now_ms() - round(self._around.ambient.monotonic() * 1000)
+        return self._around.ambient.now_ms() - self._monotonic_ms()
+
+    def _monotonic_ms(self) -> int:
+        return round(self._around.ambient.monotonic() * 1000)
 
 
 async def clock_trouble(

@@ -13,6 +13,7 @@ from rlm.stores.store_claims import StoreClaims
 logger = logging.getLogger(__name__)
 
 COMPARING_CLOCKS = "comparing the clocks"
+REMEMBERING = "keeping the time for the next start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,17 @@ class StoreChecks:
             except Exception as error:  # noqa: BLE001 - told and logged below
                 self.clock.is_unknown(f"the clocks could not be compared: {error}")
                 self._log.failed(COMPARING_CLOCKS, error)
+            await self._remember()
 
     async def _check(self) -> None:
         # The first time, the markers were looked at a moment ago.
         if await self.clock.compare_if_due():
             await self.claims.look_again()
+
+    async def _remember(self) -> None:
+        """A failure is logged alone: it makes the hold after the next start longer, not shorter."""
+        try:
+            await self.clock.remember()
+            self._log.works(REMEMBERING)
+        except Exception as error:  # noqa: BLE001 - told in the log
+            self._log.failed(REMEMBERING, error)

@@ -31,7 +31,7 @@ class Bucket(MemoryStore):
     """The store's objects; the auditor hears of every change before it happens."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.now_ms)
+        super().__init__(world.shown_ms)
         self._world = world
 
     @property

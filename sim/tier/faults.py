@@ -7,6 +7,7 @@ processes that stand still right before they send break that, and then a collect
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ LATE_MS_MAX = 12_000
 VERY_LATE_MS_MAX = 300_000
 SKEW_MS_MAX = 2_000
 HOUR_MS = 3_600_000
+NONE: frozenset[str] = frozenset()
 MUTATIONS = frozenset({"put", "part", "complete", "start", "delete", "abort"})
 
 
@@ -51,15 +53,17 @@ class RequestFate:
 
 
 class Faults:
-    """The faults, until `stop`. `kinds` None: the seed draws them."""
+    """The faults, until `stop`. `kinds` None: the seed draws them. `without` are left out."""
 
-    def __init__(self, world: World, kinds: frozenset[str] | None) -> None:
+    def __init__(
+        self, world: World, kinds: frozenset[str] | None, *, without: AbstractSet[str] = NONE
+    ) -> None:
         self._world = world
         random = world.random
         percent = random.choice((10, 25, 50))
         if kinds is None:
             kinds = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
-        self.kinds = kinds
+        self.kinds = kinds - without
         self.on = bool(self.kinds)
         self._permille = random.choice((5, 20, 60))
         self._step_permille = random.choice((2, 5, 15))

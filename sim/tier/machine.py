@@ -29,6 +29,7 @@ from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.topic_filter import TopicFilter
+from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.reconcile.collector import Collector
@@ -123,7 +124,7 @@ class Machine:
         return process if process is not None and process.remote_log is not None else None
 
     def now_ms(self) -> int:
-        return self.world.now_ms() + self.skew_ms + self.wall_ms
+        return self.world.shown_ms() + self.skew_ms + self.wall_ms
 
     # ---- life
 
@@ -146,6 +147,7 @@ class Machine:
         self._directory = self._new_directory()
         self._boot_counter = 0
         self._view_disk = ViewDisk()
+        self.clock = ClockFile(None)
 
     def _new_directory(self) -> Uuid:
         return Uuid(b"quorum-%04d-%04d" % (self.node_id, self._directories))
@@ -214,6 +216,7 @@ class Machine:
             broker=broker,
             topics=TopicFilter(("*",)),
             switches=KillSwitches(None, now_ms=ambient.now_ms, audit=process.audit.append),
+            clock=self.clock,
             on_event=lambda event: self._heard(process, event),
             on_shut_out=lambda text: self._shut_out(process, text),
             audit=process.audit.append,

@@ -47,7 +47,7 @@ class SharedLog:
         first = self.end
         for proposal in proposals:
             record = CommittedRecord(
-                self.end, EPOCH, self._world.now_ms(), proposal.control_type, proposal.value
+                self.end, EPOCH, self._world.shown_ms(), proposal.control_type, proposal.value
             )
             self.records.append(record)
             self._world.auditor.committed(record)

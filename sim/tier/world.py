@@ -29,6 +29,7 @@ from sim.nodes.view import memory_batches
 from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
+from sim.tier.clocks import Clocks
 from sim.tier.damage import Damage
 from sim.tier.delegated import Delegated
 from sim.tier.faults import HOUR_MS, Faults
@@ -75,6 +76,8 @@ class Plan:
     damage: bool | None = None
     local_damage: bool = False
     following: bool = False
+    clocks: bool = False
+    """Without nodes that lose their disk: these forget the time with it."""
     delegated: bool | None = None
     """None: in some seeds, where nothing else is set. `tiering` are deeds of its brokers."""
     tiering: frozenset[str] | None = None
@@ -129,7 +132,8 @@ class World:
         self._uuids = 0
         self.foreign: frozenset[str] = frozenset()
         self.machines: list[Machine] = []
-        self.faults = Faults(self, plan.faults)
+        self.faults = Faults(self, plan.faults, without={"wiped"} if plan.clocks else set())
+        self.clocks = Clocks(self, is_on=plan.clocks)
         self.auditor = Auditor(self)
         self.hold_audit = HoldAuditor(self)
         self.log = SharedLog(self)
@@ -194,8 +198,12 @@ class World:
         return self.machines[node_id - 1]
 
     def now_ms(self) -> int:
-        """True time, ms since the epoch; the store's clock shows it."""
+        """True time, ms since the epoch."""
         return START_MS + self.schedule.now_ms
+
+    def shown_ms(self) -> int:
+        """The time that clocks show; the store's has no error beside."""
+        return self.now_ms() + self.clocks.ahead_ms
 
     def new_uuid(self) -> Uuid:
         self._uuids += 1
@@ -269,7 +277,7 @@ class World:
                     machine.start()
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
-                    self.local_damage, self.following, self.delegated,
+                    self.local_damage, self.following, self.delegated, self.clocks,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -320,6 +328,7 @@ class World:
         self.damage.stop()
         self.local_damage.stop()
         self.following.stop()
+        self.clocks.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
         self.delegated.stop()
@@ -352,7 +361,7 @@ class World:
             next_offset = -1 if state is None else state.next_offset
             assert partition.leading is not None
             segments += sum(base > next_offset for base in partition.leading.bases)
-        jumped = "clock_jump" in self.faults.kinds
+        jumped = self.clocks.is_on or "clock_jump" in self.faults.kinds
         return (HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS) + segments * HEAL_SEGMENT_MS
 
     def left_to_do(self) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rlm.control.audit import audit_line_of
@@ -28,6 +29,8 @@ from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.node_files.audit_log import AuditLimits, AuditLog
+from rlm.node_files.clock_file import FILE_NAME as CLOCK_FILE
+from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import FILE_NAME as SWITCHES_FILE
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import FILE_NAME as SCRUBS_FILE
@@ -161,7 +164,7 @@ class Node:
                 slack_of=partial(flow.slack_s, Flow.COPY),
                 spool=await _open_spool(settings, directory),
             )
-            parts = _build(given, settings, broker)
+            parts = _build(given, settings, broker, directory.path)
             snapshots = _new_snapshots(settings, directory, parts)
             collector = _new_collector(settings, parts, KnownSegments(log, metadata, view))
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
@@ -196,9 +199,12 @@ async def _open_spool(settings: Settings, directory: DataDirectory) -> Spool:
     return spool
 
 
-def _build(given: Given, settings: Settings, broker: BrokerView | None) -> RemoteLogParts:
+def _build(
+    given: Given, settings: Settings, broker: BrokerView | None, directory: Path
+) -> RemoteLogParts:
     by_topic = settings.retention.source == "topic"
-    parts = build(replace(given, topic_retention=by_topic, unseen_disk=broker))
+    clock = ClockFile(directory / CLOCK_FILE)
+    parts = build(replace(given, topic_retention=by_topic, unseen_disk=broker, clock=clock))
     if broker is not None and settings.kafka.broker == ANNOUNCED:
         parts.plugin.on_address = broker.move_to
     return parts

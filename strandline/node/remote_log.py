@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +45,7 @@ from rlm.leadership.node_registration import NodeRegistrar
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.leadership.unseen_disk import UnseenDisk
 from rlm.local_log.lost_epochs import EpochFinder
+from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.reconcile.adoption import Adoption
@@ -54,7 +55,7 @@ from rlm.retention.expirer import Expirer
 from rlm.retention.topic_deletion import TopicDeletion
 from rlm.retention.topic_retention import ByTopicConfig, RetentionRules
 from rlm.service import RemoteLogManager
-from rlm.stores.clock_check import ClockCheck
+from rlm.stores.clock_check import ClockCheck, ClockMemory
 from rlm.stores.cluster_marker import ignore_shut_out
 from rlm.stores.store_checks import StoreChecks
 from rlm.stores.store_claims import StoreClaims
@@ -92,6 +93,7 @@ class Given:
     topic_retention: bool = False
     unseen_disk: UnseenDisk | None = None
     spool: Spool
+    clock: ClockMemory = field(default_factory=lambda: ClockFile(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ def build(given: Given) -> RemoteLogParts:
     around = replace(given.around, ambient=ambient)
     limits, metadata = around.limits, given.metadata
     claims = StoreClaims(given.stores, around, metadata, given.on_shut_out)
-    clock = ClockCheck(given.stores.default, around, claims.confirm)
+    clock = ClockCheck(given.stores.default, around, claims.confirm, given.clock)
     held_back = HeldBack(metadata, given.switches, clock)
     works = Works(ambient.now_ms)
     proposals, on_event = Proposals(metadata, around), partial(_tell, works, given.on_event)

@@ -49,6 +49,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
         retention_max_percent=settings.retention.max_percent,
         delete_delay_s=settings.retention.delete_delay_s,
         deletion_settle_s=settings.retention.deletion_settle_s,
+        clock_hold_s=settings.retention.clock_hold_s,
     )
 
 

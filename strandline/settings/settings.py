@@ -233,6 +233,12 @@ class RetentionSettings(Section):
         "node that "
         "claimed it last; then any node deletes it.",
     )
+    clock_hold_s: Annotated[float, Field(ge=0, le=366 * 86_400)] = Field(
+        default=259_200.0,
+        description="After the clocks of node and store were set ahead together, or the node was "
+        "down for more than ten minutes, nothing is deleted for as long as that was, and at most "
+        "for this long; 0: no such wait.",
+    )
 
 
 class AuditSettings(Section):

@@ -49,6 +49,7 @@ from rlm.format.manifest import parse_manifest
 from rlm.format.manifest_transforms import parse_transforms
 from rlm.format.object_keys import ObjectSuffix, parse_segment_key, segment_keys
 from rlm.node_files.audit_log import encode_audit_line, parse_audit_line
+from rlm.node_files.clock_file import encode_clock, parse_clock
 from rlm.node_files.kill_switches import Pause, Switch, encode_switches, parse_switches
 from rlm.stores.cluster_marker import ClusterMarker
 from rlm.stores.snapshot_plan import parse_snapshot_key, snapshot_key
@@ -110,6 +111,11 @@ def _fields(data: bytes) -> None:
 def _audit_line(data: bytes) -> None:
     line = parse_audit_line(data, source=_SOURCE)
     assert parse_audit_line(encode_audit_line(line), source=_SOURCE).action is line.action
+
+
+def _clock(data: bytes) -> None:
+    remembered_ms = parse_clock(data, source=_SOURCE)
+    assert parse_clock(encode_clock(remembered_ms), source=_SOURCE) == remembered_ms
 
 
 def _kill_switches(data: bytes) -> None:
@@ -380,6 +386,13 @@ def _audit_targets() -> list[Target]:
             ("rlm.node_files.kill_switches.parse_switches",),
             _kill_switches,
             lambda: [encode_switches({Switch.DELETING: Pause(1_700_000_000_000, "ann", "why")})],
+            factor=250,
+        ),
+        Target(
+            "clock",
+            ("rlm.node_files.clock_file.parse_clock",),
+            _clock,
+            lambda: [encode_clock(1_700_000_000_000)],
             factor=250,
         ),
     ]

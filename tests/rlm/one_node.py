@@ -46,6 +46,7 @@ from rlm.format.object_keys import segment_keys
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.damage import Survey
 from rlm.local_log.hold_directory import hold_directories
+from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.repair.repairs import RepairLimits, Repairs
@@ -323,6 +324,12 @@ class World:
     mend_limits: MendLimits = field(default_factory=MendLimits)
     aiven_keys: KeyFiles = field(default_factory=dict)
     spool: SpoolLimits = field(default_factory=lambda: SpoolLimits(Path(), free_bytes_min=0))
+    clock: ClockFile = field(default_factory=lambda: ClockFile(None))
+    set_ms: int = 0
+
+    def set_clocks(self, by_ms: int) -> None:
+        """Set the clocks of node and store ahead of the right time, together."""
+        self.set_ms = self.store.clock_offset_ms = by_ms
 
     @asynccontextmanager
     async def boot(
@@ -389,7 +396,8 @@ class World:
         topics: TopicFilter = ALL_TOPICS,
     ) -> tuple[Node, HookedStore]:
         """A node's remote log manager on a metadata log that others may use as well."""
-        ambient = virtual_ambient(self.boots * 1_000 + incarnation.node_id * 100)
+        virtual = virtual_ambient(self.boots * 1_000 + incarnation.node_id * 100)
+        ambient = replace(virtual, now_ms=lambda: virtual.now_ms() + self.set_ms)
         name = self.store_name
         store = HookedStore(self.store, hook)
         pool = LocalPool(self.store, hook)
@@ -409,6 +417,7 @@ class World:
             broker=broker,
             topics=topics,
             switches=KillSwitches(None, now_ms=ambient.now_ms),
+            clock=self.clock,
             mender=Mender(plane, self.replicas, self.path / "mending", self.mend_limits),
             hold=holder,
             on_event=events.append,

@@ -51,12 +51,30 @@ async def test_a_store_that_refuses_the_probe_leaves_the_clock_unknown() -> None
     assert "read only" in text
 
 
+HOLD_S = 3 * 86_400.0
+YEAR_MS = 365 * 86_400_000
+
+
+class Memory:
+    """A data directory's memory of the clock, for as long as the test."""
+
+    def __init__(self) -> None:
+        self.remembered_ms: int | None = None
+        self.written = 0
+
+    async def remember(self, trusted_ms: int) -> None:
+        self.remembered_ms = trusted_ms
+        self.written += 1
+
+
 class Clocks:
-    """A wall clock that is set, and a monotonic one that is not."""
+    """A wall clock that is set, alone or with the store's, and a monotonic one that is not."""
 
     def __init__(self) -> None:
         self.passed_ms = 0
         self.set_ms = 0
+        self.both_set_ms = 0
+        self.memory = Memory()
         self.not_ours: StrandlineError | None = None
 
     def ambient(self) -> Ambient:
@@ -64,7 +82,7 @@ class Clocks:
             pass
 
         return Ambient(
-            lambda: NOW_MS + self.passed_ms + self.set_ms,
+            lambda: NOW_MS + self.passed_ms + self.set_ms + self.both_set_ms,
             lambda: self.passed_ms / 1000,
             sleep,
             lambda: 0.5,
@@ -72,11 +90,13 @@ class Clocks:
         )
 
     def check(self) -> ClockCheck:
-        self.store = store = MemoryStore(lambda: NOW_MS + self.passed_ms)
-        limits = CopyLimits(clock_difference_max_s=15.0, clock_check_interval_s=600.0)
+        self.store = store = MemoryStore(lambda: NOW_MS + self.passed_ms + self.both_set_ms)
+        limits = CopyLimits(
+            clock_difference_max_s=15.0, clock_check_interval_s=600.0, clock_hold_s=HOLD_S
+        )
         tier = TierStore("main", store, "p/")
         around = Surroundings(Identity("cluster", None, ME), limits, self.ambient())
-        return ClockCheck(tier, around, self.confirm)
+        return ClockCheck(tier, around, self.confirm, self.memory)
 
     async def confirm(self, _: TierStore) -> None:
         if self.not_ours is not None:
@@ -126,3 +146,136 @@ async def test_no_probe_is_put_into_a_store_that_may_not_be_ours() -> None:
     clocks.not_ours, clocks.store.put = None, put  # type: ignore[method-assign]
     await check.compare_if_due()
     assert check.trouble() is None
+
+
+async def compared(clocks: Clocks, check: ClockCheck, *, passed_ms: int = 600_000) -> str | None:
+    """The reason why nothing is deleted, a while and a comparison later."""
+    clocks.passed_ms += passed_ms
+    await check.compare_if_due()
+    await check.remember()
+    assert check.trouble() is None
+    return check.set_ahead()
+
+
+async def test_clocks_of_node_and_store_that_were_set_ahead_together_hold_for_a_while() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    assert await compared(clocks, check) is None
+    clocks.both_set_ms = YEAR_MS
+    assert "was set" in str(check.trouble()), "at once, before they are compared"
+    told = await compared(clocks, check, passed_ms=1_000)
+    assert told is not None
+    assert f"{YEAR_MS // 1000} s" in told
+    assert await compared(clocks, check, passed_ms=round(HOLD_S * 1000) - 1_000) is not None
+    assert await compared(clocks, check, passed_ms=1_000) is None
+    assert await compared(clocks, check) is None
+
+
+async def test_that_ends_at_once_when_they_are_set_back() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await compared(clocks, check)
+    clocks.both_set_ms = YEAR_MS
+    assert await compared(clocks, check) is not None
+    clocks.both_set_ms = 0
+    assert check.trouble() is not None
+    assert await compared(clocks, check, passed_ms=5_000) is None
+    clocks.both_set_ms = YEAR_MS
+    assert await compared(clocks, check) is not None, "and is told anew"
+
+
+async def test_that_holds_no_longer_than_they_were_set_ahead() -> None:
+    """A paused machine: nothing goes earlier than it would have."""
+    clocks = Clocks()
+    check = clocks.check()
+    await compared(clocks, check)
+    clocks.both_set_ms = 40_000
+    assert await compared(clocks, check, passed_ms=1_000) is not None
+    assert await compared(clocks, check, passed_ms=39_000) is not None
+    assert await compared(clocks, check, passed_ms=1_000) is None
+
+
+async def test_small_settings_add_up() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await compared(clocks, check)
+    clocks.both_set_ms = 10_000
+    assert await compared(clocks, check) is None
+    clocks.both_set_ms = 20_000
+    assert await compared(clocks, check) is not None
+
+
+async def test_clocks_that_are_set_ahead_again_begin_the_while_anew() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await compared(clocks, check)
+    clocks.both_set_ms = 3_600_000
+    assert await compared(clocks, check) is not None
+    assert await compared(clocks, check, passed_ms=3_000_000) is not None
+    clocks.both_set_ms = 2 * 3_600_000
+    assert await compared(clocks, check, passed_ms=1_000) is not None
+    assert await compared(clocks, check, passed_ms=3_600_000) is not None
+    clocks.both_set_ms = 3_600_000
+    assert await compared(clocks, check, passed_ms=1_000) is None, "it was that far ahead long ago"
+
+
+async def test_clocks_that_were_set_back_together_hold_nothing_until_they_are_set_ahead() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await compared(clocks, check)
+    clocks.both_set_ms = -YEAR_MS
+    assert await compared(clocks, check) is None
+    clocks.both_set_ms = 0
+    assert await compared(clocks, check) is not None
+
+
+async def test_a_wrong_clock_that_is_set_right_holds_nothing_that_a_right_store_shows() -> None:
+    clocks = Clocks()
+    clocks.set_ms = -YEAR_MS
+    check = clocks.check()
+    await check.compare_if_due()
+    assert "NTP" in str(check.trouble())
+    clocks.set_ms = 0
+    assert await compared(clocks, check) is None
+
+
+@pytest.mark.parametrize(("away_ms", "is_held"), [(540_000, False), (60 * 3_600_000, True)])
+async def test_a_node_that_was_down_for_long_cannot_tell_that_from_clocks_that_were_set(
+    away_ms: int, *, is_held: bool
+) -> None:
+    clocks = Clocks()
+    await compared(clocks, clocks.check())
+    clocks.passed_ms += away_ms
+    check = clocks.check()
+    assert (await compared(clocks, check, passed_ms=0) is not None) is is_held
+    assert await compared(clocks, check, passed_ms=away_ms + 60_000) is None
+
+
+async def test_a_restart_forgets_neither_the_time_before_nor_that_it_is_held() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await compared(clocks, check)
+    clocks.both_set_ms = YEAR_MS
+    assert await compared(clocks, check) is not None
+    for _ in range(5):
+        clocks.passed_ms += 60_000
+        check = clocks.check()
+        told = await compared(clocks, check, passed_ms=0)
+        assert told is not None
+        assert "down" in told
+        assert clocks.memory.remembered_ms == NOW_MS + 1_200_000
+    clocks.both_set_ms = 0
+    assert await compared(clocks, check, passed_ms=1_000) is None
+
+
+async def test_the_time_is_remembered_each_minute() -> None:
+    clocks = Clocks()
+    check = clocks.check()
+    await check.remember()
+    assert clocks.memory.written == 0, "nobody has compared it"
+    await check.compare_if_due()
+    for _ in range(24):
+        await check.remember()
+        clocks.passed_ms += 5_000
+    assert clocks.memory.written == 2
+    assert clocks.memory.remembered_ms == NOW_MS + 60_000
