@@ -23,6 +23,7 @@ from strandline.settings.fields import (
 )
 from strandline.settings.kafka import KafkaSettings as KafkaSettings
 from strandline.settings.log import LogSettings as LogSettings
+from strandline.settings.retention import RetentionSettings
 from strandline.settings.spool import SpoolSettings
 
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
@@ -201,43 +202,6 @@ class MetadataSettings(Section):
     )
     snapshots_uploaded_max: PositiveInt = Field(
         default=24, description="Snapshots kept in the store; the newest stay."
-    )
-
-
-class RetentionSettings(Section):
-    """Retention, as topics' policies set it."""
-
-    source: Literal["policy", "topic"] = Field(
-        default="policy",
-        description="`policy`: the tier keeps everything unless a topic's policy says otherwise. "
-        "`topic`: where a policy sets no retention, the topic's own `retention.ms` and "
-        "`retention.bytes` in Kafka do. The same on each node.",
-    )
-
-    interval_s: PositiveSeconds = Field(
-        default=60.0, description="Pause between two passes of retention."
-    )
-    max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
-        default=50.0,
-        description="A pass that would take more of a partition's tiered bytes (ten segments or "
-        "more), or of the node's (a hundred or more), stops until it is accepted.",
-    )
-    delete_delay_s: PositiveSeconds = Field(
-        default=60.0,
-        description="Objects are kept for this long after their segment is marked, for running "
-        "readers.",
-    )
-    deletion_settle_s: PositiveSeconds = Field(
-        default=60.0,
-        description="After its grace a deleted topic's partition is left for this long to the "
-        "node that "
-        "claimed it last; then any node deletes it.",
-    )
-    clock_hold_s: Annotated[float, Field(ge=0, le=366 * 86_400)] = Field(
-        default=259_200.0,
-        description="After the clocks of node and store were set ahead together, or the node was "
-        "down for more than ten minutes, nothing is deleted for as long as that was, and at most "
-        "for this long; 0: no such wait.",
     )
 
 
