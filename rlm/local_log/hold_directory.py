@@ -133,9 +133,9 @@ class HoldDirectory:
                     unit = _read_unit(id_, parent / name, int(base), int(next_base), int(size))
                     _check(unit, int(known))
                     units.append(unit)
-                except FileNotFoundError:
-                    continue  # its bytes are gone
                 except (OSError, StrandlineError) as error:
+                    if _is_gone(parent / name / segment_file_name(int(base), LOG_SUFFIX)):
+                        continue
                     why = (
                         f"what is held in {parent / name} cannot be read ({error}): mend that, or "
                         "remove it by hand if it may be lost"
@@ -400,6 +400,15 @@ def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, siz
         alone=found.st_nlink == 1,
         followed_by=epochs[-1].epoch,
     )
+
+
+def _is_gone(log: Path) -> bool:
+    """False also if the disk does not tell."""
+    try:
+        os.stat(log)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def _first_known(base: int, epochs: Epochs) -> int:

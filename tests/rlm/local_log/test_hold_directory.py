@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import InvalidRequest, Refused
-from rlm.local_log.hold_directory import HoldDirectory, hold_directories
+from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import read_replica
@@ -184,6 +184,19 @@ def test_a_unit_that_a_truncation_reached_while_the_node_was_down_is_found_and_l
     assert directory.look_again(found, None) is None
     let_go(directory, found)
     assert directory.find().units == ()
+
+
+def test_a_unit_whose_epochs_are_gone_is_there_while_it_has_its_records(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    """A file that a file system lost is not taken for the unit."""
+    log = held(directory, orders, 0).segment.log_path
+    log.with_name("leader-epoch-checkpoint").unlink()
+    found = directory.find()
+    assert found.units == ()
+    assert str(log.parent) in found.unread[0].why
+    log.unlink()
+    assert directory.find() == HeldFound((), ())
 
 
 def test_a_released_unit_leaves_nothing_behind_and_takes_nothing_from_the_broker(
