@@ -34,10 +34,13 @@ class BrokerLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class TierEnds:
-    """The ends of the tier: `end_offset` is exclusive."""
+    """The ends of the tier: `end_offset` is exclusive, `leader_epoch` the last one of the merged
+    lineage.
+    """
 
     log_start_offset: int
     end_offset: int
+    leader_epoch: int
 
 
 class AbortedFrom(NamedTuple):
@@ -102,7 +105,9 @@ class TierPart:
 
 @dataclass(frozen=True, slots=True)
 class GoToBroker:
-    """The leader has the offset, or alone can say that nobody has."""
+    """The leader has the offset, or alone can say that nobody has. If it answers
+    OFFSET_OUT_OF_RANGE to an offset below its end, its log start has moved: ask again with it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,230 @@
+"""The place of a fetch: a table of cases, and a world in which planted mistakes are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kafka_listener.reading.read_port import (
+    BrokerLogEnds,
+    GoToBroker,
+    LostOffsets,
+    NotAvailable,
+    OutOfRange,
+    TierEnds,
+)
+from kafka_listener.reading.where import (
+    FromTier,
+    Prefer,
+    TierAt,
+    Where,
+    leader_has_all,
+    waits_for_barrier,
+    where,
+    where_undecided,
+)
+from tests.kafka_listener.reading.read_world import WhereRule, World
+
+SEEDS = 150
+STEPS = 120
+
+ENDS = TierEnds(log_start_offset=10, end_offset=100, leader_epoch=3)
+LOST = LostOffsets(40, 49, "retention")
+LEADER = BrokerLogEnds(
+    leader_epoch=3, local_log_start_offset=80, last_stable_offset=150, high_watermark=150
+)
+NEWER = replace(LEADER, leader_epoch=4)
+
+
+def at(
+    served: tuple[int, int] | None,
+    *,
+    ends: TierEnds | None = ENDS,
+    lost: LostOffsets | None = None,
+    is_current: bool = True,
+) -> TierAt:
+    return TierAt(ends, served, lost, is_current)
+
+
+NA = NotAvailable
+CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[NotAvailable]]] = {
+    "in the tier": (20, at((20, 39)), LEADER, Prefer.TIER, FromTier(40)),
+    "in both, the tier preferred": (90, at((90, 99)), LEADER, Prefer.TIER, FromTier(100)),
+    "in both, the broker preferred": (90, at((90, 99)), LEADER, Prefer.BROKER, GoToBroker()),
+    "not past the leader's start": (70, at((70, 99)), LEADER, Prefer.BROKER, FromTier(80)),
+    "in both, a newer leader": (90, at((90, 99)), NEWER, Prefer.TIER, GoToBroker()),
+    "below a newer leader's start": (70, at((70, 99)), NEWER, Prefer.TIER, FromTier(80)),
+    "at the tier's end": (100, at(None), LEADER, Prefer.TIER, GoToBroker()),
+    "above the high watermark": (151, at(None), LEADER, Prefer.TIER, GoToBroker()),
+    "the tier, leader silent": (90, at((90, 99)), None, Prefer.BROKER, FromTier(100)),
+    "the tier's end, leader silent": (100, at(None), None, Prefer.TIER, NA),
+    "below the start": (9, at((10, 39)), LEADER, Prefer.TIER, OutOfRange(10)),
+    "below 0": (-1, at((10, 39)), LEADER, Prefer.TIER, OutOfRange(10)),
+    "below the start, leader silent": (9, at((10, 39)), None, Prefer.TIER, NA),
+    "below the tier's start, the leader has more": (
+        9,
+        at((10, 39)),
+        replace(LEADER, local_log_start_offset=5),
+        Prefer.TIER,
+        GoToBroker(),
+    ),
+    "below the start that the leader sets for all": (
+        20,
+        at((20, 39)),
+        replace(LEADER, log_start_offset=30),
+        Prefer.TIER,
+        OutOfRange(30),
+    ),
+    "lost": (45, at((50, 69), lost=LOST), LEADER, Prefer.TIER, LOST),
+    "lost, the leader has it": (
+        45,
+        at((50, 69), lost=LOST),
+        replace(LEADER, local_log_start_offset=30),
+        Prefer.TIER,
+        GoToBroker(),
+    ),
+    "lost, by an old view": (
+        45,
+        at((50, 69), lost=LOST, is_current=False),
+        LEADER,
+        Prefer.TIER,
+        NA,
+    ),
+    "in a gap not recorded": (45, at((50, 69)), LEADER, Prefer.TIER, NA),
+    "the tier lags behind the leader's retention": (
+        100,
+        at(None),
+        replace(LEADER, local_log_start_offset=120),
+        Prefer.TIER,
+        NA,
+    ),
+    "nothing tiered": (50, at(None, ends=None), LEADER, Prefer.TIER, GoToBroker()),
+    "nothing tiered, by an old view": (
+        50,
+        at(None, ends=None, is_current=False),
+        LEADER,
+        Prefer.TIER,
+        NA,
+    ),
+    "nothing tiered, leader silent": (50, at(None, ends=None), None, Prefer.TIER, NA),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_place_of_an_offset(name: str) -> None:
+    offset, tier, broker, prefer, expected = CASES[name]
+    found = where(offset, tier, broker, prefer)
+    assert isinstance(found, NA) if expected is NA else found == expected
+
+
+def test_only_an_old_view_waits_for_a_barrier() -> None:
+    for name, (offset, tier, broker, prefer, _) in CASES.items():
+        waits = waits_for_barrier(offset, tier, where(offset, tier, broker, prefer))
+        assert waits == ("by an old view" in name)
+
+
+def test_an_undecided_offset_is_the_leaders_if_it_has_it() -> None:
+    assert where_undecided(80, LEADER) == GoToBroker()
+    assert isinstance(where_undecided(79, LEADER), NotAvailable)
+    assert isinstance(where_undecided(80, None), NotAvailable)
+
+
+def test_a_leader_whose_disk_begins_with_the_tier_has_all() -> None:
+    assert leader_has_all(ENDS, replace(LEADER, local_log_start_offset=10))
+    assert not leader_has_all(ENDS, LEADER)
+    assert not leader_has_all(ENDS, None)
+
+
+def run(rule: WhereRule, seed: int) -> None:
+    chance = Random(seed)
+    world = World(chance, rule, chance.choice(tuple(Prefer)))
+    for _ in range(STEPS):
+        world.step()
+    world.settle_and_read_all()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_consumer_reads_every_offset_once_whatever_moves(seed: int) -> None:
+    run(where, seed)
+
+
+def one_too_many(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    found = where(offset, tier, broker, prefer)
+    return FromTier(found.until + 1) if isinstance(found, FromTier) else found
+
+
+def the_next_served(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    found = where(offset, tier, broker, prefer)
+    if isinstance(found, NotAvailable) and tier.served is not None and tier.served[0] > offset:
+        return LostOffsets(offset, tier.served[0] - 1, "a guess")
+    return found
+
+
+def blind_to_newer_leaders(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    told = None if broker is None else replace(broker, leader_epoch=0)
+    return where(offset, tier, told, Prefer.TIER)
+
+
+def an_old_view_is_believed(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    return where(offset, replace(tier, is_current=True), broker, prefer)
+
+
+def what_is_nowhere_is_out_of_range(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    found = where(offset, tier, broker, prefer)
+    return OutOfRange(offset + 1) if isinstance(found, NotAvailable) else found
+
+
+def lost_though_the_leader_has_it(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    return where(offset, tier, broker, prefer) if tier.lost is None else tier.lost
+
+
+def the_tier_ends_early(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    if tier.ends is not None and offset == tier.ends.end_offset - 1:
+        tier = replace(tier, served=None)
+    return where(offset, tier, broker, prefer)
+
+
+def every_other_offset_from_the_leader(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    return where(offset, tier, broker, Prefer.TIER if offset % 2 else Prefer.BROKER)
+
+
+PLANTED: tuple[Callable[..., Where], ...] = (
+    one_too_many,
+    the_next_served,
+    blind_to_newer_leaders,
+    an_old_view_is_believed,
+    what_is_nowhere_is_out_of_range,
+    the_tier_ends_early,
+    every_other_offset_from_the_leader,
+)
+
+
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
+def test_a_planted_mistake_is_found(rule: WhereRule) -> None:
+    def fails(seed: int) -> bool:
+        try:
+            run(rule, seed)
+        except (AssertionError, StopIteration):
+            return True
+        return False
+
+    assert any(fails(seed) for seed in range(SEEDS))
