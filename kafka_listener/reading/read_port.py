@@ -22,7 +22,8 @@ class BrokerLogEnds:
 
     `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is given
     of a topic that the brokers tier themselves only: it is then the start of the whole log, and no
-    older offset is served. `high_watermark` and `last_stable_offset` are exclusive.
+    older offset is served. `high_watermark` and `last_stable_offset` are exclusive. Not
+    `is_reachable`: nobody answers now, and these are the last ends told.
     """
 
     leader_epoch: int
@@ -30,6 +31,7 @@ class BrokerLogEnds:
     last_stable_offset: int
     high_watermark: int
     log_start_offset: int | None = None
+    is_reachable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ class TierPart:
 @dataclass(frozen=True, slots=True)
 class GoToBroker:
     """The leader has the offset, or alone can say that nobody has. If it answers
-    OFFSET_OUT_OF_RANGE to an offset below its end, its log start has moved: ask again with it.
+    OFFSET_OUT_OF_RANGE to an offset below its end, its log start has moved: ask again with it; if
+    it does not answer, with `is_reachable` False.
     """
 
 

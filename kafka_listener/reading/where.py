@@ -57,18 +57,23 @@ def where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefe
     """The place of `offset`. A NotAvailable of a view that is not current may become another
     answer behind a barrier (`waits_for_barrier`).
     """
-    if broker is not None and broker.log_start_offset is not None:
-        if offset < broker.log_start_offset:
-            return OutOfRange(broker.log_start_offset)
+    found = _where(offset, tier, broker, prefer)
+    if isinstance(found, GoToBroker) and broker is not None and not broker.is_reachable:
+        return NotAvailable("the leader does not answer")
+    return found
+
+
+def _where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer) -> Where:
+    whole_start = None if broker is None else broker.log_start_offset
+    if whole_start is not None and offset < whole_start:
+        return OutOfRange(whole_start)
     on_leader = broker is not None and offset >= broker.local_log_start_offset
     if tier.ends is not None and _is_served(offset, tier, tier.ends):
         assert tier.served is not None, "_is_served saw to it"
-        leader_first = broker is not None and (
-            prefer is Prefer.BROKER or broker.leader_epoch > tier.ends.leader_epoch
-        )
-        if not leader_first:
+        if broker is None or not (
+            leader_is_newer(tier.ends, broker) or (prefer is Prefer.BROKER and broker.is_reachable)
+        ):
             return FromTier(tier.served[1] + 1)
-        assert broker is not None, "only then it comes first"
         if on_leader:
             return GoToBroker()
         return FromTier(min(tier.served[1] + 1, broker.local_log_start_offset))
@@ -79,16 +84,21 @@ def where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefe
 
 def where_undecided(offset: int, broker: BrokerLogEnds | None) -> GoToBroker | NotAvailable:
     """The place of an offset whose transaction the tier can't decide yet."""
-    if broker is not None and offset >= broker.local_log_start_offset:
+    if broker is not None and broker.is_reachable and offset >= broker.local_log_start_offset:
         return GoToBroker()
     return NotAvailable(f"the outcome of the transaction at offset {offset} is not tiered yet")
 
 
-def waits_for_barrier(offset: int, tier: TierAt, found: Where) -> bool:
+def waits_for_barrier(tier: TierAt, found: Where) -> bool:
     """True if a current view may give another answer than NotAvailable."""
     if tier.is_current or not isinstance(found, NotAvailable):
         return False
     return tier.ends is None or tier.lost is not None
+
+
+def leader_is_newer(tier: TierEnds, broker: BrokerLogEnds | None) -> bool:
+    """True if the leader's log may have replaced the tail of the tier."""
+    return broker is not None and broker.leader_epoch > tier.leader_epoch
 
 
 def leader_has_all(tier: TierEnds, broker: BrokerLogEnds | None) -> bool:

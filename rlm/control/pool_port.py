@@ -12,6 +12,8 @@ from typing import Protocol
 
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.read_request import (
+    BatchesRequest,
+    HeldBatches,
     IndexRequest,
     LogRequest,
     RecordsEnd,
@@ -46,6 +48,11 @@ class PoolPort(Protocol):
 
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
         """The same for a client's own connection, once the first bytes are there."""
+
+    def waiting_batches(
+        self, request: BatchesRequest, resolver: SegmentResolver
+    ) -> AbstractAsyncContextManager[HeldBatches]:
+        """Batches of one piece, held by a worker; leaving the block lets them go."""
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         """Verified bytes of one index."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from kafka_formats.errors import InternalError, Refused
 from rlm.data_plane.aiven_reader import KeyFiles
+from rlm.data_plane.batches_read import BatchesHere, read_batches
 from rlm.data_plane.chunk_cache import ChunkCache, ChunkCounts
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.json_lines import JsonLines
@@ -18,6 +19,9 @@ from rlm.data_plane.object_check import check_objects
 from rlm.data_plane.part_buffers import PartBuffers
 from rlm.data_plane.read_ahead import RangesAhead
 from rlm.data_plane.read_request import (
+    BatchesFound,
+    BatchesRequest,
+    HeldBatches,
     IndexRequest,
     LogRequest,
     RecordsEnd,
@@ -108,6 +112,19 @@ class DataPlane:
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
         """Not supported here: connections are lent to worker processes only."""
         raise InternalError(f"no connection is lent within one process: {request.segment}")
+
+    async def batches(
+        self, request: BatchesRequest, resolver: SegmentResolver
+    ) -> tuple[BatchesFound, bytes]:
+        """See `rlm/data_plane/batches_read.py`."""
+        return await read_batches(self._reader, resolver, request)
+
+    @asynccontextmanager
+    async def waiting_batches(
+        self, request: BatchesRequest, resolver: SegmentResolver
+    ) -> AsyncIterator[HeldBatches]:
+        """The batches, to be read here."""
+        yield BatchesHere(*await self.batches(request, resolver))
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
         """Verified bytes of one index; NotFound at the first step if the segment has none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.errors import Conflict, NotFound, RetryLater
@@ -67,22 +68,45 @@ class CommittedView:
         return False
 
 
+class Decisions(NamedTuple):
+    """A finished walk, and the last piece that it took."""
+
+    walk: TransactionWalk
+    last: SegmentPiece
+
+
 async def committed_view(
     reader: SegmentReader, resolver: SegmentResolver, piece: SegmentPiece, offset: int
 ) -> CommittedView:
     """The outcome of the transactions that touch [offset, the piece's end].
     Conflict(TRANSACTIONS_UNKNOWN) if the tier cannot tell which are still open at its end.
     """
-    walk = TransactionWalk(offset, piece.valid_until)
+    walk, last = await decisions(reader, resolver, piece, offset, piece.valid_until)
+    return CommittedView(walk.aborted, _stable_end(walk, piece, last), walk.undecided)
+
+
+async def decisions(
+    reader: SegmentReader,
+    resolver: SegmentResolver,
+    piece: SegmentPiece,
+    first_offset: int,
+    last_offset: int,
+) -> Decisions:
+    """Follow the transactions that touch the offsets (inclusive) of a piece to their outcome, or
+    to the end of the tier. RetryLater: it is too far.
+    """
+    walk = TransactionWalk(first_offset, last_offset)
     at, behind_hole = piece, False
     for _ in range(HOPS_MAX):
         walk.take(await _transactions(reader, at), behind_hole=behind_hole)
         following = None if walk.decided else await resolver.piece_at(at.valid_until + 1)
         if following is None:
-            return CommittedView(walk.aborted, _stable_end(walk, piece, at), walk.undecided)
+            return Decisions(walk, at)
         behind_hole = following.first_offset > at.valid_until + 1
         at = following
-    raise RetryLater(f"more than {HOPS_MAX} segments follow offset {offset} without an end of it")
+    raise RetryLater(
+        f"more than {HOPS_MAX} segments follow offset {first_offset} without an end of it"
+    )
 
 
 async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTransactions:

@@ -148,6 +148,48 @@ class RecordsRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchesRequest:
+    """Whole batches of one piece, for a Fetch answer: from the one that contains `offset` on, none
+    at or above `until` (exclusive), at most `bytes_max` but at least one.
+    """
+
+    piece: SegmentPiece
+    offset: int
+    until: int
+    bytes_max: int
+    isolation: Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesFound:
+    """The batches found, `size_bytes` of them; 0 only where the piece has none from the offset on.
+
+    `next_offset` is where to go on. For READ_COMMITTED, `aborted` lists (producer id, first offset)
+    as Kafka's Fetch answers do, complete below `decided_until` (exclusive). Transactions from there
+    on are open at `tier_end`, where the tier ends.
+    """
+
+    size_bytes: int
+    next_offset: int
+    aborted: tuple[tuple[int, int], ...]
+    decided_until: int
+    tier_end: int
+
+
+class HeldBatches(Protocol):
+    """Found batches, held until they are sent one way or the other."""
+
+    @property
+    def found(self) -> BatchesFound: ...
+
+    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
+        """As WaitingRead's."""
+
+    async def read(self) -> bytes:
+        """The bytes; RetryLater if the worker died."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsEnd:
     """The end of a read of records.
 

@@ -24,6 +24,8 @@ from rlm.control.pool_port import PoolPort
 from rlm.data_plane.ranges_in_order import READER_BYTES_MAX
 from rlm.data_plane.read_request import (
     AivenSegment,
+    BatchesRequest,
+    HeldBatches,
     IndexRequest,
     LogRequest,
     ReadableSegment,
@@ -73,6 +75,15 @@ class ResolvedReads:
         with self._telling():
             async with self.pool.waiting_log(request) as waiting:
                 yield waiting
+
+    @asynccontextmanager
+    async def waiting_batches(
+        self, partition: TopicIdPartition, request: BatchesRequest
+    ) -> AsyncIterator[HeldBatches]:
+        """Batches of one piece, held by a worker; errors are raised at once."""
+        with self._telling():
+            async with self.pool.waiting_batches(request, ViewResolver(self, partition)) as held:
+                yield held
 
     async def open_index(self, segment_uuid: Uuid, index: IndexType) -> AsyncIterator[bytes]:
         """Verified bytes of one index of a finished segment."""

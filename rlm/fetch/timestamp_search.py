@@ -44,14 +44,15 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSearch:
-    """InvalidRequest(copier.batch_bytes_max) if a batch that has to be decoded decompresses to more
-    than `batch_bytes_max`.
+    """Looks from `from_offset` on. InvalidRequest(copier.batch_bytes_max) if a batch that has to be
+    decoded decompresses to more than `batch_bytes_max`.
     """
 
     reader: ResolvedReads
     partition: TopicIdPartition
     breathe: Breathe
     batch_bytes_max: int
+    from_offset: int = 0
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
         """None if no tiered record is that young: ask the broker for the local rest."""
@@ -85,7 +86,7 @@ class TimestampSearch:
 
     async def _served(self) -> AsyncIterator[ServedSegment]:
         """The served segments, each by a look-up of its own, since the caller takes its time."""
-        offset, steps = 0, 0
+        offset, steps = self.from_offset, 0
         while (served := self.reader.served_from(self.partition, offset)) is not None:
             yield served
             offset, steps = served[0].last_offset + 1, steps + 1

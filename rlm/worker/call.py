@@ -20,6 +20,7 @@ from rlm.worker.messages import (
     Failed,
     Progress,
     ReadOn,
+    SendHere,
     SentSoFar,
     ToWorker,
 )
@@ -94,6 +95,10 @@ class Call:
         if self._lend is None:
             raise InternalError("this worker takes no descriptors")
         self._lend(self.job_id, descriptor, rules)
+
+    def send_here(self) -> None:
+        """Answer the last Began: the bytes come as Data."""
+        self._send(SendHere(self.job_id))
 
     def cancel(self) -> None:
         """Ask the worker to stop; `finished` is set when it has. Idempotent."""

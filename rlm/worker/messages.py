@@ -19,6 +19,8 @@ from rlm.control.log_levels import LogArea, LogLevel
 from rlm.data_plane.chunk_cache import ChunkCounts
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult
 from rlm.data_plane.read_request import (
+    BatchesFound,
+    BatchesRequest,
     IndexRequest,
     LogRequest,
     RecordsEnd,
@@ -42,7 +44,16 @@ STREAM_LIMIT_BYTES = 2 * 1024 * 1024
 NO_JOB = 0
 _HEAD = struct.Struct(">IQ")
 
-Request = CopyJob | SurveyJob | CheckJob | GatherJob | LogRequest | IndexRequest | RecordsRequest
+Request = (
+    CopyJob
+    | SurveyJob
+    | CheckJob
+    | GatherJob
+    | LogRequest
+    | BatchesRequest
+    | IndexRequest
+    | RecordsRequest
+)
 Result = CopyResult | Survey | CheckResult | GatherResult | RecordsEnd | Sent
 """The results of jobs; streams end without one."""
 
@@ -115,6 +126,13 @@ class SendToClient:
 
 
 @dataclass(frozen=True, slots=True)
+class SendHere:
+    """To Began: send all to the supervisor, as Data."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """To an Ask."""
 
@@ -172,9 +190,10 @@ class ReadOn:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first bytes of a waiting read are verified; none was sent."""
+    """The first bytes of a waiting read are verified; none was sent. `found`: of batches, all."""
 
     job_id: int
+    found: BatchesFound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +259,7 @@ ToWorker = (
     | CancelJob
     | Credit
     | SendToClient
+    | SendHere
     | Answer
 )
 FromWorker = (

@@ -15,6 +15,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.data_plane.chunk_cache import ChunkCounts
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.data_plane.read_request import (
+    BatchesRequest,
     IndexRequest,
     LogRequest,
     RecordsEnd,
@@ -46,7 +47,7 @@ from rlm.worker.messages import (
     call_error,
 )
 from rlm.worker.store_calls import OnStoreCall, ignore_store_call
-from rlm.worker.waiting_read import WorkersWaitingRead
+from rlm.worker.waiting_read import WorkersBatches, WorkersWaitingRead
 from rsm_backends.store_config import StoreConfig
 
 __all__ = ["WorkerLimits", "WorkerPool"]
@@ -273,6 +274,21 @@ class WorkerPool:
             if not isinstance(message, Began):
                 raise call_error(message)
             yield WorkersWaitingRead(call)
+        finally:
+            call.cancel()
+
+    @asynccontextmanager
+    async def waiting_batches(
+        self, request: BatchesRequest, resolver: SegmentResolver
+    ) -> AsyncIterator[WorkersBatches]:
+        """Batches that a worker holds until they are sent; leaving the block ends it."""
+        call = await self._call(request, waits=True)
+        try:
+            while isinstance(message := await call.next(), Ask):
+                call.answer(await resolver.piece_at(message.question.offset))
+            if not isinstance(message, Began) or message.found is None:
+                raise call_error(message)
+            yield WorkersBatches(call, message.found)
         finally:
             call.cancel()
 

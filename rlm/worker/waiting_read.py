@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from rlm.data_plane.read_request import SendRules, Sent
+from rlm.data_plane.read_request import BatchesFound, SendRules, Sent
 from rlm.worker.call import Call
-from rlm.worker.messages import End, SentSoFar, call_error
+from rlm.worker.messages import Data, End, SentSoFar, call_error
 
 
 class WorkersWaitingRead:
@@ -21,3 +21,21 @@ class WorkersWaitingRead:
                 return message.result
             if not isinstance(message, SentSoFar):
                 raise call_error(message)
+
+
+class WorkersBatches(WorkersWaitingRead):
+    """Batches that a worker holds, with what it knows of them."""
+
+    def __init__(self, call: Call, found: BatchesFound) -> None:
+        super().__init__(call)
+        self.found = found
+
+    async def read(self) -> bytes:
+        """The bytes, through this process."""
+        self._call.send_here()
+        pieces: list[bytes] = []
+        while isinstance(message := await self._call.next(), Data):
+            pieces.append(message.data)
+        if not isinstance(message, End):
+            raise call_error(message)
+        return b"".join(pieces)

@@ -11,7 +11,7 @@ import functools
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -21,7 +21,13 @@ from rlm.control.process_end import end_process
 from rlm.control.surroundings import Ambient
 from rlm.data_plane.copy_job import CopyJob, CopyProgress
 from rlm.data_plane.data_plane import DataPlane
-from rlm.data_plane.read_request import LogRequest, RecordsEnd, SegmentPiece, SendRules
+from rlm.data_plane.read_request import (
+    BatchesRequest,
+    LogRequest,
+    RecordsEnd,
+    SegmentPiece,
+    SendRules,
+)
 from rlm.data_plane.repair_jobs import CheckJob, GatherJob, OnRead
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.data_plane.verified_chunks import Parts
@@ -52,6 +58,7 @@ from rlm.worker.messages import (
     Ready,
     Request,
     Result,
+    SendHere,
     SendToClient,
     SentSoFar,
     SetLogLevels,
@@ -246,6 +253,9 @@ class _Worker:
                     self._jobs[job_id].credit.release()
             case SendToClient(job_id, rules):
                 self._lend(job_id, rules)
+            case SendHere(job_id):
+                if job_id in self._jobs:
+                    self._jobs[job_id].send_here()
             case Granted(number):
                 self._grants.answered(number)
             case SetPaces(paces):
@@ -332,7 +342,7 @@ class _Job:
         self._worker = worker
         self._plane = plane
         self._waiting: asyncio.Future[SegmentPiece | None] | None = None
-        self._lent: asyncio.Future[tuple[socket.socket, SendRules]] = (
+        self._lent: asyncio.Future[tuple[socket.socket, SendRules] | None] = (
             asyncio.get_running_loop().create_future()
         )
 
@@ -345,6 +355,8 @@ class _Job:
             return await self._plane.gather(request, self._read_on())
         if isinstance(request, SurveyJob):
             return await self._plane.survey(request, self._read_on())
+        if isinstance(request, BatchesRequest):
+            raise InternalError("batches are held until they are sent, and this job does not wait")
         ends: list[RecordsEnd] = []
         await self._send_all(self._plane.parts(request, self, ends.append))
         return ends[0] if ends else None
@@ -353,18 +365,32 @@ class _Job:
         self, request: Request, monotonic: Callable[[], float]
     ) -> Result | None:
         """A read that sends its bytes to the client itself, once the first are verified."""
+        if isinstance(request, BatchesRequest):
+            found, data = await self._plane.batches(request, self)
+            self._worker.tell(Began(self.job_id, found))
+            return await self._deliver((data,), _one_after_another(()), monotonic)
         if not isinstance(request, LogRequest):
             raise InternalError(f"a {type(request).__name__} does not wait for a client")
         stream = self._plane.parts(request, self, _no_end)
         async with closing_stream(stream) as read:
             first = await anext(read, None)
             self._worker.tell(Began(self.job_id))
-            client, rules = await self._lent
+            return await self._deliver(first, read, monotonic)
 
-            def tell(sent_bytes: int) -> None:
-                self._worker.tell(SentSoFar(self.job_id, sent_bytes))
+    async def _deliver(
+        self, first: Parts | None, rest: AsyncIterator[Parts], monotonic: Callable[[], float]
+    ) -> Result | None:
+        """Send all where the supervisor says."""
+        lent = await self._lent
+        if lent is None:
+            await self._send_all(_one_after_another(() if first is None else (first,), rest))
+            return None
 
-            return await ClientSend(client, rules, monotonic, tell).send_all(first, read)
+        def tell(sent_bytes: int) -> None:
+            self._worker.tell(SentSoFar(self.job_id, sent_bytes))
+
+        client, rules = lent
+        return await ClientSend(client, rules, monotonic, tell).send_all(first, rest)
 
     def lend(self, client: socket.socket, rules: SendRules) -> bool:
         """Take the connection that a waiting read waits for; True if it did."""
@@ -373,6 +399,11 @@ class _Job:
         client.setblocking(False)
         self._lent.set_result((client, rules))
         return True
+
+    def send_here(self) -> None:
+        """Have a waiting read send to the supervisor."""
+        if not self._lent.done():
+            self._lent.set_result(None)
 
     def lend_nothing(self, error: RetryLater) -> None:
         """End a waiting read whose connection does not come."""
@@ -384,7 +415,9 @@ class _Job:
         if not self._lent.done():
             self._lent.cancel()
         elif not self._lent.cancelled() and self._lent.exception() is None:
-            self._lent.result()[0].close()
+            lent = self._lent.result()
+            if lent is not None:
+                lent[0].close()
 
     async def _send_all(self, stream: AsyncIterator[Parts]) -> None:
         async with closing_stream(stream) as read:
@@ -434,3 +467,13 @@ class _Job:
 
 def _no_end(_: RecordsEnd) -> None:
     """No end to report: reads of a log have none."""
+
+
+async def _one_after_another(
+    pieces: Sequence[Parts], rest: AsyncIterator[Parts] | None = None
+) -> AsyncIterator[Parts]:
+    for parts in pieces:
+        yield parts
+    if rest is not None:
+        async for parts in rest:
+            yield parts

@@ -57,6 +57,7 @@ LEFT_OUT: dict[str, str] = {
     "rlm.local_log.replica_directory.read_replica": _FILES,
     "rlm.local_log.replica_directory.read_small": _FILES,
     "rlm.data_plane.segment_gathering.from_threads": "hands sizes to the event loop",
+    "rlm.data_plane.batches_read.read_batches": _BYTES,
     "rlm.data_plane.segment_reader.SegmentReader": _BYTES,
     "rlm.data_plane.aiven_reader.AivenReader": "fetches objects for the rows `manifest`, `aiven: "
     "indexes` and `aiven: chunks`",

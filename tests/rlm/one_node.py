@@ -28,6 +28,8 @@ from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult, OnProgres
 from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.object_check import check_objects
 from rlm.data_plane.read_request import (
+    BatchesRequest,
+    HeldBatches,
     IndexRequest,
     LogRequest,
     RecordsEnd,
@@ -247,6 +249,11 @@ class LocalPool:
             yield piece
 
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
+        raise InternalError(f"{request} is not held in this test")
+
+    def waiting_batches(
+        self, request: BatchesRequest, resolver: SegmentResolver
+    ) -> AbstractAsyncContextManager[HeldBatches]:
         raise InternalError(f"{request} is not held in this test")
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:

@@ -153,7 +153,7 @@ class World:
 
     def read(self) -> None:
         found, tier = self.ask(is_current=False)
-        if waits_for_barrier(self.position, tier, found) and self.chance.random() < self.barrier_works:
+        if waits_for_barrier(tier, found) and self.chance.random() < self.barrier_works:
             self.apply()
             found, tier = self.ask(is_current=True)
         match found:

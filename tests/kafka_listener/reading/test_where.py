@@ -101,6 +101,27 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
         Prefer.TIER,
         NA,
     ),
+    "in both, the broker preferred and silent": (
+        90,
+        at((90, 99)),
+        replace(LEADER, is_reachable=False),
+        Prefer.BROKER,
+        FromTier(100),
+    ),
+    "in both, a newer leader that is silent": (
+        90,
+        at((90, 99)),
+        replace(NEWER, is_reachable=False),
+        Prefer.TIER,
+        NA,
+    ),
+    "at the tier's end, a silent leader": (
+        100,
+        at(None),
+        replace(LEADER, is_reachable=False),
+        Prefer.TIER,
+        NA,
+    ),
     "nothing tiered": (50, at(None, ends=None), LEADER, Prefer.TIER, GoToBroker()),
     "nothing tiered, by an old view": (
         50,
@@ -122,7 +143,7 @@ def test_the_place_of_an_offset(name: str) -> None:
 
 def test_only_an_old_view_waits_for_a_barrier() -> None:
     for name, (offset, tier, broker, prefer, _) in CASES.items():
-        waits = waits_for_barrier(offset, tier, where(offset, tier, broker, prefer))
+        waits = waits_for_barrier(tier, where(offset, tier, broker, prefer))
         assert waits == ("by an old view" in name)
 
 
@@ -130,6 +151,7 @@ def test_an_undecided_offset_is_the_leaders_if_it_has_it() -> None:
     assert where_undecided(80, LEADER) == GoToBroker()
     assert isinstance(where_undecided(79, LEADER), NotAvailable)
     assert isinstance(where_undecided(80, None), NotAvailable)
+    assert isinstance(where_undecided(80, replace(LEADER, is_reachable=False)), NotAvailable)
 
 
 def test_a_leader_whose_disk_begins_with_the_tier_has_all() -> None:
@@ -151,9 +173,7 @@ def test_a_consumer_reads_every_offset_once_whatever_moves(seed: int) -> None:
     run(where, seed)
 
 
-def one_too_many(
-    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
-) -> Where:
+def one_too_many(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer) -> Where:
     found = where(offset, tier, broker, prefer)
     return FromTier(found.until + 1) if isinstance(found, FromTier) else found
 
@@ -213,6 +233,7 @@ PLANTED: tuple[Callable[..., Where], ...] = (
     blind_to_newer_leaders,
     an_old_view_is_believed,
     what_is_nowhere_is_out_of_range,
+    lost_though_the_leader_has_it,
     the_tier_ends_early,
     every_other_offset_from_the_leader,
 )

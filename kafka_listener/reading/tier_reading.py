@@ -1,0 +1,259 @@
+"""Answers the listener from the tier: batches for Fetch, offsets, ends of leader epochs.
+
+Each answer is of one look at the view; where that would be "not there", a barrier shows first that
+the view does not lag. Trouble of the store or the workers makes a client ask again, never skip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
+from kafka_formats.leader_epoch_checkpoint import end_offset_for, epoch_for_offset
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.reading.read_port import (
+    AbortedFrom,
+    BrokerLogEnds,
+    BrokerTransactions,
+    EpochEnd,
+    FetchAnswer,
+    FetchQuery,
+    FoundOffset,
+    LostOffsets,
+    NotAvailable,
+    TierEnds,
+    TierPart,
+)
+from kafka_listener.reading.where import (
+    FromTier,
+    Prefer,
+    TierAt,
+    Where,
+    leader_has_all,
+    leader_is_newer,
+    waits_for_barrier,
+    where,
+    where_undecided,
+)
+from rlm.copy.scanner import Breathe
+from rlm.data_plane.read_request import BatchesFound, BatchesRequest, Isolation
+from rlm.fetch.list_offsets import NO_TIMESTAMP, UNKNOWN_EPOCH, OffsetSpec
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlm.fetch.timestamp_search import TimestampSearch
+from rlmm.partition_state import PartitionState
+from rlmm.rows.queries import ServedSegment
+from rlmm.segment import OFFSET_MAX
+
+PIECES_MAX = 16
+"""Looks for one fetch: segments without a batch at the offset, or gone since the look before."""
+
+BARRIER_DEADLINE_S = 5.0
+
+
+@dataclass(slots=True)
+class TierReading:
+    """Implements `TierReads`; one per node."""
+
+    reads: ResolvedReads
+    transactions: BrokerTransactions
+    prefer: Prefer
+    breathe: Breathe
+    batch_bytes_max: int
+    """Largest batch, decompressed, that a look-up by time decodes."""
+
+    _barrier: _Barrier = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._barrier = _Barrier(self.reads)
+
+    def ends(self, partition: TopicIdPartition) -> TierEnds | None:
+        state = self.reads.metadata.partition_state(partition)
+        return None if state is None else self._ends(state)
+
+    @asynccontextmanager
+    async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:
+        async with AsyncExitStack() as held:
+            try:
+                answer = await self._answer(query, held)
+            except StrandlineError as error:
+                answer = NotAvailable(str(error))
+            yield answer
+
+    async def list_offsets(
+        self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
+    ) -> FoundOffset | None:
+        ends = self.ends(partition)
+        if ends is None:
+            await self._barrier.wait()
+            ends = self.ends(partition)
+        if ends is None or leader_has_all(ends, broker):
+            return None
+        newer = leader_is_newer(ends, broker)
+        start = ends.log_start_offset
+        if broker is not None and broker.log_start_offset is not None:
+            start = max(start, broker.log_start_offset)
+        search = TimestampSearch(self.reads, partition, self.breathe, self.batch_bytes_max, start)
+        if timestamp == OffsetSpec.EARLIEST:
+            return self._found(partition, start)
+        if timestamp == OffsetSpec.LATEST_TIERED:
+            return self._found(partition, ends.end_offset - 1)
+        if timestamp == OffsetSpec.MAX_TIMESTAMP:
+            if newer:
+                raise RetryLater(f"the newest leader of {partition} is not in its lineage yet")
+            found = await search.with_max_timestamp()
+        elif timestamp >= 0:
+            found = await search.first_at_or_after(timestamp)
+        else:
+            return None
+        if found is None:
+            return None
+        if newer and broker is not None and found.offset >= broker.local_log_start_offset:
+            return None
+        return FoundOffset(found.timestamp_ms, found.offset, found.leader_epoch)
+
+    def epoch_end(
+        self, partition: TopicIdPartition, leader_epoch: int, broker: BrokerLogEnds
+    ) -> EpochEnd | None:
+        state = self.reads.metadata.partition_state(partition)
+        if state is None or not state.lineage or leader_epoch >= state.lineage[-1].epoch:
+            return None
+        epoch, end = end_offset_for(state.lineage, leader_epoch, OFFSET_MAX)
+        # The leader's cache begins with the epoch of its log start: it knows the end of that one.
+        return EpochEnd(epoch, end) if 0 <= end <= broker.local_log_start_offset else None
+
+    async def _answer(self, query: FetchQuery, held: AsyncExitStack) -> FetchAnswer:
+        offset = query.offset
+        failed: tuple[ServedSegment, str] | None = None
+        for _ in range(PIECES_MAX):
+            found, served = await self._where(query, offset)
+            if not isinstance(found, FromTier):
+                return found
+            assert served is not None, "the tier serves it"
+            if failed is not None and failed[0] == served:
+                return NotAvailable(failed[1])
+            try:
+                answer = await self._part(query, offset, found.until, served, held)
+            except (CorruptData, NotFound) as error:
+                failed = served, str(error)  # unless retention took the segment just now
+                continue
+            if not isinstance(answer, int):
+                return answer
+            offset = answer
+        return NotAvailable(f"no batch was found from offset {query.offset} on")
+
+    async def _where(self, query: FetchQuery, offset: int) -> tuple[Where, ServedSegment | None]:
+        tier, served = self._tier_at(query.partition, offset, is_current=False)
+        found = where(offset, tier, query.broker, self.prefer)
+        if waits_for_barrier(tier, found):
+            await self._barrier.wait()
+            tier, served = self._tier_at(query.partition, offset, is_current=True)
+            found = where(offset, tier, query.broker, self.prefer)
+        return found, served
+
+    async def _part(
+        self,
+        query: FetchQuery,
+        offset: int,
+        until: int,
+        served: ServedSegment,
+        held: AsyncExitStack,
+    ) -> FetchAnswer | int:
+        """The batches, or the next offset to look at."""
+        isolation = Isolation.READ_COMMITTED if query.read_committed else Isolation.READ_UNCOMMITTED
+        request = BatchesRequest(
+            self.reads.piece(served), offset, until, query.bytes_max, isolation
+        )
+        async with AsyncExitStack() as mine:
+            waiting = self.reads.waiting_batches(query.partition, request)
+            batches = await mine.enter_async_context(waiting)
+            found = batches.found
+            if found.size_bytes == 0:
+                return found.next_offset
+            aborted = await self._aborted(query, found)
+            if aborted is not None:
+                await held.enter_async_context(mine.pop_all())
+                ends = self.ends(query.partition)
+                start = 0 if ends is None else ends.log_start_offset
+                return TierPart(found.size_bytes, found.next_offset, start, aborted, batches)
+        if offset < found.decided_until < until:
+            return await self._part(query, offset, found.decided_until, served, held)
+        return where_undecided(offset, query.broker)
+
+    async def _aborted(
+        self, query: FetchQuery, found: BatchesFound
+    ) -> tuple[AbortedFrom, ...] | None:
+        """The complete list for these batches; None: the tier can't tell, nor the leader now."""
+        listed = {AbortedFrom(*each) for each in found.aborted}
+        if found.decided_until < found.next_offset:
+            broker = query.broker
+            on_leader = (
+                broker is not None
+                and broker.local_log_start_offset <= found.tier_end < broker.last_stable_offset
+            )
+            if not on_leader:
+                return None
+            told = await self.transactions.aborted_at(query.partition, found.tier_end)
+            if told is None:
+                return None
+            listed |= {each for each in told if each.first_offset < found.next_offset}
+        return tuple(sorted(listed, key=lambda each: (each.first_offset, each.producer_id)))
+
+    def _tier_at(
+        self, partition: TopicIdPartition, offset: int, *, is_current: bool
+    ) -> tuple[TierAt, ServedSegment | None]:
+        state = self.reads.metadata.partition_state(partition)
+        ends = None if state is None else self._ends(state)
+        if state is None or ends is None:
+            return TierAt(None, None, None, is_current), None
+        served = next(self.reads.metadata.served_segments(state, offset, OFFSET_MAX), None)
+        lost = next((each for each in state.lost_ranges if each.start <= offset <= each.end), None)
+        at = TierAt(
+            ends,
+            None if served is None else (served[0].first_offset, served[0].last_offset),
+            None if lost is None else LostOffsets(lost.start, lost.end, lost.why),
+            is_current,
+        )
+        return at, served
+
+    def _ends(self, state: PartitionState) -> TierEnds | None:
+        if state.highest_copied is None or not state.lineage:
+            return None
+        start = state.log_start_offset
+        if start < 0:
+            served = next(self.reads.metadata.served_segments(state, 0, OFFSET_MAX), None)
+            if served is None:
+                return None
+            start = served[0].first_offset
+        return TierEnds(start, state.highest_copied[0] + 1, state.lineage[-1].epoch)
+
+    def _found(self, partition: TopicIdPartition, offset: int) -> FoundOffset:
+        epoch = epoch_for_offset(self.reads.state_of(partition).lineage, offset)
+        return FoundOffset(NO_TIMESTAMP, offset, UNKNOWN_EPOCH if epoch is None else epoch)
+
+
+class _Barrier:
+    """Barriers of the metadata log, one at a time: whoever waits meanwhile shares the next one."""
+
+    def __init__(self, reads: ResolvedReads) -> None:
+        self._metadata = reads.metadata
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._outcomes: tuple[int, StrandlineError | None] = (0, None)
+
+    async def wait(self) -> None:
+        """Return once everything completed before this call is in the view; RetryLater."""
+        wanted = self._begun + 1
+        async with self._turn:
+            if self._outcomes[0] < wanted:
+                self._begun += 1
+                try:
+                    await self._metadata.catch_up(deadline_s=BARRIER_DEADLINE_S)
+                    self._outcomes = (self._begun, None)
+                except StrandlineError as error:
+                    self._outcomes = (self._begun, error)
+            error_met = self._outcomes[1]
+        if error_met is not None:
+            raise error_met
