@@ -39,13 +39,14 @@ from kafka_listener.reading.where import (
     where_undecided,
 )
 from rlm.copy.scanner import Breathe
+from rlm.data_plane.ranges_in_order import READER_BYTES_MAX
 from rlm.data_plane.read_request import BatchesFound, BatchesRequest, Isolation
 from rlm.fetch.list_offsets import NO_TIMESTAMP, UNKNOWN_EPOCH, OffsetSpec
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.timestamp_search import TimestampSearch
 from rlmm.partition_state import PartitionState
 from rlmm.rows.queries import ServedSegment
-from rlmm.segment import OFFSET_MAX
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 PIECES_MAX = 16
 """Looks for one fetch: segments without a batch at the offset, or gone since the look before."""
@@ -164,7 +165,12 @@ class TierReading:
         """The batches, or the next offset to look at."""
         isolation = Isolation.READ_COMMITTED if query.read_committed else Isolation.READ_UNCOMMITTED
         request = BatchesRequest(
-            self.reads.piece(served), offset, until, query.bytes_max, isolation
+            self.reads.piece(served),
+            offset,
+            until,
+            query.bytes_max,
+            isolation,
+            self.reads.following(served[1]) if _near_end(served[1], offset) else None,
         )
         async with AsyncExitStack() as mine:
             waiting = self.reads.waiting_batches(query.partition, request)
@@ -232,6 +238,12 @@ class TierReading:
     def _found(self, partition: TopicIdPartition, offset: int) -> FoundOffset:
         epoch = epoch_for_offset(self.reads.state_of(partition).lineage, offset)
         return FoundOffset(NO_TIMESTAMP, offset, UNKNOWN_EPOCH if epoch is None else epoch)
+
+
+def _near_end(row: RemoteLogSegmentMetadata, offset: int) -> bool:
+    """True if a reader at `offset` is about to need the next segment, by the mean batch size."""
+    offsets = row.end_offset - row.start_offset + 1
+    return row.size_bytes * (row.end_offset - offset) < 2 * READER_BYTES_MAX * offsets
 
 
 class _Barrier:

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner, ScannedBatch
 from kafka_formats.errors import CorruptData, InternalError
 from kafka_formats.offset_index import floor_position
+from rlm.data_plane.read_ahead import RangesAhead
 from rlm.data_plane.read_committed import CommittedView, decisions
 from rlm.data_plane.read_request import (
     BatchesFound,
     BatchesRequest,
     Isolation,
+    LogRequest,
     SegmentResolver,
     SendRules,
     Sent,
@@ -32,10 +34,10 @@ Aborted = tuple[int, int]
 
 
 async def read_batches(
-    reader: SegmentReader, resolver: SegmentResolver, request: BatchesRequest
+    reader: SegmentReader, resolver: SegmentResolver, request: BatchesRequest, ahead: RangesAhead
 ) -> tuple[BatchesFound, bytes]:
     """The batches and what is known of their transactions. Errors are those of a read."""
-    batches: Sequence[ScannedBatch] = await _batches(reader, request)
+    batches: Sequence[ScannedBatch] = await _batches(reader, request, ahead)
     if not batches:
         at = min(request.piece.valid_until + 1, request.until)
         return BatchesFound(0, at, (), at, at), b""
@@ -70,8 +72,10 @@ def _transactional(batches: Sequence[ScannedBatch]) -> bool:
     return any(batch.header.is_transactional for batch in batches)
 
 
-async def _batches(reader: SegmentReader, request: BatchesRequest) -> list[ScannedBatch]:
-    """The batches by their offsets and sizes alone."""
+async def _batches(
+    reader: SegmentReader, request: BatchesRequest, ahead: RangesAhead
+) -> list[ScannedBatch]:
+    """The batches by their offsets and sizes alone; those behind them are fetched ahead."""
     segment, offset = request.piece.segment, request.offset
     position = 0
     if offset > segment.start_offset:
@@ -80,15 +84,25 @@ async def _batches(reader: SegmentReader, request: BatchesRequest) -> list[Scann
     log = await reader.log(segment)
     scanner = BatchScanner(log.key, batch_bytes_max=ANY_BATCH_BYTES, position=position)
     taking = _Taking(request, log.key, jumped=position > 0)
-    window = request.bytes_max + 2 * CHUNK_BYTES
-    stream = log.stream(position, log.size_bytes, first_window_bytes=window)
-    async with closing_stream(stream) as chunks:
-        async for parts in chunks:
-            # Each feed is exhausted, as the scanner wants it.
-            found = [batch for part in parts for batch in list(scanner.feed(part))]
-            if not all(taking.take(batch) for batch in found):
-                return taking.batches
-    scanner.finish()
+    at, window = position, request.bytes_max + CHUNK_BYTES
+    read_before = ahead.read_before(LogRequest(segment, at, at + window), log)
+    more = True
+    while more and at < log.size_bytes:
+        # A window is read to its end: what lies behind the answer is kept for the next one.
+        stream = log.stream(at, at + window, first_window_bytes=window, read_before=read_before)
+        async with closing_stream(stream) as chunks:
+            async for parts in chunks:
+                if more:
+                    # Each feed is exhausted, as the scanner wants it.
+                    found = [batch for part in parts for batch in list(scanner.feed(part))]
+                    more = all(taking.take(batch) for batch in found)
+        at, window = at + window, 2 * window
+    if more:
+        scanner.finish()
+    if taking.batches:
+        first, last = taking.batches[0], taking.batches[-1]
+        end = last.position + last.header.size_bytes
+        ahead.took(LogRequest(segment, first.position, end, request.following), log)
     return taking.batches
 
 

@@ -117,7 +117,7 @@ class DataPlane:
         self, request: BatchesRequest, resolver: SegmentResolver
     ) -> tuple[BatchesFound, bytes]:
         """See `rlm/data_plane/batches_read.py`."""
-        return await read_batches(self._reader, resolver, request)
+        return await read_batches(self._reader, resolver, request, self._ahead)
 
     @asynccontextmanager
     async def waiting_batches(

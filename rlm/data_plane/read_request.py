@@ -150,7 +150,8 @@ class RecordsRequest:
 @dataclass(frozen=True, slots=True)
 class BatchesRequest:
     """Whole batches of one piece, for a Fetch answer: from the one that contains `offset` on, none
-    at or above `until` (exclusive), at most `bytes_max` but at least one.
+    at or above `until` (exclusive), at most `bytes_max` but at least one. Near the end `following`
+    is the segment behind this one, if any.
     """
 
     piece: SegmentPiece
@@ -158,6 +159,11 @@ class BatchesRequest:
     until: int
     bytes_max: int
     isolation: Isolation
+    following: ReadableSegment | None = None
+
+    @property
+    def segment(self) -> ReadableSegment:
+        return self.piece.segment
 
 
 @dataclass(frozen=True, slots=True)

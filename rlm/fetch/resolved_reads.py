@@ -182,10 +182,10 @@ class ResolvedReads:
         if end is not None and end < start:
             raise InvalidRequest("must not be below start", field="end")
         near_end = end is not None and row.size_bytes - end < READER_BYTES_MAX
-        following = self._following(row) if near_end and start > 0 else None
+        following = self.following(row) if near_end and start > 0 else None
         return LogRequest(self.tiered(row), start, end, following)
 
-    def _following(self, row: RemoteLogSegmentMetadata) -> ReadableSegment | None:
+    def following(self, row: RemoteLogSegmentMetadata) -> ReadableSegment | None:
         """The segment behind this one, None also if it cannot be read: that is for its reader."""
         with suppress(StrandlineError):
             served = self.served_from(row.segment_id.partition, row.end_offset + 1)

@@ -336,7 +336,7 @@ class WorkerPool:
         ahead, unless it has many more.
         """
         fewest = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
-        if isinstance(request, LogRequest):
+        if isinstance(request, LogRequest | BatchesRequest):
             usual = self._workers.get(request.segment.segment_id.id[-1] % self._size)
             if usual and not usual.is_killed and usual.jobs <= fewest.jobs + JOBS_MORE_MAX:
                 return usual

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from rlm.data_plane.read_request import (
     SendRules,
 )
 from rlm.local_log.log_dir import LocalPartition
+from rsm_backends.memory import MemoryStore
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
 from tests.rlm.data_plane.consumers import Aborted, franz, java
 from tests.rlm.data_plane.test_read_committed import captured, offsets, over_hole, tier_of
-from tests.rlm.tier import Tier
+from tests.rlm.tier import Tier, copy_job, only_partition
 
 MAX = 10**9
 COMMITTED, ALL = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
@@ -247,6 +248,47 @@ async def test_an_answer_ends_where_the_list_of_lost_outcomes_could_not_tell(
     found, _ = await batches(tier, 1)
     assert (found.aborted, found.next_offset) == (((1, 1),), 2)
     assert await read_on(tier, 1, MAX, consumer) == [5, 7]
+
+
+async def test_a_scan_asks_the_store_for_each_byte_once(
+    replica: ReplicaWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        for _ in range(40):
+            replica.append(10, value_bytes=10_000)
+        replica.roll()
+    partition = only_partition(replica.log_dir)
+    tier = Tier(chunk_cache_bytes_max=16 << 20)
+    for segment in partition.segments[:-1]:
+        await tier.copy(copy_job(partition, segment))
+    asked: list[int] = []
+    get = MemoryStore.get
+
+    def noted(
+        store: MemoryStore, key: str, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        if key.endswith(".log"):
+            assert end is not None
+            asked.append(end - start)
+        return get(store, key, start=start, end=end)
+
+    monkeypatch.setattr(MemoryStore, "get", noted)
+    offset, found, size = 0, b"", 0
+    while (piece := await tier.pieces.piece_at(offset)) is not None:
+        following = await tier.pieces.piece_at(piece.valid_until + 1)
+        request = BatchesRequest(
+            piece, offset, MAX, 700_000, ALL, None if following is None else following.segment
+        )
+        async with tier.plane.waiting_batches(request, tier.pieces) as held:
+            data = await held.read()
+        found += data
+        size += len(data)
+        offset = held.found.next_offset
+        for _ in range(300):
+            await asyncio.sleep(0)
+    assert found == b"".join(replica.path(base, ".log").read_bytes() for base in (0, 400))
+    assert sum(asked) <= size
+    await tier.plane.close()
 
 
 async def test_an_index_that_leads_too_far_is_found_out(
