@@ -126,22 +126,35 @@ def decode_request(frame: bytes) -> Request:
     low, high = VERSIONS.get(api_key, (0, -1))
     if not low <= version <= high:
         raise UnsupportedVersionError(api_key, version, correlation_id)
-    entity = request_type(api_key, version)
-    _, at = schema.read_client_id(frame, REQUEST_HEAD.size)
+    _, body = read_request(request_type(api_key, version), frame)
+    return Request(Api(api_key), version, correlation_id, body)
+
+
+def read_request(
+    entity: type[Any], frame: bytes, elements_max: int = schema.ELEMENTS_MAX
+) -> tuple[str | None, schema.Values]:
+    """The client id and the body. FrameError: malformed."""
+    client_id, at = schema.read_client_id(frame, REQUEST_HEAD.size)
     if entity.__header_schema__.__version__ >= 2:
         at = schema.skip_tagged_fields(frame, at)
-    body, end = schema.read(entity, frame, at)
+    body, end = schema.read(entity, frame, at, elements_max)
     if end != len(frame):
         raise FrameError(f"{len(frame) - end} bytes behind the end of the request")
-    return Request(Api(api_key), version, correlation_id, body)
+    return client_id, body
 
 
 def encode_request(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
     """With its size in front."""
-    entity = request_type(api, version)
+    return write_request(request_type(api, version), correlation_id, body, CLIENT_ID)
+
+
+def write_request(
+    entity: type[Any], correlation_id: int, body: Mapping[str, Any], client_id: bytes
+) -> bytes:
+    """With its size in front."""
     frame = bytearray(SIZE.size)
-    frame += REQUEST_HEAD.pack(api, version, correlation_id)
-    frame += struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID
+    frame += REQUEST_HEAD.pack(entity.__api_key__, entity.__version__, correlation_id)
+    frame += struct.pack(">h", len(client_id)) + client_id
     if entity.__header_schema__.__version__ >= 2:
         frame.append(0)
     schema.write(entity, frame, body)
@@ -151,11 +164,17 @@ def encode_request(api: Api, version: int, correlation_id: int, body: Mapping[st
 
 def decode_response(api: Api, version: int, frame: bytes) -> schema.Values:
     """The body of a response whose correlation id was checked. FrameError: malformed."""
-    entity = response_type(api, version)
-    at = 4
+    return read_response(response_type(api, version), frame)
+
+
+def read_response(
+    entity: type[Any], frame: bytes, elements_max: int = schema.ELEMENTS_MAX
+) -> schema.Values:
+    """The body of a response. FrameError: malformed."""
+    at = SIZE.size
     if entity.__header_schema__.__version__ >= 1:
         at = schema.skip_tagged_fields(frame, at)
-    body, end = schema.read(entity, frame, at)
+    body, end = schema.read(entity, frame, at, elements_max)
     if end != len(frame):
         raise FrameError(f"{len(frame) - end} bytes behind the end of the response")
     return body
@@ -163,10 +182,17 @@ def decode_response(api: Api, version: int, frame: bytes) -> schema.Values:
 
 def encode_response(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
     """With its size in front."""
-    entity = response_type(api, version)
+    return bytes(write_response(response_type(api, version), correlation_id, body))
+
+
+def write_response(
+    entity: type[Any], correlation_id: int, body: Mapping[str, Any], elsewhere_bytes: int = 0
+) -> bytearray:
+    """With its size in front, in which `elsewhere_bytes` of `schema.Elsewhere` count."""
     frame = bytearray(_SIZE_AND_CORRELATION.size)
     if entity.__header_schema__.__version__ >= 1:
         frame.append(0)
     schema.write(entity, frame, body)
-    _SIZE_AND_CORRELATION.pack_into(frame, 0, len(frame) - SIZE.size, correlation_id)
-    return bytes(frame)
+    size = len(frame) - SIZE.size + elsewhere_bytes
+    _SIZE_AND_CORRELATION.pack_into(frame, 0, size, correlation_id)
+    return frame

@@ -28,6 +28,22 @@ from kafka_client.frame_check import FrameError
 ELEMENTS_MAX = 200
 """Of one array. The largest that make sense are lists of replicas or of API versions."""
 
+
+class Elsewhere:
+    """Bytes of a message that are sent from elsewhere: only their size is written. `at` is their
+    place in what was written.
+    """
+
+    __slots__ = ("at", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.at = -1
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+
 Values = dict[str, Any]
 Read = Callable[[bytes, int], tuple[Any, int]]
 Write = Callable[[bytearray, Any], None]
@@ -48,10 +64,12 @@ def load(entity: type[Entity]) -> None:
     _codec(entity)
 
 
-def read(entity: type[Entity], frame: bytes, at: int) -> tuple[Values, int]:
+def read(
+    entity: type[Entity], frame: bytes, at: int, elements_max: int = ELEMENTS_MAX
+) -> tuple[Values, int]:
     """The message that starts at `at`, and its end. FrameError: malformed."""
     values: Values
-    values, end = _codec(entity)[0](frame, at)
+    values, end = _codec(entity, elements_max)[0](frame, at)
     return values, end
 
 
@@ -97,11 +115,11 @@ def skip_tagged_fields(frame: bytes, at: int) -> int:
 
 
 @cache
-def _codec(entity: type[Entity]) -> tuple[Read, Write]:
+def _codec(entity: type[Entity], elements_max: int = ELEMENTS_MAX) -> tuple[Read, Write]:
     plain: list[tuple[str, Any, Read, Write]] = []
     tagged: dict[int, tuple[str, Any, Read, Write]] = {}
     for each in fields(entity):
-        field_codec = (each.name, _default(each), *_field(each, flexible=entity.__flexible__))
+        field_codec = (each.name, _default(each), *_field(each, entity.__flexible__, elements_max))
         if "tag" in each.metadata:
             tagged[int(each.metadata["tag"])] = field_codec
         else:
@@ -164,18 +182,22 @@ def _write_tagged(
         into += content
 
 
-def _field(each: Field[Any], *, flexible: bool) -> tuple[Read, Write]:
+def _field(each: Field[Any], flexible: bool, elements_max: int) -> tuple[Read, Write]:
     kind, nullable = _without_none(each.type)
-    if get_origin(kind) is tuple:
-        element, _ = _without_none(get_args(kind)[0])
-        return _array(_single(each, element, flexible, False), flexible, nullable)
-    return _single(each, kind, flexible, nullable)
+    array = get_origin(kind) is tuple
+    element, element_nullable = (
+        (_without_none(get_args(kind)[0])[0], False) if array else (kind, nullable)
+    )
+    if is_dataclass(element):
+        # Every dataclass of a schema is an Entity.
+        nested = _codec(element, elements_max)  # type: ignore[arg-type]
+        single = _nullable_entity(nested) if element_nullable else nested
+    else:
+        single = _single(each, flexible, element_nullable)
+    return _array(single, flexible, nullable, elements_max) if array else single
 
 
-def _single(each: Field[Any], kind: Any, flexible: bool, nullable: bool) -> tuple[Read, Write]:
-    if is_dataclass(kind):
-        nested = _codec(kind)  # type: ignore[arg-type]  # every dataclass of a schema is an Entity
-        return _nullable_entity(nested) if nullable else nested
+def _single(each: Field[Any], flexible: bool, nullable: bool) -> tuple[Read, Write]:
     kafka_type = each.metadata["kafka_type"]
     if kafka_type in _FIXED:
         return _fixed(struct.Struct(_FIXED[kafka_type]))
@@ -259,13 +281,15 @@ def _sized(*, flexible: bool, short: bool, nullable: bool) -> tuple[Read, Write]
         end = _bounded(frame, at + length)
         return frame[at:end], end
 
-    def write_sized(into: bytearray, value: bytes | None) -> None:
+    def write_sized(into: bytearray, value: bytes | Elsewhere | None) -> None:
         length = -1 if value is None else len(value)
         if flexible:
             write_uvarint(into, length + 1)
         else:
             into += layout.pack(length)
-        if value is not None:
+        if isinstance(value, Elsewhere):
+            value.at = len(into)
+        elif value is not None:
             into += value
 
     return read_sized, write_sized
@@ -292,7 +316,9 @@ def _string(*, flexible: bool, nullable: bool) -> tuple[Read, Write]:
     return read_text, write_text
 
 
-def _array(element: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple[Read, Write]:
+def _array(
+    element: tuple[Read, Write], flexible: bool, nullable: bool, elements_max: int
+) -> tuple[Read, Write]:
     read_element, write_element = element
 
     def read_array(frame: bytes, at: int) -> tuple[list[Any] | None, int]:
@@ -306,10 +332,10 @@ def _array(element: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple
             if not nullable:
                 raise FrameError(f"a list is null before byte {at}, where null is not allowed")
             return None, at
-        if count > min(len(frame) - at, ELEMENTS_MAX):
+        if count > min(len(frame) - at, elements_max):
             raise FrameError(
                 f"{count} elements are announced in {len(frame) - at} bytes; at most "
-                f"{ELEMENTS_MAX} are taken"
+                f"{elements_max} are taken"
             )
         found = []
         for _ in range(count):
