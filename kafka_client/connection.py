@@ -14,7 +14,7 @@ import asyncio
 import io
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self, TypeVar
@@ -36,6 +36,8 @@ CLIENT_ID = "strandline"
 RESPONSE_BYTES_MAX = 16 << 20
 CLOSE_DEADLINE_S = 1.0
 _SIZE = struct.Struct(">i")
+_REQUEST_HEAD = struct.Struct(">ihhi")
+"""Size, API key, version, correlation id."""
 _CORRELATION_BYTES = 4
 _SASL_ROUNDS_MAX = 4
 _SHOWN_CHARACTERS_MAX = 200
@@ -138,6 +140,22 @@ class Connection:
         async with self._one_at_a_time:
             return await self._exchange(request, response_type)
 
+    @property
+    def api_versions(self) -> Mapping[int, tuple[int, int]]:
+        """The lowest and highest version of each API that the server announced."""
+        return self._api_versions
+
+    async def relay(self, frame: bytes, *, deadline_s: float) -> bytes:
+        """Send somebody's request as it is, with its size in front, and wait for its answer, which
+        comes without. RetryLater on a lost connection or after the deadline, CorruptData for an
+        answer to something else; the connection is closed then.
+        """
+        async with self._one_at_a_time:
+            correlation_id = _REQUEST_HEAD.unpack_from(frame)[-1]
+            return await self._exchange_frames(
+                frame, correlation_id, "a relayed request", deadline_s
+            )
+
     async def close(self) -> None:
         """Close in order, within `CLOSE_DEADLINE_S`. Idempotent."""
         self._closed = True
@@ -152,30 +170,32 @@ class Connection:
         self._writer.transport.abort()
 
     async def _exchange(self, request: RequestPayload, response_type: type[Response]) -> Response:
-        frame = await self._exchange_frames(request)
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_MAX
+        encoded, name = _encoded(request, correlation_id), type(request).__name__
+        deadline_s = self._endpoint.request_deadline_s
+        frame = await self._exchange_frames(encoded, correlation_id, name, deadline_s)
         try:
             return _decoded(frame, response_type)
         except (SerialError, ValueError, LookupError, OverflowError) as error:
             self.abort()
             raise self._corrupt(f"a malformed {response_type.__name__} ({error})") from error
 
-    async def _exchange_frames(self, request: RequestPayload) -> bytes:
+    async def _exchange_frames(
+        self, frame: bytes, correlation_id: int, name: str, deadline_s: float
+    ) -> bytes:
         """The answer's frame, its correlation id checked."""
         if self._closed:
             raise RetryLater(f"the connection to {self.name} is closed")
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_MAX
-        frame = _encoded(request, correlation_id)
         try:
-            async with asyncio.timeout(self._endpoint.request_deadline_s):
+            async with asyncio.timeout(deadline_s):
                 self._writer.write(frame)
                 await self._writer.drain()
                 return await self._read_frame(correlation_id)
         except TimeoutError as error:
             self.abort()
             raise RetryLater(
-                f"{self.name} did not answer {type(request).__name__} within "
-                f"{self._endpoint.request_deadline_s:g} s"
+                f"{self.name} did not answer {name} within {deadline_s:g} s"
             ) from error
         except (OSError, asyncio.IncompleteReadError) as error:
             self.abort()

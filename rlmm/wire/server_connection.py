@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -122,6 +125,7 @@ class ServerConnection(asyncio.Protocol):
         self._write_ticks = 0
         self._turn_left = self._second_left = self._first_left = 0
         self._next_turn_due = False
+        self._all_left: asyncio.Future[None] | None = None
         self.held_bytes = 0
         self.idle_ticks = 0
 
@@ -166,6 +170,7 @@ class ServerConnection(asyncio.Protocol):
         self._slots.clear()
         self._partial.clear()
         self._hold(0)
+        self._settle_all_left()
 
     def data_received(self, data: bytes) -> None:
         self.idle_ticks = 0
@@ -187,8 +192,43 @@ class ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._write_ticks = 0
+        self._settle_all_left()
         self._account()
         self._go_on()
+
+    async def write_part(self, data: bytes) -> None:
+        """Write a part of the answer under way, which no other one waits for, and wait until it has
+        left. RetryLater: the client has gone.
+        """
+        assert len(self._slots) == 1, "other answers are under way"
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits(high=0)
+            self.transport.write(data)
+        # A client that takes nothing is ended by `tick`.
+        while self._writing_paused and not self.transport.is_closing():
+            self._all_left = asyncio.get_running_loop().create_future()
+            await self._all_left
+        if self.transport.is_closing():
+            raise RetryLater(f"{self.name} has gone")
+
+    @contextmanager
+    def lend(self) -> Iterator[socket.socket]:
+        """The client's socket, to which somebody else writes the next part of the answer; behind
+        `write_part`. If that fails, the connection ends.
+        """
+        own = self.transport.get_extra_info("socket")
+        with socket.socket(fileno=os.dup(own.fileno())) as lent:
+            try:
+                yield lent
+            except BaseException:
+                with suppress(OSError):  # closing ours would leave the borrower's open
+                    lent.shutdown(socket.SHUT_RDWR)
+                self.end(None)
+                raise
+
+    def _settle_all_left(self) -> None:
+        if self._all_left is not None and not self._all_left.done():
+            self._all_left.set_result(None)
 
     def end(self, why: str | None) -> None:
         """End it at once; None: without a log line."""
