@@ -98,7 +98,11 @@ PLAIN_WORDS = (
 )
 """Packages and folders whose docstrings were put into plain words (docs/STYLE.md); add to it."""
 FOREIGN_OPENING = re.compile(r"(What|Whether|Who|Whose|How|When|Which)\b")
-CODECS_ALLOWED = {"rlmm/wire/": {"kio", "uuid"}, "kafka_client/": {"kio", "uuid"}}
+CODECS_ALLOWED = {
+    "rlmm/wire/": {"kio", "uuid"},
+    "kafka_client/": {"kio", "uuid"},
+    "kafka_listener/protocol/": {"kio"},
+}
 """The schemas and the UUID type of the one library that has its home there are plain values."""
 
 

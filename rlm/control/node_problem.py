@@ -33,6 +33,7 @@ class ProblemArea(StrEnum):
     WORKERS = "workers"
     LOG = "log"
     PLUGIN = "plugin"
+    READ = "read"
 
 
 @dataclass(frozen=True, slots=True)

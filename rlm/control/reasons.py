@@ -210,6 +210,10 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "not heard for a minute",
         "the text says what to do; *A broker that tiers by itself*, below",
     ),
+    ProblemArea.READ: AreaReason(
+        "Kafka consumers of this read replica, in part",
+        "the text says which brokers or ports; *Read replicas*, below",
+    ),
     ProblemArea.LOG: AreaReason(
         "the node's log: its lines are lost",
         "restart the node where something reads its standard error; the text says more",

@@ -297,8 +297,7 @@ class ServerConnection(asyncio.Protocol):
         if not _REQUEST_BYTES_MIN <= size <= bytes_max:
             raise DisconnectError(
                 f"announced a request of {size} bytes, and {_REQUEST_BYTES_MIN} to {bytes_max} are "
-                f"taken from {'peers' if self.is_peer else 'clients that are not peers'}: is it a "
-                "Kafka client, with the right security protocol?"
+                "taken from it: is it a Kafka client, with the right security protocol?"
             )
         return size
 

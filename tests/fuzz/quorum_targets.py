@@ -130,7 +130,7 @@ def _verifier() -> SecretVerifier:
 def quorum_targets() -> list[Target]:
     """All rows of this module."""
     kinds = (FrameError, InvalidRequest, RequestRefusedError, PeerRefusedError, CorruptData)
-    decoders = ("decode_request", "decode_response")
+    decoders = ("decode_request", "decode_response", "read_request", "read_response")
     return [
         Target(
             "quorum request",

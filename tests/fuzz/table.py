@@ -11,6 +11,7 @@ from types import ModuleType
 
 from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import format_targets
+from tests.fuzz.listener_targets import listener_targets
 from tests.fuzz.metadata_targets import metadata_targets
 from tests.fuzz.pipeline_targets import pipeline_targets
 from tests.fuzz.plugin_targets import plugin_targets
@@ -50,6 +51,7 @@ LEFT_OUT: dict[str, str] = {
     "rlmm.manager.history.read_history": "decodes through rlmm.records.records.decode",
     "rlmm.log.quorum_state_file.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
+    "kafka_listener.protocol.codec.load_schemas": "imports kio's modules, and reads no input",
     "rlmm.wire.schema.load": "compiles a schema, and reads no input",
     "rlm.node_files.audit_log.read_newest": _FILES,
     "rlm.stores.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
@@ -72,6 +74,7 @@ def targets() -> list[Target]:
     """Every row, each under a name of its own."""
     rows = [
         *format_targets(),
+        *listener_targets(),
         *metadata_targets(),
         *pipeline_targets(),
         *plugin_targets(),

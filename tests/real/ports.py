@@ -42,3 +42,11 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def ports_in_a_row(count: int) -> int:
+    """The first of `count` such ports, each one higher than the one before."""
+    while True:
+        found = free_ports(count)
+        if found[-1] - found[0] == count - 1:
+            return found[0]

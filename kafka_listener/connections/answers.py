@@ -1,0 +1,187 @@
+"""Answers to a client's requests: relayed, rewritten, or put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kafka_client.frame_check import FrameError
+from kafka_formats.errors import CorruptData, RetryLater
+from kafka_listener.connections.brokers import Brokers
+from kafka_listener.connections.client import Client
+from kafka_listener.connections.fetching import Fetching, TierRecords
+from kafka_listener.connections.offset_answers import OffsetAnswers
+from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.protocol import told_nodes
+from kafka_listener.protocol.apis import SERVED, Api, Served, Treatment, served
+from kafka_listener.protocol.codec import (
+    ClientRequest,
+    Head,
+    Pieces,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    head_of,
+)
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.refusals import produce_refused, producer_id_refused
+from kafka_listener.virtual_nodes import VirtualNodes
+from rlm.data_plane.read_request import ClientEnd, SendRules
+from rlmm.wire.schema import Values
+from rlmm.wire.server_connection import DisconnectError
+
+NO_SASL = (
+    "wants to log in: this read listener takes clients on loopback, without authentication, only. "
+    "Set security.protocol=PLAINTEXT in the client"
+)
+NO_ACKNOWLEDGEMENT = 0
+"""The acks of a producer that waits for no answer."""
+SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One per node. `told` is called when an answer to Metadata named a new broker: its port has to
+    be open before a client hears of it.
+    """
+
+    nodes: VirtualNodes
+    brokers: Brokers
+    fetching: Fetching
+    offsets: OffsetAnswers
+    counts: ReadCounts
+    told: Callable[[], Awaitable[None]]
+
+    def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
+        """The answer, with its size. DisconnectError: there is none."""
+        try:
+            head = head_of(frame)
+            found = served(head.api_key, head.version)
+            if found is None:
+                return _not_served(head)
+            self.counts.requests[Api(head.api_key).name] += 1
+            if found.treatment is Treatment.RELAYED:
+                return _relayed(client, frame)
+            return self._answer(client, found, decode_request(frame))
+        except FrameError as error:
+            raise DisconnectError(f"sent a request that cannot be read: {error}") from error
+
+    async def _answer(self, client: Client, found: Served, request: ClientRequest) -> bytes:
+        if found.treatment is not Treatment.READ:
+            return self._refused(client, request)
+        match request.head.api_key:
+            case Api.FETCH:
+                return await self.fetching.answer(client, request, _sender(client))
+            case Api.LIST_OFFSETS:
+                body = await self.offsets.list_offsets(client, request)
+            case Api.OFFSET_FOR_LEADER_EPOCH:
+                body = await self.offsets.epoch_ends(client, request)
+            case Api.METADATA:
+                body = await self._metadata(client, request)
+            case Api.FIND_COORDINATOR:
+                body = await self._coordinator(client, request)
+            case Api.DESCRIBE_CLUSTER:
+                body = await self._cluster(client, request)
+            case _:
+                body = await self._versions(client, request)
+        return encode_response(request.head, body)
+
+    def _refused(self, client: Client, request: ClientRequest) -> bytes:
+        head = request.head
+        if head.api_key == Api.PRODUCE:
+            self.counts.refused(client.name, "produces: a read replica takes no records")
+            if request.body["acks"] == NO_ACKNOWLEDGEMENT:
+                raise DisconnectError("produces without waiting for an answer")
+            return encode_response(head, produce_refused(request.body))
+        if head.api_key == Api.SASL_HANDSHAKE:
+            self.counts.refused(client.name, NO_SASL)
+            return encode_response(head, {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM})
+        self.counts.refused(client.name, "asks for a producer id: a read replica has none")
+        return encode_response(head, producer_id_refused())
+
+    async def _metadata(self, client: Client, request: ClientRequest) -> Values:
+        asked = {**request.body, "allow_auto_topic_creation": False}
+        body = await client.exchange(request.head, request.client_id, asked)
+        if self.brokers.learn(body):
+            await self.told()
+        told_nodes.rewrite_metadata(body, self.nodes)
+        return body
+
+    async def _cluster(self, client: Client, request: ClientRequest) -> Values:
+        if request.body.get("endpoint_type", told_nodes.BROKERS) != told_nodes.BROKERS:
+            why = "a read replica has no controllers to tell of"
+            return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
+        body = await client.exchange(request.head, request.client_id, request.body)
+        told_nodes.rewrite_cluster(body, self.nodes)
+        return body
+
+    async def _coordinator(self, client: Client, request: ClientRequest) -> Values:
+        if request.body.get("key_type", told_nodes.GROUP) != told_nodes.GROUP:
+            return told_nodes.no_coordinator(
+                request.body,
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                told_nodes.TRANSACTIONS_REFUSED,
+            )
+        try:
+            body = await client.exchange(request.head, request.client_id, request.body)
+        except (RetryLater, CorruptData) as error:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return told_nodes.no_coordinator(request.body, code, str(error))
+        told_nodes.rewrite_coordinators(body, self.nodes)
+        return body
+
+    async def _versions(self, client: Client, request: ClientRequest) -> Values:
+        frame = encode_request(request.head, request.client_id, request.body)
+        try:
+            answer = await client.relay(frame[4:])
+            body = decode_response(request.head, answer)
+        except (RetryLater, FrameError):
+            # A broker that can't be reached, or one that knows no such version of it and answers in
+            # the oldest: what is served here does not depend on it.
+            body = {"error_code": ErrorCode.NONE, "api_keys": []}
+            body["api_keys"] = told_nodes.api_keys(self.brokers.versions)
+            return body
+        told_nodes.rewrite_versions(body)
+        return body
+
+
+def _not_served(head: Head) -> Awaitable[bytes]:
+    if head.api_key == Api.API_VERSIONS:
+        return _versions_refused(head)
+    known = SERVED.get(head.api_key)
+    name = f"API key {head.api_key}" if known is None else Api(head.api_key).name
+    raise DisconnectError(
+        f"asked for {name} version {head.version}, which a read replica does not serve: what "
+        "changes topics, records or configuration goes to the brokers"
+    )
+
+
+async def _relayed(client: Client, frame: bytes) -> bytes:
+    answer = await client.relay(frame)
+    return len(answer).to_bytes(4, "big") + answer
+
+
+async def _versions_refused(head: Head) -> bytes:
+    """As Kafka's brokers answer an unknown version: in the oldest, with the versions there are."""
+    ours = SERVED[Api.API_VERSIONS]
+    key = {"api_key": Api.API_VERSIONS, "min_version": ours.low, "max_version": ours.high}
+    oldest = Head(head.api_key, 0, head.correlation_id)
+    return encode_response(oldest, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [key]})
+
+
+def _sender(client: Client) -> Callable[[Pieces], Awaitable[None]]:
+    """Sends an answer of which a part is elsewhere: the worker that has it writes it itself."""
+
+    async def send(pieces: Pieces) -> None:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                await client.connection.write_part(piece)
+                continue
+            assert isinstance(piece, TierRecords)
+            with client.connection.lend() as lent:
+                sent = await piece.batches.send_to(lent, SEND_RULES)
+                if sent.end is not ClientEnd.TOOK_ALL or sent.sent_bytes != piece.size_bytes:
+                    raise RetryLater(f"{client.name} took {sent.sent_bytes} bytes")
+
+    return send

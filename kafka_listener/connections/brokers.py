@@ -1,0 +1,197 @@
+"""The brokers behind a read replica: where they are, and connections to them.
+
+They are found from a few addresses, and by every answer to Metadata that passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_client.connection import Connection, Endpoint
+from kafka_client.frame_check import FrameError
+from kafka_formats.errors import CorruptData, Refused, RetryLater
+from kafka_listener.connections.topic_ids import TopicIds
+from kafka_listener.protocol import codec
+from kafka_listener.protocol.apis import SERVED, Api
+from kafka_listener.protocol.codec import Head
+from kafka_listener.protocol.told_nodes import brokers_in, topics_in
+from kafka_listener.virtual_nodes import Address
+from rlmm.wire.schema import Values
+
+log = logging.getLogger(__name__)
+
+CONNECT_DEADLINE_S = 3.0
+ASK_DEADLINE_S = 10.0
+PAUSE_AFTER_FAILURE_S = 1.0
+"""A broker that could not be reached is taken for unreachable for so long: reads of the tier go on
+without it, and do not wait for it each time."""
+OWN_METADATA_VERSION = 12
+"""At most; from it on topics can be asked for by id."""
+ANSWER_BYTES_MAX = 64 << 20
+BROKERS_MAX = 1_000
+
+
+async def ask(
+    connection: Connection,
+    api: Api,
+    body: Mapping[str, Any],
+    *,
+    version_max: int,
+    client_id: str | None = "strandline",
+) -> Values:
+    """The answer to a question of our own. RetryLater, CorruptData."""
+    low, high = connection.api_versions.get(api, (0, -1))
+    version = min(high, version_max, SERVED[api].high)
+    if version < max(low, SERVED[api].low):
+        raise RetryLater(f"{connection.name} has no version of {api.name} that is known here")
+    head = Head(api, version, 0)
+    return await exchange(connection, head, client_id, body)
+
+
+async def exchange(
+    connection: Connection,
+    head: Head,
+    client_id: str | None,
+    body: Mapping[str, Any],
+    deadline_s: float = ASK_DEADLINE_S,
+) -> Values:
+    """The answer to a request of exactly that version. RetryLater, CorruptData."""
+    frame = codec.encode_request(head, client_id, body)
+    answer = await connection.relay(frame, deadline_s=deadline_s)
+    try:
+        return codec.decode_response(head, answer)
+    except FrameError as error:
+        connection.abort()
+        name = f"{connection.name} (API {head.api_key})"
+        raise CorruptData(f"a malformed answer: {error}", source=name) from error
+
+
+@dataclass(eq=False)
+class Brokers:
+    """One per node. `kafka_cluster_id` empty: that of the first broker that answers."""
+
+    bootstrap: tuple[Address, ...]
+    kafka_cluster_id: str
+    monotonic: Callable[[], float]
+    new_nonce: Callable[[], str]
+    topics: TopicIds = field(init=False)
+    known: dict[int, Address] = field(default_factory=dict)
+    versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    trouble: str | None = None
+    _failed_at: dict[Address, float] = field(default_factory=dict)
+    _own: dict[Address, Connection] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.topics = TopicIds(self.monotonic)
+
+    def learn(self, body: Values) -> bool:
+        """Take brokers and topics from an answer to Metadata; True if a broker is new."""
+        self.topics.learn(topics_in(body))
+        told = brokers_in(body)
+        new = told.keys() - self.known.keys()
+        self.known |= told
+        if len(self.known) > BROKERS_MAX:
+            self.known = told
+        return bool(new)
+
+    async def open(self, broker_id: int | None) -> Connection:
+        """A connection to that broker, or to any. RetryLater: it can't be reached."""
+        if broker_id is not None:
+            address = self.known.get(broker_id)
+            if address is None:
+                raise RetryLater(f"no broker {broker_id} is known")
+            return await self._open(address)
+        failure = RetryLater("no broker is known: look at kafka.bootstrap")
+        for address in dict.fromkeys((*self.known.values(), *self.bootstrap)):
+            try:
+                return await self._open(address)
+            except RetryLater as error:
+                failure = error
+        raise failure
+
+    async def _open(self, address: Address) -> Connection:
+        failed_at = self._failed_at.get(address)
+        if failed_at is not None and self.monotonic() - failed_at < PAUSE_AFTER_FAILURE_S:
+            raise RetryLater(f"the broker at {address[0]}:{address[1]} can't be reached just now")
+        endpoint = Endpoint(
+            *address,
+            connect_deadline_s=CONNECT_DEADLINE_S,
+            request_deadline_s=ASK_DEADLINE_S,
+            response_bytes_max=ANSWER_BYTES_MAX,
+        )
+        try:
+            connection = await Connection.open(endpoint, new_nonce=self.new_nonce)
+        except (RetryLater, CorruptData, Refused) as error:
+            self._failed_at[address] = self.monotonic()
+            raise RetryLater(str(error)) from error
+        self._failed_at.pop(address, None)
+        self.versions = connection.api_versions
+        return connection
+
+    async def refresh(self) -> bool:
+        """Ask one of them for all of them; True if there is a new one. RetryLater: none answers.
+        Refused: they are another cluster's.
+        """
+        connection = await self.open(None)
+        try:
+            body = await self._metadata(connection, [])
+        finally:
+            connection.abort()
+        found = body["cluster_id"] or ""
+        if self.kafka_cluster_id and found != self.kafka_cluster_id:
+            raise Refused(
+                f"{connection.name} belongs to Kafka cluster {found!r}, and this node to "
+                f"{self.kafka_cluster_id!r}: check kafka.bootstrap"
+            )
+        return self.learn(body)
+
+    async def learn_topics(
+        self, connection: Connection, names: Iterable[str], ids: Iterable[bytes]
+    ) -> None:
+        """Ask for the ids of these names and the names of these ids. RetryLater, CorruptData."""
+        topics: list[Values] = [{"name": name} for name in names]
+        topics += [{"name": None, "topic_id": topic_id} for topic_id in ids]
+        if topics:
+            self.learn(await self._metadata(connection, topics))
+
+    async def leader(self, topic_id: bytes, partition: int) -> Connection | None:
+        """A connection of our own to a partition's leader, kept open; None: not to be had now."""
+        try:
+            any_one = await self._kept(None)
+            body = await self._metadata(any_one, [{"name": None, "topic_id": topic_id}])
+            self.learn(body)
+            for topic in body["topics"]:
+                for each in topic["partitions"]:
+                    if each["partition_index"] == partition and each["leader_id"] in self.known:
+                        return await self._kept(self.known[each["leader_id"]])
+        except (RetryLater, CorruptData) as error:
+            log.debug("no leader of partition %d: %s", partition, error)
+        return None
+
+    async def _kept(self, address: Address | None) -> Connection:
+        for each in (address,) if address else tuple(self._own):
+            kept = self._own.get(each)
+            if kept is not None and not kept.closed:
+                return kept
+            self._own.pop(each, None)
+        if address is None:
+            connection = await self.open(None)
+            host, _, port = connection.name.rpartition(":")
+            address = host, int(port)
+        else:
+            connection = await self._open(address)
+        self._own[address] = connection
+        return connection
+
+    async def _metadata(self, connection: Connection, topics: list[Values]) -> Values:
+        body = {"topics": topics, "allow_auto_topic_creation": False}
+        return await ask(connection, Api.METADATA, body, version_max=OWN_METADATA_VERSION)
+
+    async def close(self) -> None:
+        """Close our own connections. Idempotent."""
+        await asyncio.gather(*(each.close() for each in self._own.values()))
+        self._own.clear()

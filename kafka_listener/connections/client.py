@@ -1,0 +1,76 @@
+"""A client's connection, and its twin at a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_client.connection import Connection
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections import brokers
+from kafka_listener.connections.brokers import Brokers
+from kafka_listener.protocol.apis import Api, Versions
+from kafka_listener.protocol.codec import Head
+from kafka_listener.reading.read_port import BrokerLogEnds
+from rlmm.wire.frames import SIZE
+from rlmm.wire.schema import Values
+from rlmm.wire.server_connection import Caller, ServerConnection
+
+RELAY_DEADLINE_S = 660.0
+"""A JoinGroup is answered once the others have come, which takes up to their
+`max.poll.interval.ms`: five minutes by default, and hardly ever more than ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The ends of a partition's log by its leader's word, and when it gave it."""
+
+    ends: BrokerLogEnds
+    at: float
+
+
+@dataclass(slots=True, eq=False)
+class Client(Caller):
+    """`broker_id` None: it came to the first port, and any broker will do. The twin is opened when
+    it is needed, and again if it broke meanwhile.
+    """
+
+    connection: ServerConnection = field(kw_only=True)
+    brokers: Brokers = field(kw_only=True)
+    broker_id: int | None = field(kw_only=True)
+    ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
+    _twin: Connection | None = None
+
+    async def twin(self) -> Connection:
+        """RetryLater: the broker can't be reached."""
+        if self._twin is None or self._twin.closed:
+            self._twin = await self.brokers.open(self.broker_id)
+        return self._twin
+
+    async def versions(self) -> Mapping[int, Versions]:
+        """Those of the broker, or of whichever was asked last while it can't be reached."""
+        return (await self.twin()).api_versions
+
+    async def relay(self, frame: bytes) -> bytes:
+        """The broker's answer to a frame as it came, each without its size. RetryLater,
+        CorruptData.
+        """
+        twin = await self.twin()
+        return await twin.relay(SIZE.pack(len(frame)) + frame, deadline_s=RELAY_DEADLINE_S)
+
+    async def exchange(
+        self, head: Head, client_id: str | None, body: Mapping[str, Any], *, wait_s: float = 0.0
+    ) -> Values:
+        """The broker's answer, for which it may take `wait_s`. RetryLater, CorruptData."""
+        deadline_s = brokers.ASK_DEADLINE_S + wait_s
+        return await brokers.exchange(await self.twin(), head, client_id, body, deadline_s)
+
+    async def ask(self, api: Api, body: Mapping[str, Any], *, version_max: int) -> Values:
+        """The broker's answer to a question of our own. RetryLater, CorruptData."""
+        return await brokers.ask(await self.twin(), api, body, version_max=version_max)
+
+    def leave(self) -> None:
+        """Close the twin: the client has gone."""
+        if self._twin is not None:
+            self._twin.abort()

@@ -1,0 +1,254 @@
+"""Fetch: old offsets from the tier, new ones from the leader."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections.client import Client
+from kafka_listener.connections.log_ends import LogEnds
+from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.protocol import fetch
+from kafka_listener.protocol.codec import ClientRequest, Pieces, encode_around, encode_response
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.fetch import Ends, Wanted, Where
+from kafka_listener.reading.read_port import (
+    BrokerLogEnds,
+    FetchAnswer,
+    FetchQuery,
+    GoToBroker,
+    LostOffsets,
+    NotAvailable,
+    OutOfRange,
+    TierBatches,
+    TierEnds,
+    TierPart,
+    TierReads,
+)
+from rlmm.wire.schema import Elsewhere, Values
+
+TIER_PARTS_MAX = 16
+"""Partitions of one answer that come from the tier; the others have their turn in the next."""
+GAPS_MAX = 4
+"""Lost ranges that one answer steps over in a partition."""
+PAUSE_S_MAX = 5.0
+"""An answer without anything new is held back for so long at most, or as long as the client says:
+it asks again at once."""
+
+
+class TierRecords(Elsewhere):
+    """Batches that a worker sends to the client."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self, size_bytes: int, batches: TierBatches) -> None:
+        super().__init__(size_bytes)
+        self.batches = batches
+
+
+@dataclass(slots=True)
+class FetchRun:
+    """One Fetch being answered."""
+
+    client: Client
+    request: ClientRequest
+    answers: dict[Where, Values] = field(default_factory=dict)
+    to_broker: list[Wanted] = field(default_factory=list)
+    records: dict[Where, TierRecords] = field(default_factory=dict)
+    bytes_left: int = 0
+    throttle_ms: int = 0
+
+    @property
+    def read_committed(self) -> bool:
+        return bool(self.request.body["isolation_level"] == fetch.READ_COMMITTED)
+
+    @property
+    def is_idle(self) -> bool:
+        """True while a client would put the same question again at once."""
+        return not self.records and all(map(_is_idle, self.answers.values()))
+
+    @property
+    def wait_s(self) -> float:
+        return max(float(self.request.body["max_wait"]) / 1000, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """`lost_ranges_are_gaps`: an offset in a recorded lost range is answered with the next batch
+    there is, not as out of range. `bytes_max` bounds an answer, but for a first batch.
+    """
+
+    tier: TierReads
+    ends: LogEnds
+    counts: ReadCounts
+    sleep: Callable[[float], Awaitable[None]]
+    bytes_max: int
+    lost_ranges_are_gaps: bool
+
+    async def answer(
+        self, client: Client, request: ClientRequest, send: Callable[[Pieces], Awaitable[None]]
+    ) -> bytes:
+        """The answer, or b"" once it was sent, which is how bytes of the tier go."""
+        if fetch.names_a_session(request.body):
+            refused = fetch.refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return encode_response(request.head, refused)
+        run = FetchRun(client, request)
+        run.bytes_left = min(request.body["max_bytes"], self.bytes_max)
+        async with AsyncExitStack() as reading:
+            await self._from_tier(run, reading)
+            await self._from_broker(run)
+            # A broker that was asked has waited as long as the client says.
+            if run.is_idle and run.answers and not run.to_broker:
+                await self.sleep(min(run.wait_s, PAUSE_S_MAX))
+            body = fetch.answer_of(request.body, run.answers, throttle_ms=run.throttle_ms)
+            if not run.records:
+                return encode_response(request.head, body)
+            await send(encode_around(request.head, body, _in_order(run)))
+            return b""
+
+    async def _from_tier(self, run: FetchRun, reading: AsyncExitStack) -> None:
+        """Answer what the tier has; the rest is left `to_broker`."""
+        below: list[tuple[Wanted, TopicIdPartition, TierEnds]] = []
+        ids = await self.ends.resolve(run.client, fetch.wanted_in(run.request.body))
+        for wanted in fetch.wanted_in(run.request.body):
+            tip = ids.get((wanted.topic, wanted.partition))
+            ends = None if tip is None else self.tier.ends(tip)
+            if tip is None or ends is None or wanted.offset >= ends.end_offset:
+                run.to_broker.append(wanted)
+            else:
+                below.append((wanted, tip, ends))
+        told = await self.ends.of(run.client, [tip for _, tip, _ in below])
+        for wanted, tip, ends in below:
+            broker = told[tip]
+            if isinstance(broker, int):
+                run.answers[wanted.where] = fetch.error_answer(wanted, broker)
+                continue
+            shown = self.ends.shown(run.client, tip, ends)
+            if len(run.records) >= TIER_PARTS_MAX or run.bytes_left <= 0:
+                run.answers[wanted.where] = fetch.records_answer(wanted, shown)
+                continue
+            await self._from_tier_one(run, wanted, FetchQuery(
+                tip,
+                wanted.offset,
+                max(min(wanted.bytes_max, run.bytes_left), 1),
+                run.read_committed,
+                broker,
+            ), shown, reading)  # fmt: skip
+
+    async def _from_tier_one(
+        self, run: FetchRun, wanted: Wanted, query: FetchQuery, shown: Ends, reading: AsyncExitStack
+    ) -> None:
+        found = await self._found(run, query, reading)
+        match found:
+            case TierPart():
+                records = TierRecords(found.size_bytes, found.batches)
+                run.records[wanted.where] = records
+                run.bytes_left -= found.size_bytes
+                ends = Ends(shown.high_watermark, shown.last_stable_offset, found.log_start_offset)
+                aborted = found.aborted if run.read_committed else None
+                run.answers[wanted.where] = fetch.records_answer(wanted, ends, records, aborted)
+                self.counts.sent_from_tier(found.size_bytes)
+            case GoToBroker():
+                run.to_broker.append(wanted)
+            case OutOfRange():
+                ends = Ends(shown.high_watermark, shown.last_stable_offset, found.log_start_offset)
+                error = ErrorCode.OFFSET_OUT_OF_RANGE
+                run.answers[wanted.where] = fetch.error_answer(wanted, error, ends)
+            case LostOffsets():
+                error = ErrorCode.OFFSET_OUT_OF_RANGE
+                run.answers[wanted.where] = fetch.error_answer(wanted, error, shown)
+            case NotAvailable():
+                self.counts.not_available(found.why)
+                error = ErrorCode.OFFSET_NOT_AVAILABLE
+                run.answers[wanted.where] = fetch.error_answer(wanted, error, shown)
+
+    async def _found(
+        self, run: FetchRun, query: FetchQuery, reading: AsyncExitStack
+    ) -> FetchAnswer:
+        """The tier's answer, behind lost ranges if they are to look like gaps."""
+        for _ in range(GAPS_MAX):
+            found = await reading.enter_async_context(self.tier.fetch(query))
+            if not isinstance(found, LostOffsets):
+                return found
+            self.counts.lost_range(run.client.name, run.request.client_id, query.partition, found)
+            if not self.lost_ranges_are_gaps:
+                return found
+            query = FetchQuery(
+                query.partition,
+                found.next_offset,
+                query.bytes_max,
+                query.read_committed,
+                query.broker,
+            )
+        return NotAvailable(f"more than {GAPS_MAX} lost ranges in a row")
+
+    async def _from_broker(self, run: FetchRun) -> None:
+        """Ask the twin for the rest; at once, if there is something to answer without it."""
+        if not run.to_broker:
+            return
+        body = fetch.for_broker(
+            run.request.body,
+            run.to_broker,
+            bytes_max=max(run.bytes_left, 1),
+            at_once=not run.is_idle,
+        )
+        try:
+            answer = await run.client.exchange(
+                run.request.head, run.request.client_id, body, wait_s=run.wait_s
+            )
+        except (RetryLater, CorruptData) as error:
+            self.counts.not_available(str(error))
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
+            run.answers |= {each.where: fetch.error_answer(each, code) for each in run.to_broker}
+            run.to_broker.clear()
+            return
+        run.throttle_ms = answer.get("throttle_time", 0)
+        found = fetch.answers_in(answer, run.to_broker)
+        self.counts.sent_from_broker(sum(len(each["records"] or b"") for each in found.values()))
+        run.answers |= found
+        await self._correct(run, found)
+
+    async def _correct(self, run: FetchRun, found: dict[Where, Values]) -> None:
+        """The whole log's start in the place of the broker's; and what the broker dropped between
+        two questions is no offset out of range.
+        """
+        by_where = {each.where: each for each in run.to_broker}
+        ids = self.ends.resolved(by_where.values())
+        for where, answer in found.items():
+            wanted = by_where[where]
+            tip = ids.get((wanted.topic, wanted.partition))
+            tier = None if tip is None else self.tier.ends(tip)
+            if tip is None or tier is None:
+                continue
+            self.ends.saw(run.client, tip, answer)
+            if answer.get("log_start_offset", -1) > tier.log_start_offset:
+                answer["log_start_offset"] = tier.log_start_offset
+            is_out = answer["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
+            if is_out and tier.log_start_offset <= wanted.offset:
+                await self._judge_out_of_range(run.client, tip, wanted, answer)
+
+    async def _judge_out_of_range(
+        self, client: Client, tip: TopicIdPartition, wanted: Wanted, answer: Values
+    ) -> None:
+        client.ends.pop(tip, None)
+        broker = (await self.ends.of(client, [tip]))[tip]
+        if (
+            isinstance(broker, BrokerLogEnds)
+            and broker.is_reachable
+            and wanted.offset > broker.high_watermark
+        ):
+            return  # above the end: an unclean election took what the client had read
+        answer["error_code"] = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def _is_idle(answer: Values) -> bool:
+    nothing = answer["error_code"] == ErrorCode.NONE and not answer["records"]
+    return nothing or answer["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def _in_order(run: FetchRun) -> tuple[TierRecords, ...]:
+    """The records from the tier in the order of the answer."""
+    return tuple(run.records[where] for where in sorted(run.records))

@@ -1,0 +1,246 @@
+"""The listener of a read replica: a first port for clients that know no broker, and one for each
+broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
+from kafka_listener.connections.answers import Answers
+from kafka_listener.connections.brokers import Brokers
+from kafka_listener.connections.client import Client
+from kafka_listener.connections.fetching import Fetching
+from kafka_listener.connections.log_ends import LogEnds
+from kafka_listener.connections.offset_answers import OffsetAnswers
+from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.protocol.codec import load_schemas
+from kafka_listener.reading.read_port import TierReads
+from kafka_listener.virtual_nodes import Replica, VirtualNodes, not_shown, port_of
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlmm.wire.anonymous_share import AnonymousShare
+from rlmm.wire.sasl_server import SaslServer
+from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+TICK_S = 1.0
+REFRESH_S = 30.0
+"""Pause between two questions for all brokers; answers to clients tell of new ones meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of a read listener. A connection has one request under way, as at a broker; a further
+    one waits in the socket. Of an answer, `fetch_bytes_max` come from the tier and, in memory, from
+    a broker, but for a first batch.
+    """
+
+    connections_max: int = 1_000
+    request_bytes_max: int = 1 << 20
+    fetch_bytes_max: int = 8 << 20
+    idle_deadline_s: int = 600
+    lost_ranges_are_gaps: bool = True
+
+    def of_connections(self) -> ListenerLimits:
+        return ListenerLimits(
+            connections_max=self.connections_max,
+            request_bytes_max=self.request_bytes_max,
+            requests_in_flight_max=1,
+            idle_deadline_s=self.idle_deadline_s,
+            # Above the longest a broker lets a member of a group wait.
+            answer_deadline_s=700,
+        )
+
+
+@dataclass(eq=False)
+class _Port:
+    """One listening port: `Requests` of its connections."""
+
+    listener: ReadListener
+    broker_id: int | None
+    limits: ListenerLimits
+    share: AnonymousShare
+    server: asyncio.Server | None = None
+
+    def begin(self, caller: Caller, frame: bytes) -> Awaitable[bytes]:
+        assert isinstance(caller, Client)
+        return self.listener.answers.begin(caller, frame)
+
+    def accepted(self, connection: ServerConnection) -> Caller | None:
+        return self.listener.accepted(connection, self.broker_id)
+
+    def ended(self, connection: ServerConnection) -> None:
+        self.listener.ended(connection)
+
+    def refused(self, who: str, why: str) -> None:
+        self.listener.counts.refused(who, why)
+
+
+@dataclass(eq=False)
+class ReadListener:
+    """One per node. `start` it, `close` it. `bind_host` and the own replica's port are listened at,
+    the replica's host is what clients are told.
+    """
+
+    nodes: VirtualNodes
+    bind_host: str
+    brokers: Brokers
+    tier: TierReads
+    sleep: Callable[[float], Awaitable[None]]
+    limits: ReadLimits
+    counts: ReadCounts = field(init=False)
+    answers: Answers = field(init=False)
+    _connections: dict[ServerConnection, Client] = field(default_factory=dict)
+    _ports: dict[int | None, _Port] = field(default_factory=dict)
+    _trouble: dict[str, str] = field(default_factory=dict)
+    _tasks: tuple[asyncio.Task[None], ...] = ()
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        monotonic = self.brokers.monotonic
+        self.counts = ReadCounts(monotonic)
+        ends = LogEnds(self.brokers, monotonic)
+        fetching = Fetching(
+            self.tier,
+            ends,
+            self.counts,
+            self.sleep,
+            self.limits.fetch_bytes_max,
+            self.limits.lost_ranges_are_gaps,
+        )
+        offsets = OffsetAnswers(self.tier, ends, self.counts)
+        self.answers = Answers(
+            self.nodes, self.brokers, fetching, offsets, self.counts, self._open_ports
+        )
+
+    @property
+    def own(self) -> Replica:
+        return self.nodes.own
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Listen at the first port, and at a broker's once it is known. InvalidRequest: the address
+        can't be used. Refused: the brokers are another cluster's.
+        """
+        await asyncio.to_thread(load_schemas)
+        try:
+            await self.brokers.refresh()
+        except RetryLater as error:
+            self._note("brokers", str(error))
+        await self._open_port(None)
+        await self._open_ports()
+        loop = asyncio.get_running_loop()
+        self._tasks = (loop.create_task(self._tick()), loop.create_task(self._refresh()))
+        log.info(
+            "node %d serves Kafka consumers on %s:%d and, for %d brokers, on the ports behind it",
+            self.own.node_id,
+            self.bind_host,
+            self.own.port,
+            len(self._ports) - 1,
+        )
+
+    async def close(self) -> None:
+        """Stop listening and end every connection. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = ()
+        for connection in tuple(self._connections):
+            connection.end(None)
+        for port in self._ports.values():
+            if port.server is not None:
+                port.server.close()
+                await port.server.wait_closed()
+        self._ports.clear()
+        await self.brokers.close()
+
+    def problems(self) -> Iterable[NodeProblem]:
+        """Trouble that keeps clients from reading."""
+        return [NodeProblem(ProblemArea.READ, name, text) for name, text in self._trouble.items()]
+
+    def accepted(self, connection: ServerConnection, broker_id: int | None) -> Client | None:
+        """A client; None: there is no room."""
+        if len(self._connections) >= self.limits.connections_max:
+            self.counts.refused(connection.name, "found no room: read.connections_max are open")
+            return None
+        client = Client(
+            connection.name,
+            SaslServer(None, self.brokers.new_nonce, plain_allowed=False),
+            is_peer=True,
+            connection=connection,
+            brokers=self.brokers,
+            broker_id=broker_id,
+        )
+        self._connections[connection] = client
+        return client
+
+    def ended(self, connection: ServerConnection) -> None:
+        """The connection has gone, and its twin goes with it."""
+        client = self._connections.pop(connection, None)
+        if client is not None:
+            client.leave()
+
+    async def _open_ports(self) -> None:
+        """Listen for every known broker."""
+        async with self._opening:
+            left_out = not_shown(self.brokers.known, self.nodes)
+            if left_out:
+                self._note(
+                    "broker_ids",
+                    f"brokers {left_out} have no port or id here, and clients do not see them: "
+                    "their id counted up from read.listen is no port, or it is not below 32768",
+                )
+            for broker_id in sorted(self.brokers.known):
+                if self.nodes.shown(broker_id) and broker_id not in self._ports:
+                    try:
+                        await self._open_port(broker_id)
+                    except InvalidRequest as error:
+                        self._note(f"port_{broker_id}", str(error))
+
+    async def _open_port(self, broker_id: int | None) -> None:
+        number = self.own.port if broker_id is None else port_of(self.own.port, broker_id)
+        limits = self.limits.of_connections()
+        share = AnonymousShare(requests_per_turn=1, requests_per_s=1, answer_bytes_max=1)
+        port = _Port(self, broker_id, limits, share)
+        try:
+            port.server = await asyncio.get_running_loop().create_server(
+                partial(ServerConnection, port), self.bind_host, number, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise InvalidRequest(
+                f"cannot listen on {self.bind_host}:{number} for clients ({error}); every broker "
+                "needs the port of its id, counted up from read.listen",
+                field="read.listen",
+            ) from error
+        self._ports[broker_id] = port
+        self._trouble.pop(f"port_{broker_id}", None)
+
+    async def _tick(self) -> None:
+        while True:
+            await self.sleep(TICK_S)
+            for connection in tuple(self._connections):
+                connection.tick()
+
+    async def _refresh(self) -> None:
+        while True:
+            await self.sleep(REFRESH_S if "brokers" not in self._trouble else TICK_S)
+            try:
+                await self.brokers.refresh()
+                self._trouble.pop("brokers", None)
+            except (RetryLater, Refused, StrandlineError) as error:
+                self._note("brokers", str(error))
+            await self._open_ports()
+
+    def _note(self, about: str, text: str) -> None:
+        if self._trouble.get(about) != text:
+            log.warning("read listener: %s", text)
+        self._trouble[about] = text

@@ -1,0 +1,172 @@
+"""The partitions that a client means, and where their logs end by their leader's word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections.brokers import Brokers
+from kafka_listener.connections.client import Client, Told
+from kafka_listener.protocol import offsets
+from kafka_listener.protocol.apis import Api
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.fetch import UNKNOWN, Ends, Wanted
+from kafka_listener.protocol.offsets import TopicPartition
+from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
+from rlmm.wire.schema import Values
+
+ENDS_S = 1.0
+"""So old may the leader's word be for a read of the tier."""
+PARTITIONS_MAX = 10_000
+"""Of which a connection remembers it."""
+NEVER = float("-inf")
+LOCAL_VERSION = 8
+"""From it on ListOffsets knows EARLIEST_LOCAL."""
+
+Named = tuple[str | bytes, int]
+"""A partition by its topic's name or id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """One per node; what it learns is kept with the client."""
+
+    brokers: Brokers
+    monotonic: Callable[[], float]
+
+    async def resolve(
+        self, client: Client, wanted: Sequence[Wanted]
+    ) -> dict[Named, TopicIdPartition]:
+        """Those that have a name and an id. The others are left to the broker, which knows what is
+        wrong with them.
+        """
+        found = self.resolved(wanted)
+        unknown = {each.topic for each in wanted if (each.topic, each.partition) not in found}
+        if unknown:
+            names = [topic for topic in unknown if isinstance(topic, str)]
+            ids = [topic for topic in unknown if isinstance(topic, bytes)]
+            try:
+                await self.brokers.learn_topics(await client.twin(), names, ids)
+            except (RetryLater, CorruptData):
+                return found
+            return self.resolved(wanted)
+        return found
+
+    def resolved(self, wanted: Iterable[Wanted]) -> dict[Named, TopicIdPartition]:
+        """The same without asking anybody."""
+        found = {}
+        for each in wanted:
+            tip = self.known(each.topic, each.partition)
+            if tip is not None:
+                found[each.topic, each.partition] = tip
+        return found
+
+    def known(self, topic: str | bytes, partition: int) -> TopicIdPartition | None:
+        """A partition whose topic was told lately."""
+        topics = self.brokers.topics
+        name = topic if isinstance(topic, str) else topics.name_of(topic)
+        topic_id = topic if isinstance(topic, bytes) else topics.id_of(topic)
+        if name is None or topic_id is None:
+            return None
+        return TopicIdPartition(name, Uuid(topic_id), partition)
+
+    async def of(
+        self, client: Client, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, BrokerLogEnds | int | None]:
+        """The leader's word, at most `ENDS_S` old; while it is unreachable its last one, or None.
+        An error of the leader is the client's: it asks at the wrong node, or may not.
+        """
+        now = self.monotonic()
+        old = [
+            tip
+            for tip in partitions
+            if (told := client.ends.get(tip)) is None or now - told.at > ENDS_S
+        ]
+        asked: dict[TopicIdPartition, BrokerLogEnds | int | None] = {}
+        if old:
+            try:
+                asked = await self._ask(client, old)
+            except (RetryLater, CorruptData):
+                asked = {tip: _last_told(client.ends.get(tip)) for tip in old}
+            for tip, ends in asked.items():
+                if isinstance(ends, BrokerLogEnds) and ends.is_reachable:
+                    client.ends[tip] = Told(ends, now)
+            while len(client.ends) > PARTITIONS_MAX:
+                client.ends.pop(next(iter(client.ends)))
+        return {tip: asked[tip] if tip in asked else client.ends[tip].ends for tip in partitions}
+
+    async def _ask(
+        self, client: Client, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, BrokerLogEnds | int | None]:
+        names = [(tip.topic, tip.partition) for tip in partitions]
+        knows_local = (await client.versions()).get(Api.LIST_OFFSETS, (0, 0))[1] >= LOCAL_VERSION
+
+        async def ask(timestamp: int, isolation: int) -> dict[TopicPartition, Values]:
+            body = offsets.list_request(names, timestamp, isolation)
+            answer = await client.ask(Api.LIST_OFFSETS, body, version_max=LOCAL_VERSION)
+            return offsets.offsets_in(answer)
+
+        # A topic may be made anew under its name, and only the names are asked for here.
+        await self.brokers.learn_topics(
+            await client.twin(), sorted({name for name, _ in names}), ()
+        )
+        start = await ask(offsets.EARLIEST, offsets.READ_UNCOMMITTED)
+        local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else start
+        # The stable offset first: it is never above the high watermark that is asked after it.
+        stable = await ask(offsets.LATEST, offsets.READ_COMMITTED)
+        latest = await ask(offsets.LATEST, offsets.READ_UNCOMMITTED)
+        found: dict[TopicIdPartition, BrokerLogEnds | int | None] = {}
+        for tip, name in zip(partitions, names, strict=True):
+            four = [each.get(name) for each in (start, local, stable, latest)]
+            is_it = self.known(*name) == tip
+            found[tip] = _ends(four) if is_it else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found
+
+    def shown(self, client: Client, tip: TopicIdPartition, tier: TierEnds) -> Ends:
+        """The ends for an answer from the tier. While the leader is unreachable they stay where
+        they were told last: an end that falls makes consumers start anew.
+        """
+        told = client.ends.get(tip)
+        if told is None:
+            return Ends(tier.end_offset, tier.end_offset, tier.log_start_offset)
+        ends = told.ends
+        return Ends(ends.high_watermark, ends.last_stable_offset, tier.log_start_offset)
+
+    def saw(self, client: Client, tip: TopicIdPartition, answer: Values) -> None:
+        """Take note of the end in a leader's Fetch answer, for which it was asked otherwise."""
+        end, stable = answer["high_watermark"], answer["last_stable_offset"]
+        if answer["error_code"]:
+            return
+        # One that was never asked for is known as an end to show, and asked for where it is needed.
+        told = client.ends.get(tip) or Told(BrokerLogEnds(UNKNOWN, end, stable, 0), NEVER)
+        if end > told.ends.high_watermark:
+            stable = max(stable, told.ends.last_stable_offset)
+            ends = replace(told.ends, high_watermark=end, last_stable_offset=stable)
+            client.ends[tip] = replace(told, ends=ends)
+
+
+def _last_told(told: Told | None) -> BrokerLogEnds | None:
+    if told is None or told.at == NEVER:
+        return None
+    return replace(told.ends, is_reachable=False)
+
+
+def _ends(four: Sequence[Values | None]) -> BrokerLogEnds | int | None:
+    """Start, local start, stable and latest offset."""
+    for each in four:
+        if each is None:
+            return None
+        if each["error_code"]:
+            return int(each["error_code"])
+    start, local, stable, latest = (each or {} for each in four)
+    tiers_itself = start["offset"] < local["offset"]
+    return BrokerLogEnds(
+        leader_epoch=latest.get("leader_epoch", UNKNOWN),
+        local_log_start_offset=local["offset"],
+        last_stable_offset=stable["offset"],
+        high_watermark=latest["offset"],
+        log_start_offset=start["offset"] if tiers_itself else None,
+    )

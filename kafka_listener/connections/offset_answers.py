@@ -1,0 +1,108 @@
+"""ListOffsets and OffsetForLeaderEpoch: asked of the tier and of the leader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections.client import Client
+from kafka_listener.connections.log_ends import LogEnds
+from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.protocol import offsets
+from kafka_listener.protocol.codec import ClientRequest
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.fetch import Wanted
+from kafka_listener.protocol.offsets import Asked, TopicPartition
+from kafka_listener.reading.read_port import BrokerLogEnds, EpochEnd, FoundOffset, TierReads
+from rlmm.wire.schema import Values
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAnswers:
+    """One per node."""
+
+    tier: TierReads
+    ends: LogEnds
+    counts: ReadCounts
+
+    async def list_offsets(self, client: Client, request: ClientRequest) -> Values:
+        """The tier first, where it may know better; then the leader, asked once for all others."""
+        asked = offsets.asked_in(request.body)
+        tiered = await self._tiered(
+            client,
+            [(one.topic, one.partition) for one in asked if offsets.tier_is_asked(one.timestamp)],
+        )
+        found: dict[Asked, FoundOffset | ErrorCode] = {}
+        told = await self.ends.of(client, list(tiered.values()))
+        for one in asked:
+            tip = tiered.get((one.topic, one.partition))
+            if tip is None or not offsets.tier_is_asked(one.timestamp):
+                continue
+            broker = told[tip]
+            if isinstance(broker, int):
+                continue  # the leader's error is the answer
+            answer = await self._of_tier(tip, one.timestamp, broker)
+            if answer is not None:
+                found[one] = answer
+        return await self._with_leader(client, request, found)
+
+    async def _of_tier(
+        self, tip: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
+    ) -> FoundOffset | ErrorCode | None:
+        try:
+            return await self.tier.list_offsets(tip, timestamp, broker)
+        except (RetryLater, CorruptData) as error:
+            self.counts.not_available(str(error))
+            return ErrorCode.LEADER_NOT_AVAILABLE
+
+    async def _with_leader(
+        self, client: Client, request: ClientRequest, found: dict[Asked, FoundOffset | ErrorCode]
+    ) -> Values:
+        whole = [
+            one
+            for one, answer in found.items()
+            if isinstance(answer, ErrorCode) or not offsets.leader_is_asked(one.timestamp, answer)
+        ]
+        left = offsets.without(request.body, whole)
+        leader: dict[TopicPartition, Values] = {}
+        if left["topics"]:
+            try:
+                answer = await client.exchange(request.head, request.client_id, left)
+                leader = offsets.offsets_in(answer)
+            except (RetryLater, CorruptData) as error:
+                self.counts.not_available(str(error))
+        return offsets.merged(request.body, leader, found)
+
+    async def epoch_ends(self, client: Client, request: ClientRequest) -> Values:
+        """The leader's answers, and the tier's for epochs that its cache does not cover."""
+        epochs = offsets.epochs_in(request.body)
+        tiered = await self._tiered(client, list(epochs))
+        told = await self.ends.of(client, list(tiered.values()))
+        below: dict[TopicPartition, EpochEnd] = {}
+        for name, tip in tiered.items():
+            broker = told[tip]
+            if isinstance(broker, BrokerLogEnds):
+                end = self.tier.epoch_end(tip, epochs[name], broker)
+                if end is not None:
+                    below[name] = end
+        asked = {**request.body, "replica_id": offsets.CONSUMER}
+        try:
+            body = await client.exchange(request.head, request.client_id, asked)
+        except (RetryLater, CorruptData) as error:
+            self.counts.not_available(str(error))
+            return offsets.no_epoch_ends(request.body, below)
+        offsets.with_epoch_ends(body, below)
+        return body
+
+    async def _tiered(
+        self, client: Client, names: list[TopicPartition]
+    ) -> dict[TopicPartition, TopicIdPartition]:
+        """Those partitions of which the tier has something."""
+        wanted = [Wanted((0, 0), topic, partition, 0, 0) for topic, partition in names]
+        resolved = await self.ends.resolve(client, wanted)
+        return {
+            (topic, partition): tip
+            for (topic, partition), tip in resolved.items()
+            if isinstance(topic, str) and self.tier.ends(tip) is not None
+        }

@@ -1,0 +1,65 @@
+"""Figures of a read replica, for its metrics, and the log lines that clients give cause for."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.reading.read_port import LostOffsets
+
+log = logging.getLogger(__name__)
+
+LINES_PER_S_MAX = 10
+"""Of warnings; the others of a second are counted alone."""
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """One per node. `requests` by the name of the API."""
+
+    monotonic: Callable[[], float]
+    requests: Counter[str] = field(default_factory=Counter)
+    tier_bytes: int = 0
+    broker_bytes: int = 0
+    not_available_answers: int = 0
+    lost_range_answers: int = 0
+    refusals: int = 0
+    _second: float = 0.0
+    _lines: int = 0
+
+    def sent_from_tier(self, size_bytes: int) -> None:
+        self.tier_bytes += size_bytes
+
+    def sent_from_broker(self, size_bytes: int) -> None:
+        self.broker_bytes += size_bytes
+
+    def not_available(self, why: str) -> None:
+        """A client was told to ask again."""
+        self.not_available_answers += 1
+        self._warn("offsets are not available just now: %s", why)
+
+    def lost_range(
+        self, client: str, client_id: str | None, partition: TopicIdPartition, lost: LostOffsets
+    ) -> None:
+        """A client came to offsets that were lost before they were copied."""
+        self.lost_range_answers += 1
+        self._warn(
+            "client %s at %s came to the lost offsets %d to %d of %s: %s",
+            client_id, client, lost.start, lost.end, partition, lost.why,
+        )  # fmt: skip
+
+    def refused(self, who: str, why: str) -> None:
+        """A connection was ended, or a request refused."""
+        self.refusals += 1
+        self._warn("%s %s", who, why)
+
+    def _warn(self, text: str, *values: object) -> None:
+        now = self.monotonic()
+        if now - self._second >= 1.0:
+            self._second, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_S_MAX:
+            log.warning(text, *values)

@@ -1,0 +1,43 @@
+"""The names and ids of topics, as brokers told them not long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafka_listener.protocol.told_nodes import ToldTopic
+
+TOPICS_MAX = 10_000
+"""Of which both are remembered; the ones that were told longest ago go."""
+KNOWN_S = 30.0
+"""An id is asked for again after that: a topic may be made anew under its name."""
+
+
+class TopicIds:
+    """One per node; every answer to Metadata that passes fills it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._by_name: dict[str, tuple[bytes, float]] = {}
+        self._names: dict[bytes, str] = {}
+
+    def learn(self, topics: Iterable[ToldTopic]) -> None:
+        """Remember what a broker just told."""
+        now = self._monotonic()
+        for topic in topics:
+            before = self._by_name.pop(topic.name, None)
+            if before is not None and before[0] != topic.topic_id:
+                self._names.pop(before[0], None)
+            self._by_name[topic.name] = topic.topic_id, now
+            self._names[topic.topic_id] = topic.name
+        while len(self._by_name) > TOPICS_MAX:
+            oldest = next(iter(self._by_name))
+            self._names.pop(self._by_name.pop(oldest)[0], None)
+
+    def id_of(self, name: str) -> bytes | None:
+        """None: it has to be asked for."""
+        topic_id, told_at = self._by_name.get(name, (None, 0.0))
+        return topic_id if self._monotonic() - told_at < KNOWN_S else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """None: it has to be asked for. A name of an id never changes."""
+        return self._names.get(topic_id)

@@ -1,0 +1,104 @@
+"""The requests that a read replica takes, and what becomes of each. Pure.
+
+A request that is not in this table ends its connection, as with Kafka's brokers; clients see in
+ApiVersions that it is not served, and say so. So do whatever changes topics, records or
+configuration, and transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+Versions = tuple[int, int]
+"""Lowest and highest, inclusive."""
+
+
+class Api(IntEnum):
+    """API keys."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+
+
+class Treatment(Enum):
+    """RELAYED: sent on as it is, and so is the answer. READ: decoded, answered here or with the
+    broker's help. REFUSED: answered with an error that makes a client stop. CLOSED: refused, and
+    ApiVersions does not name it.
+    """
+
+    RELAYED = "relayed"
+    READ = "read"
+    REFUSED = "refused"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The treatment of an API, and the versions that are known here."""
+
+    treatment: Treatment
+    low: int
+    high: int
+
+
+SERVED: Mapping[int, Served] = {
+    # A producer that finds no Produce waits for it; one that is told an error stops.
+    Api.PRODUCE: Served(Treatment.REFUSED, 3, 13),
+    Api.FETCH: Served(Treatment.READ, 4, 18),
+    Api.LIST_OFFSETS: Served(Treatment.READ, 1, 11),
+    # Below 4 it makes topics that are asked for and do not exist.
+    Api.METADATA: Served(Treatment.READ, 4, 13),
+    Api.OFFSET_COMMIT: Served(Treatment.RELAYED, 2, 10),
+    Api.OFFSET_FETCH: Served(Treatment.RELAYED, 1, 10),
+    Api.FIND_COORDINATOR: Served(Treatment.READ, 0, 6),
+    Api.JOIN_GROUP: Served(Treatment.RELAYED, 0, 9),
+    Api.HEARTBEAT: Served(Treatment.RELAYED, 0, 4),
+    Api.LEAVE_GROUP: Served(Treatment.RELAYED, 0, 5),
+    Api.SYNC_GROUP: Served(Treatment.RELAYED, 0, 5),
+    Api.DESCRIBE_GROUPS: Served(Treatment.RELAYED, 0, 6),
+    Api.LIST_GROUPS: Served(Treatment.RELAYED, 0, 5),
+    Api.SASL_HANDSHAKE: Served(Treatment.CLOSED, 0, 1),
+    Api.API_VERSIONS: Served(Treatment.READ, 0, 4),
+    Api.INIT_PRODUCER_ID: Served(Treatment.REFUSED, 0, 6),
+    Api.OFFSET_FOR_LEADER_EPOCH: Served(Treatment.READ, 2, 4),
+    Api.DESCRIBE_CLUSTER: Served(Treatment.READ, 0, 2),
+    Api.CONSUMER_GROUP_HEARTBEAT: Served(Treatment.RELAYED, 0, 1),
+    Api.CONSUMER_GROUP_DESCRIBE: Served(Treatment.RELAYED, 0, 1),
+}
+
+
+def served(api_key: int, version: int) -> Served | None:
+    """None: it ends the connection."""
+    found = SERVED.get(api_key)
+    return found if found is not None and found.low <= version <= found.high else None
+
+
+def announced(broker: Mapping[int, Versions]) -> dict[int, Versions]:
+    """The versions for ApiVersions: ours that the broker has, too."""
+    common = {}
+    for api, ours in SERVED.items():
+        low, high = broker.get(api, (0, -1))
+        low, high = max(low, ours.low), min(high, ours.high)
+        if ours.treatment is not Treatment.CLOSED and low <= high:
+            common[int(api)] = (low, high)
+    return common

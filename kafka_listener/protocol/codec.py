@@ -1,0 +1,99 @@
+"""Frames of clients and brokers as plain data, along kio's schemas. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+
+from kafka_client.frame_check import FrameError
+from kafka_listener.protocol.apis import SERVED, Treatment
+from rlmm.wire import frames, schema
+from rlmm.wire.schema import Elsewhere, Values
+
+CLIENT_ELEMENTS_MAX = 10_000
+"""Of one list in a client's request: partitions, above all."""
+BROKER_ELEMENTS_MAX = 100_000
+"""The same of a broker's answer."""
+
+Pieces = tuple["bytes | Elsewhere", ...]
+"""A frame with its size in front, cut where bytes come from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of every request."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A decoded request; `body` as in `rlmm.wire.schema`."""
+
+    head: Head
+    client_id: str | None
+    body: Values
+
+
+def head_of(frame: bytes) -> Head:
+    """FrameError: it is too short to be a request."""
+    if len(frame) < frames.REQUEST_HEAD.size:
+        raise FrameError(f"{len(frame)} bytes are not a request")
+    return Head(*frames.REQUEST_HEAD.unpack_from(frame))
+
+
+def decode_request(frame: bytes) -> ClientRequest:
+    """A request of a version that is served. FrameError: malformed."""
+    head = head_of(frame)
+    entity = load_request_schema(head.api_key, head.version)
+    client_id, body = frames.read_request(entity, frame, CLIENT_ELEMENTS_MAX)
+    return ClientRequest(head, client_id, body)
+
+
+def encode_request(head: Head, client_id: str | None, body: Mapping[str, Any]) -> bytes:
+    """With its size in front."""
+    entity = load_request_schema(head.api_key, head.version)
+    return frames.write_request(entity, head.correlation_id, body, (client_id or "").encode())
+
+
+def decode_response(head: Head, frame: bytes) -> Values:
+    """The body of a broker's answer, without its size. FrameError: malformed."""
+    entity = load_response_schema(head.api_key, head.version)
+    return frames.read_response(entity, frame, BROKER_ELEMENTS_MAX)
+
+
+def encode_response(head: Head, body: Mapping[str, Any]) -> bytes:
+    """With its size in front."""
+    entity = load_response_schema(head.api_key, head.version)
+    return bytes(frames.write_response(entity, head.correlation_id, body))
+
+
+def encode_around(head: Head, body: Mapping[str, Any], elsewhere: tuple[Elsewhere, ...]) -> Pieces:
+    """A response in which those bytes are left out, in their order."""
+    entity = load_response_schema(head.api_key, head.version)
+    missing = sum(each.size_bytes for each in elsewhere)
+    written = frames.write_response(entity, head.correlation_id, body, missing)
+    cuts = (0, *(each.at for each in elsewhere), len(written))
+    pieces: list[bytes | Elsewhere] = []
+    for number, (start, end) in enumerate(pairwise(cuts)):
+        pieces.append(bytes(written[start:end]))
+        pieces.extend(elsewhere[number : number + 1])
+    return tuple(pieces)
+
+
+@cache
+def load_schemas() -> None:
+    """Compile every schema, which requests would do while a loop waits; takes a while."""
+    for api, served in SERVED.items():
+        if served.treatment is Treatment.RELAYED:
+            continue
+        for version in range(served.low, served.high + 1):
+            for entity in (load_request_schema(api, version), load_response_schema(api, version)):
+                schema.load(entity)

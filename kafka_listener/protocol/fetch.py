@@ -1,0 +1,156 @@
+"""Fetch: a client's question taken apart, and the answer put together again. Pure.
+
+Fetch sessions are not kept: an answer's session id of 0 says so, and clients go on without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.reading.read_port import AbortedFrom
+from rlmm.wire.schema import Elsewhere, Values
+
+CONSUMER = -1
+NO_SESSION = 0
+SESSION_NEVER = -1
+"""The epoch of a request that wants no session."""
+READ_COMMITTED = 1
+UNKNOWN = -1
+
+Where = tuple[int, int]
+"""The place of a partition in a request: of its topic, and of itself in that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One partition of a Fetch. `topic` is a name, or the 16 bytes of an id."""
+
+    where: Where
+    topic: str | bytes
+    partition: int
+    offset: int
+    bytes_max: int
+
+
+def wanted_in(body: Values) -> tuple[Wanted, ...]:
+    """The partitions of a request, in its order."""
+    return tuple(
+        Wanted(
+            (topic_number, number),
+            _topic(topic),
+            each["partition"],
+            each["fetch_offset"],
+            each["partition_max_bytes"],
+        )
+        for topic_number, topic in enumerate(body["topics"])
+        for number, each in enumerate(topic["partitions"])
+    )
+
+
+def names_a_session(body: Values) -> bool:
+    """True for a client that believes in a session that nobody made."""
+    return bool(body.get("session_id", NO_SESSION))
+
+
+def for_broker(body: Values, wanted: Iterable[Wanted], *, bytes_max: int, at_once: bool) -> Values:
+    """The request about those partitions only, to a broker that is to keep no session and to name
+    no replica. `at_once`: answered without waiting for records.
+    """
+    places = {each.where for each in wanted}
+    topics = []
+    for topic_number, topic in enumerate(body["topics"]):
+        kept = [
+            each
+            for number, each in enumerate(topic["partitions"])
+            if (topic_number, number) in places
+        ]
+        if kept:
+            topics.append({**topic, "partitions": kept})
+    asked = {**body, "topics": topics, "max_bytes": min(body["max_bytes"], bytes_max)}
+    asked |= {"session_id": NO_SESSION, "session_epoch": SESSION_NEVER, "rack_id": ""}
+    asked["forgotten_topics_data"] = []
+    # Only brokers may say that they are followers.
+    asked.pop("replica_state", None)
+    asked["replica_id"] = CONSUMER
+    if at_once:
+        asked |= {"max_wait": 0, "min_bytes": 0}
+    return asked
+
+
+def answers_in(answer: Values, wanted: Sequence[Wanted]) -> dict[Where, Values]:
+    """A broker's answers by their place in the client's request, without its nodes. Partitions
+    that it left out are left out.
+    """
+    by_name = {(each.topic, each.partition): each.where for each in wanted}
+    found = {}
+    for topic in answer["responses"]:
+        for each in topic["partitions"]:
+            where = by_name.get((_topic(topic), each["partition_index"]))
+            if where is not None:
+                for named in ("current_leader", "snapshot_id"):
+                    each.pop(named, None)
+                found[where] = {**each, "preferred_read_replica": UNKNOWN}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of a log in a Fetch answer; -1: unknown."""
+
+    high_watermark: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
+
+
+def records_answer(
+    wanted: Wanted,
+    ends: Ends,
+    records: bytes | Elsewhere = b"",
+    aborted: Sequence[AbortedFrom] | None = None,
+) -> Values:
+    """One partition's answer."""
+    return {
+        "partition_index": wanted.partition,
+        "error_code": ErrorCode.NONE,
+        "high_watermark": ends.high_watermark,
+        "last_stable_offset": ends.last_stable_offset,
+        "log_start_offset": ends.log_start_offset,
+        "aborted_transactions": None
+        if aborted is None
+        else [
+            {"producer_id": each.producer_id, "first_offset": each.first_offset} for each in aborted
+        ],
+        "records": records,
+    }
+
+
+def error_answer(wanted: Wanted, error: int, ends: Ends | None = None) -> Values:
+    """One partition's answer."""
+    return {**records_answer(wanted, ends or Ends()), "error_code": error}
+
+
+def answer_of(body: Values, answers: Mapping[Where, Values], *, throttle_ms: int = 0) -> Values:
+    """The whole answer, in the order of the request."""
+    responses = []
+    for topic_number, topic in enumerate(body["topics"]):
+        named = {key: topic[key] for key in ("topic", "topic_id") if key in topic}
+        partitions = [
+            answers[where]
+            for number in range(len(topic["partitions"]))
+            if (where := (topic_number, number)) in answers
+        ]
+        if partitions:
+            responses.append({**named, "partitions": partitions})
+    return {"throttle_time": throttle_ms, "responses": responses}
+
+
+def refusal(error: ErrorCode) -> Values:
+    """An answer to the whole request."""
+    return {"error_code": error, "session_id": NO_SESSION, "responses": []}
+
+
+def _topic(named: Values) -> str | bytes:
+    topic: str | bytes = named["topic"] if "topic" in named else named["topic_id"]
+    return topic

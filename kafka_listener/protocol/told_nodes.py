@@ -1,0 +1,132 @@
+"""A broker's answers that name nodes, with virtual nodes in the place of brokers. Pure.
+
+Each function changes the answer that it is given. A broker without a virtual node is left out, as
+if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_listener.protocol.apis import Versions, announced
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.virtual_nodes import Address, VirtualNode, VirtualNodes
+from rlmm.wire.schema import Values
+
+NOBODY = -1
+GROUP = 0
+"""The key type of FindCoordinator that is served; 1 is a transaction, 2 a share group."""
+BROKERS = 1
+"""The endpoint type of DescribeCluster that is served; 2 is the controllers."""
+
+TRANSACTIONS_REFUSED = "a read replica serves consumers: transactions are the brokers' alone"
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTopic:
+    """A topic as the brokers know it."""
+
+    name: str
+    topic_id: bytes
+
+
+def brokers_in(body: Values) -> dict[int, Address]:
+    """The brokers in an answer to Metadata, before it is rewritten."""
+    return {each["node_id"]: (each["host"], each["port"]) for each in body["brokers"]}
+
+
+def topics_in(body: Values) -> tuple[ToldTopic, ...]:
+    """The topics that an answer to Metadata names by name and id."""
+    return tuple(
+        ToldTopic(topic["name"], topic["topic_id"])
+        for topic in body["topics"]
+        if topic["error_code"] == 0 and topic["name"] and any(topic.get("topic_id") or b"")
+    )
+
+
+def rewrite_metadata(body: Values, nodes: VirtualNodes) -> None:
+    """Metadata: all nodes, the controller, and each partition's leader and replicas."""
+    brokers = [each["node_id"] for each in body["brokers"]]
+    body["brokers"] = [_described(node) for node in nodes.all_nodes(brokers)]
+    body["controller_id"] = _id_at(body["controller_id"], nodes)
+    for topic in body["topics"]:
+        topic_id = topic.get("topic_id") or (topic["name"] or "").encode()
+        for partition in topic["partitions"]:
+            _rewrite_partition(partition, topic_id, nodes)
+
+
+def _rewrite_partition(partition: Values, topic_id: bytes, nodes: VirtualNodes) -> None:
+    leader = partition["leader_id"]
+    partition["offline_replicas"] = []
+    if leader < 0 or not nodes.shown(leader):
+        partition["leader_id"] = NOBODY
+        partition["replica_nodes"] = partition["isr_nodes"] = []
+        if partition["error_code"] == 0:
+            partition["error_code"] = ErrorCode.LEADER_NOT_AVAILABLE
+        return
+    order = nodes.by_partition(topic_id, partition["partition_index"])
+    ids = [nodes.node(replica, leader).node_id for replica in order]
+    partition["leader_id"] = ids[0]
+    partition["replica_nodes"] = partition["isr_nodes"] = ids
+
+
+def rewrite_cluster(body: Values, nodes: VirtualNodes) -> None:
+    """DescribeCluster."""
+    brokers = [each["broker_id"] for each in body["brokers"]]
+    body["brokers"] = [
+        _described(node, "broker_id") | {"is_fenced": False} for node in nodes.all_nodes(brokers)
+    ]
+    body["controller_id"] = _id_at(body["controller_id"], nodes)
+
+
+def rewrite_coordinators(body: Values, nodes: VirtualNodes) -> None:
+    """FindCoordinator of any version: up to 3 it has one coordinator, in itself."""
+    for found in body.get("coordinators", (body,)):
+        broker = found["node_id"]
+        if found["error_code"] == 0 and not nodes.shown(broker):
+            found["error_code"] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if found["error_code"]:
+            # Kafka's own answers have these beside an error.
+            found |= {"node_id": NOBODY, "host": "", "port": NOBODY}
+        else:
+            node = nodes.node(nodes.own, broker)
+            found |= {"node_id": node.node_id, "host": node.host, "port": node.port}
+
+
+def no_coordinator(request: Values, error: ErrorCode, why: str) -> Values:
+    """An answer to FindCoordinator, for every version."""
+    one = {"error_code": error, "error_message": why}
+    one |= {"node_id": NOBODY, "host": "", "port": NOBODY}
+    return one | {
+        "coordinators": [one | {"key": key} for key in request.get("coordinator_keys") or ()]
+    }
+
+
+def rewrite_versions(body: Values) -> None:
+    """ApiVersions: ours that the broker has, too."""
+    body["api_keys"] = api_keys(versions_in(body))
+
+
+def versions_in(body: Values) -> dict[int, Versions]:
+    return {
+        each["api_key"]: (each["min_version"], each["max_version"]) for each in body["api_keys"]
+    }
+
+
+def api_keys(broker: Mapping[int, Versions]) -> list[Values]:
+    """The list of an ApiVersions answer."""
+    return [
+        {"api_key": key, "min_version": low, "max_version": high}
+        for key, (low, high) in sorted(announced(broker).items())
+    ]
+
+
+def _described(node: VirtualNode, id_name: str = "node_id") -> Values:
+    return {id_name: node.node_id, "host": node.host, "port": node.port, "rack": None}
+
+
+def _id_at(broker: int, nodes: VirtualNodes) -> int:
+    if broker < 0 or not nodes.shown(broker):
+        return NOBODY
+    return nodes.node(nodes.own, broker).node_id

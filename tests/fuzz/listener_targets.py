@@ -1,0 +1,125 @@
+"""What consumers and strangers send to a read replica, and brokers answer it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kafka_client.frame_check import FrameError
+from kafka_listener.protocol import codec, fetch, offsets, told_nodes
+from kafka_listener.protocol.apis import SERVED, Api, Treatment, served
+from kafka_listener.protocol.codec import Head
+from kafka_listener.protocol.refusals import produce_refused
+from kafka_listener.virtual_nodes import Replica, VirtualNodes
+from rlmm.wire.frames import SIZE
+from tests.fuzz.engine import Target
+
+_NODES = VirtualNodes.alone(Replica(100, "replica", 19_092))
+
+
+@cache
+def _read() -> list[Head]:
+    """Every version of what is decoded."""
+    codec.load_schemas()
+    return [
+        Head(api, version, 7)
+        for api, how in SERVED.items()
+        if how.treatment is not Treatment.RELAYED
+        for version in range(how.low, how.high + 1)
+    ]
+
+
+def _requests() -> list[bytes]:
+    partition = {"partition": 1, "partition_index": 1, "index": 1, "fetch_offset": 5}
+    topic = {"name": "orders", "topic": "orders", "topic_id": bytes(range(16))}
+    topic |= {"partitions": [partition], "partition_data": [partition]}
+    body = {"topics": [topic], "topic_data": [topic], "coordinator_keys": ["a group"]}
+    return [codec.encode_request(head, "a client", body)[SIZE.size :] for head in _read()]
+
+
+def _request(data: bytes) -> None:
+    head = codec.head_of(data)
+    how = served(head.api_key, head.version)
+    if how is None or how.treatment is Treatment.RELAYED:
+        return
+    body = codec.decode_request(data).body
+    match head.api_key:
+        case Api.FETCH:
+            wanted = fetch.wanted_in(body)
+            fetch.for_broker(body, wanted, bytes_max=1, at_once=True)
+            answers = {each.where: fetch.error_answer(each, 78) for each in wanted}
+            codec.encode_response(head, fetch.answer_of(body, answers))
+        case Api.LIST_OFFSETS:
+            offsets.without(body, offsets.asked_in(body)[:1])
+            codec.encode_response(head, offsets.merged(body, {}, {}))
+        case Api.OFFSET_FOR_LEADER_EPOCH:
+            offsets.epochs_in(body)
+            codec.encode_response(head, offsets.no_epoch_ends(body, {}))
+        case Api.PRODUCE:
+            codec.encode_response(head, produce_refused(body))
+
+
+def _answers() -> list[bytes]:
+    partition = {
+        "partition_index": 1, "partition": 1, "leader_id": 7, "replica_nodes": [7],
+        "isr_nodes": [7], "records": b"records",
+    }  # fmt: skip
+    topic = {"name": "orders", "topic": "orders", "topic_id": bytes(range(16))}
+    topic |= {"partitions": [partition]}
+    broker = {"node_id": 7, "broker_id": 7, "host": "broker", "port": 9_092}
+    body = {
+        "topics": [topic], "responses": [topic], "brokers": [broker], "coordinators": [broker],
+        "api_keys": [{"api_key": 1, "min_version": 0, "max_version": 17}], "controller_id": 7,
+        **broker,
+    }  # fmt: skip
+    return [
+        bytes([head.api_key, head.version]) + codec.encode_response(head, body)[SIZE.size :]
+        for head in _read()
+        if SERVED[head.api_key].treatment is Treatment.READ
+    ]
+
+
+def _answer(data: bytes) -> None:
+    """The first two bytes are the API and the version that was asked for."""
+    if len(data) < 2:
+        return
+    api_key, version = data[:2]
+    how = served(api_key, version)
+    if how is None or how.treatment is not Treatment.READ:
+        return
+    head = Head(api_key, version, 7)
+    body = codec.decode_response(head, data[2:])
+    match api_key:
+        case Api.METADATA:
+            told_nodes.topics_in(body)
+            told_nodes.brokers_in(body)
+            told_nodes.rewrite_metadata(body, _NODES)
+        case Api.FIND_COORDINATOR:
+            told_nodes.rewrite_coordinators(body, _NODES)
+        case Api.DESCRIBE_CLUSTER:
+            told_nodes.rewrite_cluster(body, _NODES)
+        case Api.API_VERSIONS:
+            told_nodes.rewrite_versions(body)
+        case Api.LIST_OFFSETS:
+            offsets.offsets_in(body)
+        case Api.OFFSET_FOR_LEADER_EPOCH:
+            offsets.with_epoch_ends(body, {})
+        case Api.FETCH:
+            wanted = fetch.Wanted((0, 0), "orders", 1, 0, 0)
+            fetch.answers_in(body, [wanted])
+    if api_key != Api.FETCH:
+        codec.encode_response(head, body)
+
+
+def listener_targets() -> list[Target]:
+    """A malformed frame is a FrameError; the connection that sent it ends."""
+    home = "kafka_listener.protocol.codec"
+    return [
+        Target(
+            "consumer's request", (f"{home}.decode_request",), _request, _requests, (FrameError,),
+            factor=400,
+        ),
+        Target(
+            "broker's answer to a replica", (f"{home}.decode_response",), _answer, _answers,
+            (FrameError,), factor=400,
+        ),
+    ]  # fmt: skip

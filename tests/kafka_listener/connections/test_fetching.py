@@ -1,0 +1,273 @@
+"""One Fetch: what comes from the tier, what from the leader, and what is neither's to give now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections.client import Client
+from kafka_listener.connections.fetching import Fetching, TierRecords
+from kafka_listener.connections.log_ends import LogEnds
+from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.protocol.codec import (
+    ClientRequest,
+    Head,
+    Pieces,
+    decode_request,
+    decode_response,
+    encode_request,
+)
+from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.fetch import Ends, Wanted
+from kafka_listener.reading.read_port import (
+    AbortedFrom,
+    BrokerLogEnds,
+    FetchAnswer,
+    GoToBroker,
+    LostOffsets,
+    NotAvailable,
+    OutOfRange,
+    TierEnds,
+)
+from rlmm.wire.schema import Values
+from tests.kafka_listener.connections.tier_in_memory import Batch, TierInMemory
+
+HEAD = Head(1, 11, 5)
+ID = Uuid(bytes(range(16)))
+ENDS = BrokerLogEnds(4, 30, 90, 100)
+
+
+class KnownEnds:
+    """Every topic is known, but `unknown`; the leader's word on each partition is `told`."""
+
+    def __init__(self, told: BrokerLogEnds | int | None = ENDS) -> None:
+        self.told = told
+
+    async def resolve(self, _client: object, wanted: Iterable[Wanted]) -> dict[Any, Any]:
+        return self.resolved(wanted)
+
+    def resolved(self, wanted: Iterable[Wanted]) -> dict[Any, TopicIdPartition]:
+        return {
+            (each.topic, each.partition): TopicIdPartition(str(each.topic), ID, each.partition)
+            for each in wanted
+            if each.topic != "unknown"
+        }
+
+    async def of(self, _client: object, partitions: Iterable[Any]) -> dict[Any, Any]:
+        return dict.fromkeys(partitions, self.told)
+
+    def shown(self, _client: object, _tip: object, tier: TierEnds) -> Ends:
+        return Ends(100, 90, tier.log_start_offset)
+
+    def saw(self, *_: object) -> None: ...
+
+
+@dataclass
+class AskedClient:
+    """Its broker answers every partition with `records` or `error`."""
+
+    records: bytes = b"from the broker"
+    error: int = 0
+    reachable: bool = True
+    asked: list[Values] = field(default_factory=list)
+    name: str = "a client"
+    ends: dict[Any, Any] = field(default_factory=dict)
+
+    async def exchange(self, _head: Head, _id: object, body: Values, *, wait_s: float) -> Values:
+        if not self.reachable:
+            raise RetryLater("away")
+        self.asked.append(body)
+        data = {
+            "error_code": self.error, "high_watermark": 100, "last_stable_offset": 90,
+            "log_start_offset": 30, "records": self.records, "aborted_transactions": [],
+        }  # fmt: skip
+        return {
+            "throttle_time": 7,
+            "responses": [
+                {
+                    "topic": topic["topic"],
+                    "partitions": [
+                        {"partition_index": each["partition"], **data}
+                        for each in topic["partitions"]
+                    ],
+                }
+                for topic in body["topics"]
+            ],
+        }
+
+
+class Scene:
+    """The tier has the offsets 0 to 39 of every partition that is asked for, ten a batch."""
+
+    def __init__(
+        self, told: BrokerLogEnds | int | None = ENDS, *, gaps: bool = True, **broker: Any
+    ) -> None:
+        self.tier = TierInMemory()
+        batches = [Batch(10 * n, 10 * n + 9, b"batch %d." % n) for n in range(4)]
+        self.tier.batches = {("orders", number): batches for number in range(3)}
+        self.client = AskedClient(**broker)
+        self.slept: list[float] = []
+        self.counts = ReadCounts(lambda: 0.0)
+        self.fetching = Fetching(
+            self.tier,
+            cast(LogEnds, KnownEnds(told)),
+            self.counts,
+            self._sleep,
+            bytes_max=1_000,
+            lost_ranges_are_gaps=gaps,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def fetch(self, *offsets: int, topic: str = "orders", **more: Any) -> list[Values]:
+        """The answers about partitions 0, 1, ..., with records as bytes."""
+        partitions = [
+            {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1_000}
+            for number, offset in enumerate(offsets)
+        ]
+        body = {
+            "topics": [{"topic": topic, "partitions": partitions}],
+            "max_wait": 500, "min_bytes": 1, "isolation_level": 1, **more,
+        }  # fmt: skip
+        decoded = decode_request(encode_request(HEAD, "c", body)[4:])
+        sent: list[bytes] = []
+
+        async def send(pieces: Pieces) -> None:
+            for piece in pieces:
+                if isinstance(piece, TierRecords):
+                    sent.append(await piece.batches.read())
+                else:
+                    assert isinstance(piece, bytes)
+                    sent.append(piece)
+
+        request = ClientRequest(HEAD, "c", decoded.body)
+        frame = await self.fetching.answer(cast(Client, self.client), request, send)
+        self.answer = decode_response(HEAD, (frame or b"".join(sent))[4:])
+        return [each for topic in self.answer["responses"] for each in topic["partitions"]]
+
+
+async def test_old_offsets_come_from_the_tier_alone() -> None:
+    scene = Scene()
+    scene.tier.aborted = (AbortedFrom(7, 12),)
+    (one,) = await scene.fetch(15)
+    assert one["records"] == b"batch 1.batch 2.batch 3."
+    assert one["aborted_transactions"] == [{"producer_id": 7, "first_offset": 12}]
+    assert (one["high_watermark"], one["last_stable_offset"], one["log_start_offset"]) == (
+        100, 90, 0,
+    )  # fmt: skip
+    assert scene.client.asked == []
+    assert scene.slept == []
+    assert scene.counts.tier_bytes == 24
+
+
+async def test_new_offsets_come_from_the_leader_which_waits_as_the_client_says() -> None:
+    scene = Scene()
+    (one,) = await scene.fetch(40)
+    assert one["records"] == b"from the broker"
+    assert one["log_start_offset"] == 0
+    assert scene.answer["throttle_time"] == 7
+    (asked,) = scene.client.asked
+    assert (asked["max_wait"], asked["min_bytes"]) == (500, 1)
+    assert scene.tier.asked == []
+
+
+async def test_where_the_tier_has_something_the_leader_answers_for_the_rest_at_once() -> None:
+    scene = Scene()
+    old, new = await scene.fetch(30, 40)
+    assert (old["records"], new["records"]) == (b"batch 3.", b"from the broker")
+    (asked,) = scene.client.asked
+    assert (asked["max_wait"], asked["min_bytes"]) == (0, 0)
+
+
+async def test_what_the_tier_leaves_to_the_leader_goes_there() -> None:
+    scene = Scene()
+    scene.tier.answers = {30: GoToBroker()}
+    (one,) = await scene.fetch(30)
+    assert one["records"] == b"from the broker"
+
+
+async def test_a_partition_that_no_answer_has_room_for_has_its_turn_later() -> None:
+    scene = Scene()
+    first, second = await scene.fetch(0, 0, max_bytes=8)
+    assert (first["records"], second["records"]) == (b"batch 0.", b"")
+    assert second["error_code"] == 0
+
+
+async def test_a_topic_that_is_not_known_is_the_leaders() -> None:
+    scene = Scene(error=3, records=b"")
+    (one,) = await scene.fetch(0, topic="unknown")
+    assert one["error_code"] == 3
+
+
+async def test_the_leaders_error_is_the_clients() -> None:
+    (one,) = await Scene(6).fetch(0)
+    assert one["error_code"] == 6
+
+
+LOST = LostOffsets(10, 19, "gone before they were copied")
+
+
+async def test_a_lost_range_looks_like_a_gap_and_is_counted() -> None:
+    scene = Scene()
+    scene.tier.answers = {12: LOST}
+    (one,) = await scene.fetch(12)
+    assert one["records"] == b"batch 2.batch 3."
+    assert scene.counts.lost_range_answers == 1
+
+
+async def test_or_it_is_out_of_range() -> None:
+    scene = Scene(gaps=False)
+    scene.tier.answers = {12: LOST}
+    (one,) = await scene.fetch(12)
+    assert one["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert scene.counts.lost_range_answers == 1
+
+
+@pytest.mark.parametrize(
+    ("tier", "error", "start"),
+    [
+        (OutOfRange(20), ErrorCode.OFFSET_OUT_OF_RANGE, 20),
+        (NotAvailable("the view lags"), ErrorCode.OFFSET_NOT_AVAILABLE, 0),
+    ],
+)
+async def test_what_is_not_there(tier: FetchAnswer, error: ErrorCode, start: int) -> None:
+    scene = Scene()
+    scene.tier.answers = {12: tier}
+    (one,) = await scene.fetch(12)
+    assert (one["error_code"], one["log_start_offset"]) == (error, start)
+    # Only what is asked again at once is held back.
+    assert scene.slept == ([0.5] if error is ErrorCode.OFFSET_NOT_AVAILABLE else [])
+
+
+async def test_without_a_leader_the_tier_is_read_on_and_its_end_waited_at() -> None:
+    scene = Scene(None, reachable=False)
+    (one,) = await scene.fetch(30)
+    assert one["records"] == b"batch 3."
+    (one,) = await scene.fetch(40)
+    assert one["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert scene.slept == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [(45, ErrorCode.OFFSET_NOT_AVAILABLE), (101, ErrorCode.OFFSET_OUT_OF_RANGE)],
+)
+async def test_out_of_range_of_a_leader_is_believed_above_its_end_alone(
+    offset: int, error: ErrorCode
+) -> None:
+    """Below, it has dropped the records between two questions: the tier may have them by now."""
+    (one,) = await Scene(error=1, records=b"").fetch(offset)
+    assert one["error_code"] == error
+
+
+async def test_a_session_that_nobody_made_is_not_found() -> None:
+    scene = Scene()
+    assert await scene.fetch(0, session_id=9, session_epoch=1) == []
+    assert scene.answer["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -1,0 +1,123 @@
+"""The listener at its first port, without a broker: what it answers itself, and what it refuses."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafka_listener.connections.listener import ReadLimits
+from kafka_listener.protocol.apis import Api
+from kafka_listener.protocol.codec import Head, decode_response, encode_request
+from kafka_listener.protocol.error_codes import ErrorCode
+from tests.kafka_listener.connections.listening import Listening
+from tests.kafka_listener.connections.tier_in_memory import TierInMemory
+from tests.real.ports import free_ports
+
+LIMITS = ReadLimits(connections_max=3, request_bytes_max=2_000)
+
+
+@pytest.fixture(scope="module")
+def replica() -> Iterator[Listening]:
+    """Nobody listens where its broker should be."""
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    with Listening(nobody, TierInMemory(), LIMITS) as listening:
+        yield listening
+
+
+@pytest.fixture
+def client(replica: Listening) -> Iterator[socket.socket]:
+    with connected(replica) as connection:
+        yield connection
+
+
+def connected(replica: Listening) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", replica.port), timeout=20)
+
+
+def answered(client: socket.socket, frame: bytes) -> bytes:
+    """The answer without its size; b"" if the connection ended instead."""
+    client.sendall(frame)
+    with client.makefile("rb") as stream:
+        try:
+            size = stream.read(4)
+            return stream.read(struct.unpack(">i", size)[0]) if size else b""
+        except ConnectionResetError:
+            return b""
+
+
+def ask(client: socket.socket, api: Api, version: int, body: dict[str, Any]) -> dict[str, Any]:
+    head = Head(api, version, 9)
+    return decode_response(head, answered(client, encode_request(head, "a client", body)))
+
+
+def test_without_a_broker_trouble_is_told(replica: Listening) -> None:
+    (problem,) = replica.listener.problems()
+    assert (problem.area.value, problem.name) == ("read", "brokers")
+
+
+def test_logging_in_is_refused_with_the_error_that_ends_a_client(client: socket.socket) -> None:
+    body = ask(client, Api.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    assert body == {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanisms": []}
+
+
+def test_versions_that_are_too_new_are_answered_in_the_oldest(client: socket.socket) -> None:
+    head = Head(Api.API_VERSIONS, 4, 9)
+    frame = bytearray(encode_request(head, "a client", {}))
+    struct.pack_into(">h", frame, 6, 99)
+    body = decode_response(Head(Api.API_VERSIONS, 0, 9), answered(client, bytes(frame)))
+    assert body["error_code"] == ErrorCode.UNSUPPORTED_VERSION
+    (one,) = body["api_keys"]
+    assert (one["api_key"], one["min_version"], one["max_version"]) == (18, 0, 4)
+
+
+def test_a_coordinator_of_a_transaction_is_refused_and_one_of_a_group_waited_for(
+    client: socket.socket,
+) -> None:
+    for key_type, error in (
+        (1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (0, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ):
+        asked = {"key_type": key_type, "coordinator_keys": ["key"]}
+        (found,) = ask(client, Api.FIND_COORDINATOR, 4, asked)["coordinators"]
+        assert (found["error_code"], found["node_id"], found["key"]) == (error, -1, "key")
+
+
+def test_the_ends_of_logs_are_asked_for_again(client: socket.socket) -> None:
+    partitions = [{"partition_index": 0, "timestamp": -1}]
+    asked = {"replica_id": -1, "topics": [{"name": "orders", "partitions": partitions}]}
+    (topic,) = ask(client, Api.LIST_OFFSETS, 7, asked)["topics"]
+    assert topic["partitions"][0]["error_code"] == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_request(Head(Api.FETCH, 11, 1), "a client", {})[:-1] + b"\xff" * 40,
+        struct.pack(">ihhi", 8, 19, 7, 1),
+        struct.pack(">ihhi", 8, Api.FETCH, 99, 1),
+        struct.pack(">i", 2_001),
+        struct.pack(">i", -1),
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">ihhi", 8, Api.HEARTBEAT, 0, 1),
+    ],
+    ids=["garbage", "create topics", "unknown version", "too large", "negative", "HTTP", "relayed"],
+)  # fmt: skip
+def test_what_cannot_be_answered_ends_the_connection(client: socket.socket, frame: bytes) -> None:
+    assert answered(client, frame) == b""
+
+
+def test_a_connection_too_many_is_ended_and_the_others_are_kept(replica: Listening) -> None:
+    kept = [connected(replica) for _ in range(LIMITS.connections_max)]
+    try:
+        for one in kept:
+            assert ask(one, Api.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        with connected(replica) as another:
+            assert answered(another, struct.pack(">ihhi", 8, Api.SASL_HANDSHAKE, 1, 1)) == b""
+        assert ask(kept[0], Api.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    finally:
+        for one in kept:
+            one.close()

@@ -1,0 +1,113 @@
+"""The ends of logs by their leader's word, as a connection remembers them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections.brokers import Brokers
+from kafka_listener.connections.client import Client, Told
+from kafka_listener.connections.log_ends import ENDS_S, LogEnds
+from kafka_listener.protocol.fetch import Ends
+from kafka_listener.protocol.told_nodes import ToldTopic
+from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
+
+ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))
+TIP = TopicIdPartition("orders", Uuid(ID), 0)
+TIER = TierEnds(0, 200, 3)
+
+
+@dataclass
+class Leader:
+    """Answers ListOffsets by its timestamp and isolation; `topic_id` is what it knows now."""
+
+    offsets: dict[tuple[int, int], int]
+    topic_id: bytes = ID
+    error: int = 0
+    reachable: bool = True
+    asked: int = 0
+    ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
+
+    async def twin(self) -> Leader:
+        if not self.reachable:
+            raise RetryLater("away")
+        return self
+
+    async def versions(self) -> dict[int, tuple[int, int]]:
+        await self.twin()
+        return {2: (1, 11)}
+
+    async def ask(self, _api: int, body: dict[str, Any], *, version_max: int) -> dict[str, Any]:
+        self.asked += 1
+        (partition,) = body["topics"][0]["partitions"]
+        offset = self.offsets[partition["timestamp"], body["isolation_level"]]
+        one = {"partition_index": 0, "error_code": self.error, "offset": offset, "leader_epoch": 4}
+        return {"topics": [{"name": "orders", "partitions": [one]}]}
+
+
+class Scene:
+    def __init__(self, **more: Any) -> None:
+        offsets = {(-2, 0): 150, (-4, 0): 150, (-1, 1): 290, (-1, 0): 300}
+        self.leader = Leader(offsets, **more)
+        self.now = 100.0
+        self.brokers = Brokers((), "", lambda: self.now, lambda: "nonce")
+        cast(Any, self.brokers).learn_topics = self._learn_topics
+        self.log_ends = LogEnds(self.brokers, lambda: self.now)
+        self.client = cast(Client, self.leader)
+
+    async def _learn_topics(self, *_: object) -> None:
+        self.brokers.topics.learn([ToldTopic("orders", self.leader.topic_id)])
+
+    async def of(self) -> BrokerLogEnds | int | None:
+        return (await self.log_ends.of(self.client, [TIP]))[TIP]
+
+
+async def test_the_leader_is_asked_once_for_a_while() -> None:
+    scene = Scene()
+    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300)
+    scene.now += ENDS_S / 2
+    await scene.of()
+    assert scene.leader.asked == 4
+    scene.now += ENDS_S
+    await scene.of()
+    assert scene.leader.asked == 8
+
+
+async def test_a_topic_that_brokers_tier_has_a_start_below_its_local_one() -> None:
+    scene = Scene()
+    scene.leader.offsets[-2, 0] = 20
+    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300, log_start_offset=20)
+
+
+async def test_a_topic_made_anew_under_its_name_is_not_the_one_that_was_asked_for() -> None:
+    scene = Scene(topic_id=OTHER_ID)
+    assert await scene.of() == 3
+
+
+async def test_the_leaders_error_is_handed_on() -> None:
+    assert await Scene(error=6).of() == 6
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+async def test_ends_that_were_told_do_not_fall_while_the_leader_is_away(asked_before: bool) -> None:
+    scene = Scene()
+    if asked_before:
+        await scene.of()
+    answer = {"error_code": 0, "high_watermark": 320, "last_stable_offset": 310}
+    scene.log_ends.saw(scene.client, TIP, answer)
+    scene.leader.reachable = False
+    scene.now += 2 * ENDS_S
+    told = BrokerLogEnds(4, 150, 310, 320, is_reachable=False)
+    assert await scene.of() == (told if asked_before else None)
+    assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(320, 310, 0)
+
+
+async def test_without_a_word_of_a_leader_the_tiers_end_is_shown() -> None:
+    scene = Scene(reachable=False)
+    assert await scene.of() is None
+    assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(200, 200, 0)
