@@ -19,6 +19,7 @@ from api.metrics.flow import FlowMetrics
 from api.metrics.hold import HoldMetrics
 from api.metrics.lag import LagMetrics
 from api.metrics.quorum import QuorumMetrics
+from api.metrics.read import ReadMetrics
 from api.metrics.repair import RepairMetrics
 from api.metrics.spool import SpoolMetrics
 from rlm.control.node_problem import NodeProblem, ProblemArea
@@ -294,6 +295,7 @@ class NodeMetrics:
         self.hold = HoldMetrics(self.registry)
         self.repair = RepairMetrics(self.registry)
         self.spool = SpoolMetrics(self.registry)
+        self.read = ReadMetrics(self.registry)
         self.quorum = QuorumMetrics(self.registry)
         self.flow = FlowMetrics(self.registry)
         self.cache = CacheMetrics(self.registry)

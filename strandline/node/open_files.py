@@ -12,6 +12,9 @@ FILES_BESIDES_CONNECTIONS = 512
 """Files of the metadata log and RocksDB, sockets to workers and peers, and HTTP connections that
 are being refused."""
 
+_READ_FILES = 3
+"""Of a consumer's connection: itself, its twin at a broker, and the copy that a worker borrows."""
+
 CONNECTIONS_MIN = 16
 
 _UNLIMITED = 1 << 30
@@ -65,7 +68,8 @@ def files_limit() -> int:
 
 def _files_besides_clients(settings: Settings) -> int:
     stores = sum(store.connections_max for store in settings.stores.values())
-    return FILES_BESIDES_CONNECTIONS + stores
+    read = settings.read.connections_max * _READ_FILES if settings.read.listen else 0
+    return FILES_BESIDES_CONNECTIONS + stores + read
 
 
 def _http_files(settings: Settings) -> int:

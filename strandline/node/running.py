@@ -25,6 +25,7 @@ from strandline.node import event_loop
 from strandline.node.event_loop import leave_out_of_collections
 from strandline.node.node import Node
 from strandline.node.open_files import files_limit, within_open_files
+from strandline.node.reading import ReadReplica
 from strandline.node.serving import HttpInterface, serving
 from strandline.settings.log_lines import NODE_TEXT, LogOutput, node_id_in, start_logging
 from strandline.settings.settings import LOOPBACK_HOSTS, HttpSettings, Settings
@@ -46,7 +47,7 @@ def run_node(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, log: LogOutput) -> None:
-    metrics = NodeMetrics()
+    metrics, replica = NodeMetrics(), ReadReplica()
     levels = LogLevels(settings.log.levels.by_area())
     levels.tell(set_levels)
 
@@ -67,12 +68,12 @@ async def _run(settings: Settings, log: LogOutput) -> None:
         on_event=on_event,
         on_store_call=metrics.store.on_store_call,
         log_levels=levels,
-        more=(log.problems,),
+        more=(log.problems, replica.problems),
     )
     if node.hold is not None:
         metrics.hold.read_from(node.hold.usage)
     try:
-        async with serving(node, metrics) as http:
+        async with serving(node, metrics) as http, replica.serving(node, metrics.read):
             loop.add_signal_handler(signal.SIGHUP, _reload, http, node)
             leave_out_of_collections()
             await node.remote_log.start()

@@ -12,6 +12,8 @@ RateLimit = Annotated[int, Field(ge=0, le=2**53)]
 TopicRateLimits = Annotated[dict[str, RateLimit], Field(max_length=1_000)]
 PatternList = Annotated[list[str], Field(max_length=1_000)]
 
+LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+
 
 class Section(BaseModel):
     """A table of the settings file; unknown keys are refused."""

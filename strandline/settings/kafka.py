@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,11 @@ class KafkaSettings(Section):
         description="`host:port` of this node's own broker; `announced`: the one that its plug-in "
         "tells. Empty: a standalone directory; this node counts as leader of what it finds there.",
     )
+    bootstrap: Annotated[list[str], Field(max_length=64)] = Field(
+        default=[],
+        description="`host:port` of brokers that a read replica asks for all of them; `broker` by "
+        "default.",
+    )
     security_protocol: SecurityProtocol = Field(
         default=SecurityProtocol.PLAINTEXT, description="How to talk to the broker."
     )
@@ -57,3 +62,27 @@ class KafkaSettings(Section):
     request_timeout_s: PositiveSeconds = Field(
         default=10.0, description="Deadline of one request to the broker."
     )
+
+    def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
+        """ValueError: one of them is not host:port."""
+        found = []
+        for text in self.bootstrap or [self.broker]:
+            host, _, port = text.rpartition(":")
+            if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
+                raise ValueError(f"kafka.bootstrap: {text!r} is not host:port")
+            found.append((host.strip("[]"), int(port)))
+        return tuple(found)
+
+    def check_readable(self) -> None:
+        """ValueError: a read replica can't serve these brokers."""
+        if not self.bootstrap and self.broker in ("", ANNOUNCED):
+            raise ValueError(
+                "read.listen passes new records on from the brokers: set kafka.bootstrap"
+            )
+        self.bootstrap_addresses()
+        if self.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise ValueError(
+                "read.listen: clients come without authentication, and would get the rights of "
+                "kafka.sasl_username or of the node's certificate. Brokers with "
+                "kafka.security_protocol other than PLAINTEXT are not served yet"
+            )

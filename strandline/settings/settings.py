@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from strandline.settings.fields import LOOPBACK_HOSTS as LOOPBACK_HOSTS
 from strandline.settings.fields import (
     PatternList,
     PositiveInt,
@@ -23,10 +24,9 @@ from strandline.settings.fields import (
 )
 from strandline.settings.kafka import KafkaSettings as KafkaSettings
 from strandline.settings.log import LogSettings as LogSettings
+from strandline.settings.read import ReadSettings
 from strandline.settings.retention import RetentionSettings
 from strandline.settings.spool import SpoolSettings
-
-LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
 class NodeSettings(Section):
@@ -436,6 +436,7 @@ class Settings(BaseSettings):
     quorum: QuorumSettings = QuorumSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
+    read: ReadSettings = ReadSettings()
     log: LogSettings = LogSettings()
 
     @classmethod
@@ -459,6 +460,8 @@ class Settings(BaseSettings):
             )
         if self.topics.mark_deleted and not self.kafka.broker:
             raise ValueError("topics.mark_deleted asks the brokers: set kafka.broker, or not this")
+        if self.read.listen:
+            self.kafka.check_readable()
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,66 @@
+"""Metrics of a read replica's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFigures:
+    """`requests` by the name of Kafka's API."""
+
+    connections: int = 0
+    requests: Mapping[str, int] = field(default_factory=dict)
+    tier_bytes: int = 0
+    broker_bytes: int = 0
+    not_available: int = 0
+    lost_range: int = 0
+    refusals: int = 0
+
+
+class ReadMetrics(Collector):
+    """Metrics that are read from the listener at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._figures: Callable[[], ReadFigures] = ReadFigures
+        registry.register(self)
+
+    def watch(self, figures: Callable[[], ReadFigures]) -> None:
+        """Read from there from now on; before that all is zero."""
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        """Connections, requests, bytes by where they came from, and answers that end in waiting."""
+        now = self._figures()
+        yield GaugeMetricFamily(
+            "strandline_read_connections",
+            "Kafka clients' connections to the read listener.",
+            value=now.connections,
+        )
+        requests = CounterMetricFamily(
+            "strandline_read_requests", "Requests of Kafka clients, by API.", labels=["api"]
+        )
+        for api, count in sorted(now.requests.items()):
+            requests.add_metric([api], count)
+        yield requests
+        sent = CounterMetricFamily(
+            "strandline_read_bytes", "Bytes of record batches sent to them.", labels=["source"]
+        )
+        sent.add_metric(["tier"], now.tier_bytes)
+        sent.add_metric(["broker"], now.broker_bytes)
+        yield sent
+        for name, text, count in (
+            (
+                "not_available",
+                "Answers that offsets are not available just now.",
+                now.not_available,
+            ),
+            ("lost_range", "Answers at offsets in a recorded lost range.", now.lost_range),
+            ("refused", "Refused requests and connections.", now.refusals),
+        ):
+            yield CounterMetricFamily(f"strandline_read_{name}", text, value=count)
