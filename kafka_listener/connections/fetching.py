@@ -221,12 +221,14 @@ class Fetching:
             wanted = by_where[where]
             tip = ids.get((wanted.topic, wanted.partition))
             tier = None if tip is None else self.tier.ends(tip)
+            is_out = answer["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
             if tip is None or tier is None:
+                if is_out and not self.tier.is_caught_up():
+                    answer["error_code"] = ErrorCode.OFFSET_NOT_AVAILABLE
                 continue
             self.ends.saw(run.client, tip, answer)
             if answer.get("log_start_offset", -1) > tier.log_start_offset:
                 answer["log_start_offset"] = tier.log_start_offset
-            is_out = answer["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
             if is_out and tier.log_start_offset <= wanted.offset:
                 await self._judge_out_of_range(run.client, tip, wanted, answer)
 

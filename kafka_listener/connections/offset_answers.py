@@ -98,11 +98,12 @@ class OffsetAnswers:
     async def _tiered(
         self, client: Client, names: list[TopicPartition]
     ) -> dict[TopicPartition, TopicIdPartition]:
-        """Those partitions of which the tier has something."""
+        """Those partitions of which the tier has something, or may have."""
         wanted = [Wanted((0, 0), topic, partition, 0, 0) for topic, partition in names]
         resolved = await self.ends.resolve(client, wanted)
         return {
             (topic, partition): tip
             for (topic, partition), tip in resolved.items()
-            if isinstance(topic, str) and self.tier.ends(tip) is not None
+            if isinstance(topic, str)
+            and (self.tier.ends(tip) is not None or not self.tier.is_caught_up())
         }

@@ -74,6 +74,9 @@ class TierReading:
         state = self.reads.metadata.partition_state(partition)
         return None if state is None else self._ends(state)
 
+    def is_caught_up(self) -> bool:
+        return self.reads.metadata.is_caught_up()
+
     @asynccontextmanager
     async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:
         async with AsyncExitStack() as held:

@@ -267,6 +267,17 @@ async def test_out_of_range_of_a_leader_is_believed_above_its_end_alone(
     assert one["error_code"] == error
 
 
+@pytest.mark.parametrize("caught_up", [True, False])
+async def test_out_of_range_is_not_believed_before_it_is_known_what_is_tiered(
+    caught_up: bool,
+) -> None:
+    scene = Scene(error=1, records=b"")
+    scene.tier.batches, scene.tier.caught_up = {}, caught_up
+    (one,) = await scene.fetch(5)
+    expected = ErrorCode.OFFSET_OUT_OF_RANGE if caught_up else ErrorCode.OFFSET_NOT_AVAILABLE
+    assert one["error_code"] == expected
+
+
 async def test_a_session_that_nobody_made_is_not_found() -> None:
     scene = Scene()
     assert await scene.fetch(0, session_id=9, session_epoch=1) == []

@@ -60,6 +60,7 @@ class TierInMemory:
     asked: list[FetchQuery] = field(default_factory=list)
     found: dict[int, FoundOffset] = field(default_factory=dict)
     epochs: dict[int, EpochEnd] = field(default_factory=dict)
+    caught_up: bool = True
 
     def take(self, topic: str, partition: int, segments: list[Path]) -> None:
         """Have the batches of these files."""
@@ -72,6 +73,9 @@ class TierInMemory:
                 end = at + header.size_bytes
                 kept.append(Batch(header.base_offset, header.last_offset, raw[at:end]))
                 at = end
+
+    def is_caught_up(self) -> bool:
+        return self.caught_up
 
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         kept = self.batches.get((partition.topic, partition.partition))

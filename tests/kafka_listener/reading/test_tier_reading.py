@@ -146,6 +146,7 @@ def test_a_partition_that_is_not_tiered_is_the_leaders(tmp_path: Path, orders: K
         other = replace(orders.partition, topic="other")
         client = Client(node, other)
         assert client.port.ends(other) is None
+        assert client.port.is_caught_up() == node.metadata.is_caught_up()
         assert (await client.fetch(5))[0] == GoToBroker()
         assert isinstance((await client.fetch(5, None))[0], NotAvailable)
         assert await client.port.list_offsets(other, -2, LEADER) is None
