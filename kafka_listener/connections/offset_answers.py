@@ -41,7 +41,10 @@ class OffsetAnswers:
                 continue
             broker = told[tip]
             if isinstance(broker, int):
-                continue  # the leader's error is the answer
+                # Asked once more, the leader may answer, and knows nothing below its own disk.
+                if broker != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    found[one] = ErrorCode.LEADER_NOT_AVAILABLE
+                continue
             answer = await self._of_tier(tip, one.timestamp, broker)
             if answer is not None:
                 found[one] = answer

@@ -226,7 +226,9 @@ def test_a_store_in_memory_is_refused() -> None:
 
 @contextmanager
 def cutting_server(answers: list[bytes], requests: list[bytes] | None = None) -> Iterator[str]:
-    """A server that sends each answer to one connection, which it then closes."""
+    """A server that sends each answer to one connection, which it then closes. It says so: a client
+    that hears of it late sends its next request there, and needs an answer more.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -238,7 +240,7 @@ def cutting_server(answers: list[bytes], requests: list[bytes] | None = None) ->
                     asked += more  # what is left unread would reset the connection
                 if requests is not None:
                     requests.append(asked)
-                connection.sendall(answer)
+                connection.sendall(answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
 
     thread = threading.Thread(target=serve)
     thread.start()

@@ -1,0 +1,60 @@
+"""ListOffsets where the leader's word is not to be had."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections.client import Client
+from kafka_listener.connections.offset_answers import OffsetAnswers
+from kafka_listener.protocol import offsets
+from kafka_listener.protocol.codec import ClientRequest, Head
+
+TIP = TopicIdPartition("orders", Uuid(bytes(range(16))), 0)
+
+
+class Stand:
+    """A tier that has the partition, and a leader that answers `error` to questions for its ends,
+    and a moment later its own log start to the client's.
+    """
+
+    def __init__(self, error: int) -> None:
+        self.error = error
+
+    async def resolve(self, _: Client, __: object) -> dict[Any, TopicIdPartition]:
+        return {("orders", 0): TIP}
+
+    async def of(self, _: Client, __: object) -> dict[TopicIdPartition, int]:
+        return {TIP: self.error}
+
+    def ends(self, _: TopicIdPartition) -> object:
+        return self
+
+    def is_caught_up(self) -> bool:
+        return True
+
+    async def exchange(self, _: Head, __: str, body: Any) -> Any:
+        answer = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 1_500}
+        topics = [{"name": each["name"], "partitions": [answer]} for each in body["topics"]]
+        return {"topics": topics}
+
+
+@pytest.mark.parametrize("error", [78, 6, 3])
+async def test_an_error_of_the_leader_is_not_asked_away(error: int) -> None:
+    """Its own log start would skip the tier."""
+    stand = Stand(error)
+    answers = OffsetAnswers(cast(Any, stand), cast(Any, stand), cast(Any, SimpleNamespace()))
+    partition = {"partition_index": 0, "timestamp": offsets.EARLIEST, "current_leader_epoch": -1}
+    body = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": "orders", "partitions": [partition]}],
+    }
+    request = ClientRequest(Head(2, 7, 1), "a client", body)
+    answer = await answers.list_offsets(cast(Client, stand), request)
+    (one,) = answer["topics"][0]["partitions"]
+    assert (one["error_code"], one.get("offset", -1)) == (5, -1)
