@@ -223,7 +223,7 @@ class Fetching:
             tier = None if tip is None else self.tier.ends(tip)
             is_out = answer["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
             if tip is None or tier is None:
-                if is_out and not self.tier.is_caught_up():
+                if is_out and not await self._is_not_tiered(run.client, tip, wanted):
                     answer["error_code"] = ErrorCode.OFFSET_NOT_AVAILABLE
                 continue
             self.ends.saw(run.client, tip, answer)
@@ -231,6 +231,17 @@ class Fetching:
                 answer["log_start_offset"] = tier.log_start_offset
             if is_out and tier.log_start_offset <= wanted.offset:
                 await self._judge_out_of_range(run.client, tip, wanted, answer)
+
+    async def _is_not_tiered(
+        self, client: Client, tip: TopicIdPartition | None, wanted: Wanted
+    ) -> bool:
+        """True if it is certain: not while the topic's id is unknown, or this node's view lags."""
+        broker = None if tip is None else (await self.ends.of(client, [tip]))[tip]
+        if tip is None or not isinstance(broker, BrokerLogEnds):
+            return False
+        query = FetchQuery(tip, wanted.offset, 1, read_committed=False, broker=broker)
+        async with self.tier.fetch(query) as found:
+            return isinstance(found, GoToBroker)
 
     async def _judge_out_of_range(
         self, client: Client, tip: TopicIdPartition, wanted: Wanted, answer: Values

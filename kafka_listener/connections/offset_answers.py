@@ -28,16 +28,16 @@ class OffsetAnswers:
 
     async def list_offsets(self, client: Client, request: ClientRequest) -> Values:
         """The tier first, where it may know better; then the leader, asked once for all others."""
-        asked = offsets.asked_in(request.body)
-        tiered = await self._tiered(
-            client,
-            [(one.topic, one.partition) for one in asked if offsets.tier_is_asked(one.timestamp)],
-        )
+        asked = [
+            one for one in offsets.asked_in(request.body) if offsets.tier_is_asked(one.timestamp)
+        ]
+        known = await self._known(client, [(one.topic, one.partition) for one in asked])
         found: dict[Asked, FoundOffset | ErrorCode] = {}
-        told = await self.ends.of(client, list(tiered.values()))
+        told = await self.ends.of(client, list(known.values()))
         for one in asked:
-            tip = tiered.get((one.topic, one.partition))
-            if tip is None or not offsets.tier_is_asked(one.timestamp):
+            tip = known.get((one.topic, one.partition))
+            if tip is None:  # whether it is tiered is not known either
+                found[one] = ErrorCode.LEADER_NOT_AVAILABLE
                 continue
             broker = told[tip]
             if isinstance(broker, int):
@@ -80,10 +80,10 @@ class OffsetAnswers:
     async def epoch_ends(self, client: Client, request: ClientRequest) -> Values:
         """The leader's answers, and the tier's for epochs that its cache does not cover."""
         epochs = offsets.epochs_in(request.body)
-        tiered = await self._tiered(client, list(epochs))
-        told = await self.ends.of(client, list(tiered.values()))
+        known = await self._known(client, list(epochs))
+        told = await self.ends.of(client, list(known.values()))
         below: dict[TopicPartition, EpochEnd] = {}
-        for name, tip in tiered.items():
+        for name, tip in known.items():
             broker = told[tip]
             if isinstance(broker, BrokerLogEnds):
                 end = self.tier.epoch_end(tip, epochs[name], broker)
@@ -98,15 +98,14 @@ class OffsetAnswers:
         offsets.with_epoch_ends(body, below)
         return body
 
-    async def _tiered(
+    async def _known(
         self, client: Client, names: list[TopicPartition]
     ) -> dict[TopicPartition, TopicIdPartition]:
-        """Those partitions of which the tier has something, or may have."""
+        """Those whose topic's id is known. The tier itself says what it has, behind a barrier."""
         wanted = [Wanted((0, 0), topic, partition, 0, 0) for topic, partition in names]
         resolved = await self.ends.resolve(client, wanted)
         return {
             (topic, partition): tip
             for (topic, partition), tip in resolved.items()
             if isinstance(topic, str)
-            and (self.tier.ends(tip) is not None or not self.tier.is_caught_up())
         }

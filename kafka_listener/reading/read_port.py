@@ -170,11 +170,6 @@ class TierReads(Protocol):
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         """None: nothing of the partition is tiered, as far as this node knows."""
 
-    def is_caught_up(self) -> bool:
-        """False since a start until this node knows all that was tiered before: until then an
-        offset that is not on the leader may well be in the tier.
-        """
-
     def fetch(self, query: FetchQuery) -> AbstractAsyncContextManager[FetchAnswer]:
         """The answer; leaving the block ends the worker's part, sent or not. Trouble of the store
         or the workers is a NotAvailable.

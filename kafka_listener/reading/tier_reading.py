@@ -74,9 +74,6 @@ class TierReading:
         state = self.reads.metadata.partition_state(partition)
         return None if state is None else self._ends(state)
 
-    def is_caught_up(self) -> bool:
-        return self.reads.metadata.is_caught_up()
-
     @asynccontextmanager
     async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:
         async with AsyncExitStack() as held:
@@ -90,7 +87,7 @@ class TierReading:
         self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
     ) -> FoundOffset | None:
         ends = self.ends(partition)
-        if ends is None:
+        if ends is None or _stops_below(ends.end_offset, broker):
             await self._barrier.wait()
             ends = self.ends(partition)
         if ends is None or leader_has_all(ends, broker):
@@ -110,6 +107,8 @@ class TierReading:
             found = await search.with_max_timestamp()
         elif timestamp >= 0:
             found = await search.first_at_or_after(timestamp)
+            if found is None and _stops_below(self.reads.state_of(partition).next_offset, broker):
+                raise RetryLater(f"some offsets of {partition} are neither tiered nor the leader's")
         else:
             return None
         if found is None:
@@ -241,6 +240,11 @@ class TierReading:
     def _found(self, partition: TopicIdPartition, offset: int) -> FoundOffset:
         epoch = epoch_for_offset(self.reads.state_of(partition).lineage, offset)
         return FoundOffset(NO_TIMESTAMP, offset, UNKNOWN_EPOCH if epoch is None else epoch)
+
+
+def _stops_below(end: int, broker: BrokerLogEnds | None) -> bool:
+    """True if what is below `end` (exclusive) does not reach the leader's disk."""
+    return broker is not None and end < broker.local_log_start_offset
 
 
 def _near_end(row: RemoteLogSegmentMetadata, offset: int) -> bool:

@@ -278,6 +278,11 @@ async def test_out_of_range_is_not_believed_before_it_is_known_what_is_tiered(
     assert one["error_code"] == expected
 
 
+async def test_out_of_range_is_not_believed_while_the_topics_id_is_unknown() -> None:
+    (one,) = await Scene(error=1, records=b"").fetch(5, topic="unknown")
+    assert one["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 async def test_a_session_that_nobody_made_is_not_found() -> None:
     scene = Scene()
     assert await scene.fetch(0, session_id=9, session_epoch=1) == []

@@ -24,18 +24,13 @@ class Stand:
 
     def __init__(self, error: int) -> None:
         self.error = error
+        self.known: dict[Any, TopicIdPartition] = {("orders", 0): TIP}
 
     async def resolve(self, _: Client, __: object) -> dict[Any, TopicIdPartition]:
-        return {("orders", 0): TIP}
+        return self.known
 
     async def of(self, _: Client, __: object) -> dict[TopicIdPartition, int]:
-        return {TIP: self.error}
-
-    def ends(self, _: TopicIdPartition) -> object:
-        return self
-
-    def is_caught_up(self) -> bool:
-        return True
+        return dict.fromkeys(self.known.values(), self.error)
 
     async def exchange(self, _: Head, __: str, body: Any) -> Any:
         answer = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 1_500}
@@ -43,10 +38,7 @@ class Stand:
         return {"topics": topics}
 
 
-@pytest.mark.parametrize("error", [78, 6, 3])
-async def test_an_error_of_the_leader_is_not_asked_away(error: int) -> None:
-    """Its own log start would skip the tier."""
-    stand = Stand(error)
+async def earliest(stand: Stand) -> tuple[int, int]:
     answers = OffsetAnswers(cast(Any, stand), cast(Any, stand), cast(Any, SimpleNamespace()))
     partition = {"partition_index": 0, "timestamp": offsets.EARLIEST, "current_leader_epoch": -1}
     body = {
@@ -57,4 +49,16 @@ async def test_an_error_of_the_leader_is_not_asked_away(error: int) -> None:
     request = ClientRequest(Head(2, 7, 1), "a client", body)
     answer = await answers.list_offsets(cast(Client, stand), request)
     (one,) = answer["topics"][0]["partitions"]
-    assert (one["error_code"], one.get("offset", -1)) == (5, -1)
+    return one["error_code"], one.get("offset", -1)
+
+
+async def test_without_the_topics_id_the_leader_is_not_asked() -> None:
+    stand = Stand(0)
+    stand.known = {}
+    assert await earliest(stand) == (5, -1)
+
+
+@pytest.mark.parametrize("error", [78, 6, 3])
+async def test_an_error_of_the_leader_is_not_asked_away(error: int) -> None:
+    """Its own log start would skip the tier."""
+    assert await earliest(Stand(error)) == (5, -1)

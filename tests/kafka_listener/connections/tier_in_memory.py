@@ -74,9 +74,6 @@ class TierInMemory:
                 kept.append(Batch(header.base_offset, header.last_offset, raw[at:end]))
                 at = end
 
-    def is_caught_up(self) -> bool:
-        return self.caught_up
-
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         kept = self.batches.get((partition.topic, partition.partition))
         return TierEnds(kept[0].first, kept[-1].last + 1, 0) if kept else None
@@ -89,7 +86,9 @@ class TierInMemory:
     def _answer(self, query: FetchQuery) -> FetchAnswer:
         if query.offset in self.answers:
             return self.answers[query.offset]
-        kept = self.batches[query.partition.topic, query.partition.partition]
+        kept = self.batches.get((query.partition.topic, query.partition.partition), [])
+        if not kept and not self.caught_up:
+            return NotAvailable("the view lags")
         found: list[Batch] = []
         size = 0
         for batch in kept:
@@ -108,7 +107,9 @@ class TierInMemory:
     async def list_offsets(
         self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
     ) -> FoundOffset | None:
-        kept = self.batches[partition.topic, partition.partition]
+        kept = self.batches.get((partition.topic, partition.partition), [])
+        if not kept:
+            return None
         return self.found.get(timestamp) or (
             FoundOffset(-1, kept[0].first, -1) if timestamp == EARLIEST else None
         )

@@ -146,7 +146,6 @@ def test_a_partition_that_is_not_tiered_is_the_leaders(tmp_path: Path, orders: K
         other = replace(orders.partition, topic="other")
         client = Client(node, other)
         assert client.port.ends(other) is None
-        assert client.port.is_caught_up() == node.metadata.is_caught_up()
         assert (await client.fetch(5))[0] == GoToBroker()
         assert isinstance((await client.fetch(5, None))[0], NotAvailable)
         assert await client.port.list_offsets(other, -2, LEADER) is None
@@ -176,6 +175,23 @@ def test_a_view_that_may_lag_says_nothing_of_what_is_not_there(
             await client.port.list_offsets(other, -2, LEADER)
         tiered = Client(node, orders.partition)
         assert (await tiered.scan(0))[0] == stored(orders, 0, 10, 20)
+
+    with_node(tmp_path, orders, check)
+
+
+def test_a_time_between_the_tier_and_the_leaders_disk_is_not_answered_from_that_disk(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """This node's view may lag, or offsets are gone and not recorded yet."""
+
+    async def check(node: Node) -> None:
+        client = Client(node, orders.partition)
+        beyond = BrokerLogEnds(0, 50, 65, 65)
+        with pytest.raises(RetryLater):
+            await client.port.list_offsets(orders.partition, TIMESTAMP_MS + 40, beyond)
+        found = await client.port.list_offsets(orders.partition, TIMESTAMP_MS + 12, beyond)
+        assert found is not None
+        assert found.offset == 12
 
     with_node(tmp_path, orders, check)
 
