@@ -139,6 +139,8 @@ class Answers:
         except (RetryLater, FrameError):
             # A broker that can't be reached, or one that knows no such version of it and answers in
             # the oldest: what is served here does not depend on it.
+            if not self.brokers.versions:  # an empty list would end Java's client for good
+                raise DisconnectError("asked for versions before any broker was reached") from None
             body = {"error_code": ErrorCode.NONE, "api_keys": []}
             body["api_keys"] = told_nodes.api_keys(self.brokers.versions)
             return body

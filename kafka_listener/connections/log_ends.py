@@ -40,8 +40,8 @@ class LogEnds:
     async def resolve(
         self, client: Client, wanted: Sequence[Wanted]
     ) -> dict[Named, TopicIdPartition]:
-        """Those that have a name and an id. The others are left to the broker, which knows what is
-        wrong with them.
+        """Those that have a name and an id, while no broker answers as they were told last. The
+        others are left to the broker, which knows what is wrong with them.
         """
         found = self.resolved(wanted)
         unknown = {each.topic for each in wanted if (each.topic, each.partition) not in found}
@@ -51,27 +51,27 @@ class LogEnds:
             try:
                 await self.brokers.learn_topics(await client.twin(), names, ids)
             except (RetryLater, CorruptData):
-                return found
+                return self._resolved(wanted, self.brokers.topics.last_id_of)
             return self.resolved(wanted)
         return found
 
     def resolved(self, wanted: Iterable[Wanted]) -> dict[Named, TopicIdPartition]:
-        """The same without asking anybody."""
+        """The same without asking anybody, and as they were told lately."""
+        return self._resolved(wanted, self.brokers.topics.id_of)
+
+    def _resolved(
+        self, wanted: Iterable[Wanted], id_of: Callable[[str], bytes | None]
+    ) -> dict[Named, TopicIdPartition]:
         found = {}
         for each in wanted:
-            tip = self.known(each.topic, each.partition)
-            if tip is not None:
-                found[each.topic, each.partition] = tip
+            topic = each.topic
+            name = topic if isinstance(topic, str) else self.brokers.topics.name_of(topic)
+            topic_id = topic if isinstance(topic, bytes) else id_of(topic)
+            if name is not None and topic_id is not None:
+                found[topic, each.partition] = TopicIdPartition(
+                    name, Uuid(topic_id), each.partition
+                )
         return found
-
-    def known(self, topic: str | bytes, partition: int) -> TopicIdPartition | None:
-        """A partition whose topic was told lately."""
-        topics = self.brokers.topics
-        name = topic if isinstance(topic, str) else topics.name_of(topic)
-        topic_id = topic if isinstance(topic, bytes) else topics.id_of(topic)
-        if name is None or topic_id is None:
-            return None
-        return TopicIdPartition(name, Uuid(topic_id), partition)
 
     async def of(
         self, client: Client, partitions: Sequence[TopicIdPartition]
@@ -94,9 +94,10 @@ class LogEnds:
             for tip, ends in asked.items():
                 if isinstance(ends, BrokerLogEnds) and ends.is_reachable:
                     client.ends[tip] = Told(ends, now)
-            while len(client.ends) > PARTITIONS_MAX:
-                client.ends.pop(next(iter(client.ends)))
-        return {tip: asked[tip] if tip in asked else client.ends[tip].ends for tip in partitions}
+        found = {tip: asked[tip] if tip in asked else client.ends[tip].ends for tip in partitions}
+        while len(client.ends) > PARTITIONS_MAX:
+            client.ends.pop(next(iter(client.ends)))
+        return found
 
     async def _ask(
         self, client: Client, partitions: Sequence[TopicIdPartition]
@@ -121,7 +122,7 @@ class LogEnds:
         found: dict[TopicIdPartition, BrokerLogEnds | int | None] = {}
         for tip, name in zip(partitions, names, strict=True):
             four = [each.get(name) for each in (start, local, stable, latest)]
-            is_it = self.known(*name) == tip
+            is_it = self.brokers.topics.id_of(tip.topic) == tip.topic_id
             found[tip] = _ends(four) if is_it else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 

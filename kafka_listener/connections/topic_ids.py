@@ -35,8 +35,12 @@ class TopicIds:
 
     def id_of(self, name: str) -> bytes | None:
         """None: it has to be asked for."""
-        topic_id, told_at = self._by_name.get(name, (None, 0.0))
-        return topic_id if self._monotonic() - told_at < KNOWN_S else None
+        told_at = self._by_name.get(name, (b"", 0.0))[1]
+        return self.last_id_of(name) if self._monotonic() - told_at < KNOWN_S else None
+
+    def last_id_of(self, name: str) -> bytes | None:
+        """The id that was told last, however long ago: for while nobody can be asked."""
+        return self._by_name.get(name, (None, 0.0))[0]
 
     def name_of(self, topic_id: bytes) -> str | None:
         """None: it has to be asked for. A name of an id never changes."""

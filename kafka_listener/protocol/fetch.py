@@ -55,16 +55,16 @@ def names_a_session(body: Values) -> bool:
 
 
 def for_broker(body: Values, wanted: Iterable[Wanted], *, bytes_max: int, at_once: bool) -> Values:
-    """The request about those partitions only, to a broker that is to keep no session and to name
-    no replica. `at_once`: answered without waiting for records.
+    """The request about those partitions only, from their offsets on, to a broker that is to keep
+    no session and to name no replica. `at_once`: answered without waiting for records.
     """
-    places = {each.where for each in wanted}
+    offsets = {each.where: each.offset for each in wanted}
     topics = []
     for topic_number, topic in enumerate(body["topics"]):
         kept = [
-            each
+            {**each, "fetch_offset": offsets[topic_number, number]}
             for number, each in enumerate(topic["partitions"])
-            if (topic_number, number) in places
+            if (topic_number, number) in offsets
         ]
         if kept:
             topics.append({**topic, "partitions": kept})

@@ -222,6 +222,23 @@ async def test_a_lost_range_looks_like_a_gap_and_is_counted() -> None:
     assert scene.counts.lost_range_answers == 1
 
 
+async def test_what_a_leader_has_of_a_lost_range_is_no_gap() -> None:
+    """The range was recorded by another one's disk."""
+    scene = Scene(BrokerLogEnds(4, 16, 90, 100))
+    scene.tier.answers = {12: LOST, 16: GoToBroker()}
+    (one,) = await scene.fetch(12)
+    assert one["records"] == b"from the broker"
+    (asked,) = scene.client.asked
+    assert asked["topics"][0]["partitions"][0]["fetch_offset"] == 16
+
+
+async def test_a_lost_range_is_no_gap_before_a_leader_said_what_it_has() -> None:
+    scene = Scene(None, reachable=False)
+    scene.tier.answers = {12: LOST}
+    (one,) = await scene.fetch(12)
+    assert one["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
 async def test_or_it_is_out_of_range() -> None:
     scene = Scene(gaps=False)
     scene.tier.answers = {12: LOST}

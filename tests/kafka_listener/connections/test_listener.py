@@ -103,8 +103,12 @@ def test_the_ends_of_logs_are_asked_for_again(client: socket.socket) -> None:
         struct.pack(">i", -1),
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack(">ihhi", 8, Api.HEARTBEAT, 0, 1),
+        encode_request(Head(Api.API_VERSIONS, 3, 1), "a client", {}),
     ],
-    ids=["garbage", "create topics", "unknown version", "too large", "negative", "HTTP", "relayed"],
+    ids=[
+        "garbage", "create topics", "unknown version", "too large", "negative", "HTTP", "relayed",
+        "versions",
+    ],
 )  # fmt: skip
 def test_what_cannot_be_answered_ends_the_connection(client: socket.socket, frame: bytes) -> None:
     assert answered(client, frame) == b""

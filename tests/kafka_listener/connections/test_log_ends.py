@@ -10,10 +10,12 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.connections import log_ends
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client, Told
 from kafka_listener.connections.log_ends import ENDS_S, LogEnds
-from kafka_listener.protocol.fetch import Ends
+from kafka_listener.connections.topic_ids import KNOWN_S
+from kafka_listener.protocol.fetch import Ends, Wanted
 from kafka_listener.protocol.told_nodes import ToldTopic
 from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
 
@@ -105,6 +107,25 @@ async def test_ends_that_were_told_do_not_fall_while_the_leader_is_away(asked_be
     told = BrokerLogEnds(4, 150, 310, 320, is_reachable=False)
     assert await scene.of() == (told if asked_before else None)
     assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(320, 310, 0)
+
+
+async def test_while_no_broker_answers_a_topic_has_the_id_that_was_told_last() -> None:
+    scene = Scene()
+    asked = [Wanted((0, 0), "orders", 0, 5, 100)]
+    assert await scene.log_ends.resolve(scene.client, asked) == {("orders", 0): TIP}
+    scene.now += 2 * KNOWN_S
+    assert scene.log_ends.resolved(asked) == {}
+    scene.leader.reachable = False
+    assert await scene.log_ends.resolve(scene.client, asked) == {("orders", 0): TIP}
+
+
+async def test_more_partitions_than_are_remembered_are_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_ends, "PARTITIONS_MAX", 0)
+    scene = Scene()
+    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300)
+    assert scene.leader.ends == {}
 
 
 async def test_without_a_word_of_a_leader_the_tiers_end_is_shown() -> None:
