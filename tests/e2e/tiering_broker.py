@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.e2e.broker_site import SECTIONS
@@ -99,7 +99,10 @@ def site(
 
 def tasks_of(broker: KafkaBroker) -> set[str]:
     """Names of the remote log manager's thread pools that live, as the kernel shows them."""
-    names = {path.read_text().strip() for path in Path(f"/proc/{broker.pid}/task").glob("*/comm")}
+    names = set()
+    for path in Path(f"/proc/{broker.pid}/task").glob("*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
+            names.add(path.read_text().strip())
     return {name.rstrip("0123456789-") for name in names if "rlm" in name or "remote" in name}
 
 

@@ -1,10 +1,19 @@
-"""A process with all its children: stopped and woken, or killed, as a machine would be."""
+"""A process: whether it runs; with all its children stopped and woken, or killed, as a machine."""
 
 from __future__ import annotations
 
 import os
 import signal
 from pathlib import Path
+
+
+def runs(pid: int) -> bool:
+    """Whether the process has not ended yet; one that nobody has waited for has."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the second: it ended between open and read
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def stop_tree(pid: int) -> None:

@@ -18,6 +18,7 @@ from botocore.exceptions import CredentialRetrievalError
 from rsm_backends import s3_credentials
 from rsm_backends.s3_credentials import BlockingCredentials, RenewedCredentials
 from rsm_backends.store_config import StoreConfig
+from tests.real.process_tree import runs
 
 READ_TIMEOUT_S = 0.5
 ENOUGH_S = 20.0
@@ -58,15 +59,8 @@ def config() -> StoreConfig:
     )
 
 
-def runs(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def assert_ended(pids: Path) -> None:
-    started = pids.read_text().split()
+    started = [int(pid) for pid in pids.read_text().split()]
     assert started
     end = time.monotonic() + ENOUGH_S
     while any(map(runs, started)):

@@ -31,6 +31,7 @@ from rlm.worker.handle import WorkerHandle
 from rlm.worker.messages import Heartbeat
 from rlm.worker.pool import WorkerPool
 from strandline.node.worker_process import NICENESS
+from tests.real.process_tree import runs
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import (
     COMMAND,
@@ -324,7 +325,7 @@ async def test_closing_waits_for_no_worker_that_no_kill_ends(
         patched.setattr(worker_handle, "_kill", lambda _: None)
         os.kill(pid, signal.SIGSTOP)
         await pool.close()
-    assert _alive(pid)
+    assert runs(pid)
     os.kill(pid, signal.SIGKILL)
     while worker.is_left_behind:
         await asyncio.sleep(0.01)
@@ -361,16 +362,8 @@ async def test_a_worker_dies_with_its_supervisor(tier: Path) -> None:
         assert supervisor.stdout is not None
         pid = int(await asyncio.to_thread(supervisor.stdout.readline))
         supervisor.kill()
-        while _alive(pid):
+        while runs(pid):
             await asyncio.sleep(0.01)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def test_the_entry_is_for_nodes_only() -> None:
