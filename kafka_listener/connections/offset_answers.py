@@ -42,8 +42,8 @@ class OffsetAnswers:
             broker = told[tip]
             if isinstance(broker, int):
                 # Asked once more, the leader may answer, and knows nothing below its own disk.
-                if broker != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    found[one] = ErrorCode.LEADER_NOT_AVAILABLE
+                may_not = broker == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                found[one] = ErrorCode(broker) if may_not else ErrorCode.LEADER_NOT_AVAILABLE
                 continue
             answer = await self._of_tier(tip, one.timestamp, broker)
             if answer is not None:

@@ -62,3 +62,8 @@ async def test_without_the_topics_id_the_leader_is_not_asked() -> None:
 async def test_an_error_of_the_leader_is_not_asked_away(error: int) -> None:
     """Its own log start would skip the tier."""
     assert await earliest(Stand(error)) == (5, -1)
+
+
+async def test_a_client_that_may_not_read_is_told_so_at_once() -> None:
+    """A right that is granted meanwhile would let the leader answer."""
+    assert await earliest(Stand(29)) == (29, -1)
