@@ -134,6 +134,29 @@ def list_request(
     return {"replica_id": CONSUMER, "isolation_level": isolation_level, "topics": topics}
 
 
+def epoch_request(name: TopicPartition, epoch: int, leader_epoch: int) -> Values:
+    """A question of ours to the leader of `leader_epoch`, and to no other one."""
+    asked = {
+        "partition": name[1],
+        "current_leader_epoch": leader_epoch,
+        "leader_epoch": epoch,
+    }
+    return {
+        "replica_id": CONSUMER,
+        "topics": [{"topic": name[0], "partitions": [asked]}],
+    }
+
+
+def epoch_end_in(answer: Values, name: TopicPartition) -> EpochEnd | None:
+    """Its answer; None: an error, or it knows no such epoch."""
+    for topic in answer["topics"]:
+        for each in topic["partitions"]:
+            if (topic["topic"], each["partition"]) == name and not each["error_code"]:
+                end = EpochEnd(each["leader_epoch"], each["end_offset"])
+                return end if end.leader_epoch >= 0 else None
+    return None
+
+
 def epochs_in(body: Values) -> dict[TopicPartition, int]:
     """The leader epochs that an OffsetForLeaderEpoch asks about."""
     return {

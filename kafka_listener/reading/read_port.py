@@ -36,8 +36,8 @@ class BrokerLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class TierEnds:
-    """The ends of the tier: `end_offset` is exclusive, `leader_epoch` the last one of the merged
-    lineage.
+    """The ends of the tier: `end_offset` is exclusive, behind lost ranges above all that is copied;
+    `leader_epoch` the last one of the merged lineage.
     """
 
     log_start_offset: int
@@ -61,6 +61,18 @@ class BrokerTransactions(Protocol):
         """The aborted transactions that are open at `offset`: the list in the leader's answer to a
         read_committed Fetch from there that brought at least one batch. None: the leader is
         unreachable, brought none, or its last stable offset is not above `offset`.
+        """
+
+
+class LeaderEpochs(Protocol):
+    """The leader's word about the epochs of its log."""
+
+    async def end_of(
+        self, partition: TopicIdPartition, epoch: int, leader_epoch: int
+    ) -> EpochEnd | None:
+        """The answer to OffsetForLeaderEpoch about `epoch` by the leader of `leader_epoch`. None:
+        that one is unreachable or leads no more, or its log begins where the answer says that
+        `epoch` ends. Then it may have ended before, and the leader's retention forgot where.
         """
 
 

@@ -7,13 +7,14 @@ the view does not lag. Trouble of the store or the workers makes a client ask ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
 from kafka_formats.leader_epoch_checkpoint import end_offset_for, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.reading.leaders import Leaders
 from kafka_listener.reading.read_port import (
     AbortedFrom,
     BrokerLogEnds,
@@ -22,6 +23,7 @@ from kafka_listener.reading.read_port import (
     FetchAnswer,
     FetchQuery,
     FoundOffset,
+    LeaderEpochs,
     LostOffsets,
     NotAvailable,
     TierEnds,
@@ -44,6 +46,7 @@ from rlm.data_plane.read_request import BatchesFound, BatchesRequest, Isolation
 from rlm.fetch.list_offsets import NO_TIMESTAMP, UNKNOWN_EPOCH, OffsetSpec
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.timestamp_search import TimestampSearch
+from rlmm.partition_state import LostOffsets as Lost
 from rlmm.partition_state import PartitionState
 from rlmm.rows.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
@@ -60,15 +63,18 @@ class TierReading:
 
     reads: ResolvedReads
     transactions: BrokerTransactions
+    epochs: LeaderEpochs
     prefer: Prefer
     breathe: Breathe
     batch_bytes_max: int
     """Largest batch, decompressed, that a look-up by time decodes."""
 
     _barrier: _Barrier = field(init=False)
+    _leaders: Leaders = field(init=False)
 
     def __post_init__(self) -> None:
         self._barrier = _Barrier(self.reads)
+        self._leaders = Leaders(self.epochs)
 
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         state = self.reads.metadata.partition_state(partition)
@@ -76,6 +82,7 @@ class TierReading:
 
     @asynccontextmanager
     async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:
+        query = replace(query, broker=self._leaders.newest(query.partition, query.broker))
         async with AsyncExitStack() as held:
             try:
                 answer = await self._answer(query, held)
@@ -86,13 +93,13 @@ class TierReading:
     async def list_offsets(
         self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
     ) -> FoundOffset | None:
+        broker = self._leaders.newest(partition, broker)
         ends = self.ends(partition)
         if ends is None or _stops_below(ends.end_offset, broker):
             await self._barrier.wait()
             ends = self.ends(partition)
         if ends is None or leader_has_all(ends, broker):
             return None
-        newer = leader_is_newer(ends, broker)
         start = ends.log_start_offset
         if broker is not None and broker.log_start_offset is not None:
             start = max(start, broker.log_start_offset)
@@ -100,9 +107,10 @@ class TierReading:
         if timestamp == OffsetSpec.EARLIEST:
             return self._found(partition, start)
         if timestamp == OffsetSpec.LATEST_TIERED:
-            return self._found(partition, ends.end_offset - 1)
+            highest = self.reads.state_of(partition).highest_copied
+            return None if highest is None else self._found(partition, highest[0])
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
-            if newer:
+            if leader_is_newer(ends, broker):
                 raise RetryLater(f"the newest leader of {partition} is not in its lineage yet")
             found = await search.with_max_timestamp()
         elif timestamp >= 0:
@@ -113,8 +121,13 @@ class TierReading:
             return None
         if found is None:
             return None
-        if newer and broker is not None and found.offset >= broker.local_log_start_offset:
-            return None
+        if broker is not None and leader_is_newer(ends, broker):
+            if found.offset >= broker.local_log_start_offset:
+                return None
+            lineage = self.reads.state_of(partition).lineage
+            agreed = await self._leaders.agreed_until(partition, lineage, broker.leader_epoch)
+            if agreed is None or agreed <= found.offset:
+                raise RetryLater(f"the newest leader of {partition} may have replaced that offset")
         return FoundOffset(found.timestamp_ms, found.offset, found.leader_epoch)
 
     def epoch_end(
@@ -124,6 +137,9 @@ class TierReading:
         if state is None or not state.lineage or leader_epoch >= state.lineage[-1].epoch:
             return None
         epoch, end = end_offset_for(state.lineage, leader_epoch, OFFSET_MAX)
+        if broker.leader_epoch > state.lineage[-1].epoch:
+            agreed = self._leaders.known_until(partition, state.lineage, broker.leader_epoch)
+            end = -1 if agreed is None else min(end, agreed)
         # The leader's cache begins with the epoch of its log start: it knows the end of that one.
         return EpochEnd(epoch, end) if 0 <= end <= broker.local_log_start_offset else None
 
@@ -148,11 +164,11 @@ class TierReading:
         return NotAvailable(f"no batch was found from offset {query.offset} on")
 
     async def _where(self, query: FetchQuery, offset: int) -> tuple[Where, ServedSegment | None]:
-        tier, served = self._tier_at(query.partition, offset, is_current=False)
+        tier, served = await self._tier_at(query, offset, is_current=False)
         found = where(offset, tier, query.broker, self.prefer)
         if waits_for_barrier(tier, found):
             await self._barrier.wait()
-            tier, served = self._tier_at(query.partition, offset, is_current=True)
+            tier, served = await self._tier_at(query, offset, is_current=True)
             found = where(offset, tier, query.broker, self.prefer)
         return found, served
 
@@ -209,22 +225,32 @@ class TierReading:
             listed |= {each for each in told if each.first_offset < found.next_offset}
         return tuple(sorted(listed, key=lambda each: (each.first_offset, each.producer_id)))
 
-    def _tier_at(
-        self, partition: TopicIdPartition, offset: int, *, is_current: bool
+    async def _tier_at(
+        self, query: FetchQuery, offset: int, *, is_current: bool
     ) -> tuple[TierAt, ServedSegment | None]:
-        state = self.reads.metadata.partition_state(partition)
+        state = self.reads.metadata.partition_state(query.partition)
         ends = None if state is None else self._ends(state)
         if state is None or ends is None:
             return TierAt(None, None, None, is_current), None
         served = next(self.reads.metadata.served_segments(state, offset, OFFSET_MAX), None)
-        lost = next((each for each in state.lost_ranges if each.start <= offset <= each.end), None)
         at = TierAt(
             ends,
             None if served is None else (served[0].first_offset, served[0].last_offset),
-            None if lost is None else LostOffsets(lost.start, lost.end, lost.why),
+            _lost_at(state.lost_ranges, offset),
             is_current,
         )
-        return at, served
+        broker = query.broker
+        if broker is None or not leader_is_newer(ends, broker):
+            return at, served
+        if offset >= broker.local_log_start_offset:
+            return at, served  # it is read there
+        question = query.partition, state.lineage, broker.leader_epoch
+        agreed = self._leaders.known_until(*question)
+        if broker.is_reachable:
+            agreed = await self._leaders.agreed_until(*question)
+        if query.read_committed and agreed is not None and agreed < ends.end_offset:
+            agreed = None  # the markers of a replaced tail decide nothing
+        return replace(at, agreed_until=agreed), served
 
     def _ends(self, state: PartitionState) -> TierEnds | None:
         if state.highest_copied is None or not state.lineage:
@@ -235,7 +261,7 @@ class TierReading:
             if served is None:
                 return None
             start = served[0].first_offset
-        return TierEnds(start, state.highest_copied[0] + 1, state.lineage[-1].epoch)
+        return TierEnds(start, state.next_offset, state.lineage[-1].epoch)
 
     def _found(self, partition: TopicIdPartition, offset: int) -> FoundOffset:
         epoch = epoch_for_offset(self.reads.state_of(partition).lineage, offset)
@@ -245,6 +271,17 @@ class TierReading:
 def _stops_below(end: int, broker: BrokerLogEnds | None) -> bool:
     """True if what is below `end` (exclusive) does not reach the leader's disk."""
     return broker is not None and end < broker.local_log_start_offset
+
+
+def _lost_at(ranges: Sequence[Lost], offset: int) -> LostOffsets | None:
+    """The recorded range that contains the offset, with those right behind it."""
+    found = None
+    for lost in ranges:
+        if found is None and lost.start <= offset <= lost.end:
+            found = LostOffsets(lost.start, lost.end, lost.why)
+        elif found is not None and lost.start == found.next_offset:
+            found = replace(found, end=lost.end)
+    return found
 
 
 def _near_end(row: RemoteLogSegmentMetadata, offset: int) -> bool:

@@ -3,7 +3,8 @@
 The border between tier and leader moves up only: the tier's end with every copied segment, the
 start of the leader's disk with retention. An offset that both have is read on the preferred side,
 but on the leader's once its epoch is above all in the tier's lineage: that leader's log may have
-replaced the tail of the tier, which the next claim tells.
+replaced the tail of the tier, which the next claim tells. Until then the tier serves what this
+leader's log has, too, by its own word; nothing where there is no word.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ class TierAt:
     `ends` None: nothing is tiered. `served`: the range (both ends inclusive) that one segment
     serves at the offset or, if none does, next above it. `lost`: the recorded range that contains
     the offset. `is_current`: everything completed before the question is in this view.
+    `agreed_until`: of a leader that is newer than the tier's lineage, the offset (exclusive) up to
+    which its log is the tier's; None where it is not known.
     """
 
     ends: TierEnds | None
     served: tuple[int, int] | None
     lost: LostOffsets | None
     is_current: bool
+    agreed_until: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +68,30 @@ def where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefe
 
 
 def _where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer) -> Where:
-    whole_start = None if broker is None else broker.log_start_offset
-    if whole_start is not None and offset < whole_start:
-        return OutOfRange(whole_start)
-    on_leader = broker is not None and offset >= broker.local_log_start_offset
-    if tier.ends is not None and _is_served(offset, tier, tier.ends):
-        assert tier.served is not None, "_is_served saw to it"
-        if broker is None or not (
-            leader_is_newer(tier.ends, broker) or (prefer is Prefer.BROKER and broker.is_reachable)
-        ):
-            return FromTier(tier.served[1] + 1)
-        if on_leader:
-            return GoToBroker()
-        return FromTier(min(tier.served[1] + 1, broker.local_log_start_offset))
+    if broker is None:
+        # A leader that nobody has heard of may have replaced the tail of the tier.
+        return NotAvailable("the leader has not said where its log begins, and at which epoch")
+    if broker.log_start_offset is not None and offset < broker.log_start_offset:
+        return OutOfRange(broker.log_start_offset)
+    on_leader = offset >= broker.local_log_start_offset
+    if tier.ends is None or not _is_served(offset, tier, tier.ends):
+        return GoToBroker() if on_leader else _nowhere(offset, tier)
+    assert tier.served is not None, "_is_served saw to it"
+    until = tier.served[1] + 1
+    is_newer = leader_is_newer(tier.ends, broker)
+    if not is_newer and not (prefer is Prefer.BROKER and broker.is_reachable):
+        return FromTier(until)
     if on_leader:
         return GoToBroker()
-    return _nowhere(offset, tier, broker)
+    until = min(until, broker.local_log_start_offset)
+    if not is_newer:
+        return FromTier(until)
+    if tier.agreed_until is None or tier.agreed_until <= offset:
+        return NotAvailable(
+            f"the leader of epoch {broker.leader_epoch} may have replaced offset {offset}, until "
+            "its claim says what became of it"
+        )
+    return FromTier(min(until, tier.agreed_until))
 
 
 def where_undecided(offset: int, broker: BrokerLogEnds | None) -> GoToBroker | NotAvailable:
@@ -114,14 +126,12 @@ def _is_served(offset: int, tier: TierAt, ends: TierEnds) -> bool:
     )
 
 
-def _nowhere(offset: int, tier: TierAt, broker: BrokerLogEnds | None) -> Where:
+def _nowhere(offset: int, tier: TierAt) -> Where:
     """Neither side has the offset, as far as this node knows."""
     if tier.ends is None:
-        if broker is None or not tier.is_current:
+        if not tier.is_current:
             return NotAvailable("whether the partition is tiered is not known yet")
         return GoToBroker()
-    if broker is None and not 0 <= tier.ends.log_start_offset <= offset < tier.ends.end_offset:
-        return NotAvailable("the leader has not said where its log begins and ends")
     if offset < tier.ends.log_start_offset:
         return OutOfRange(tier.ends.log_start_offset)
     if tier.lost is not None and tier.is_current:

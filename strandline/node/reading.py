@@ -48,6 +48,7 @@ class ReadReplica:
 def _listener(node: Node) -> ReadListener:
     # Slow to import, and seldom needed: the schemas of Kafka's protocol.
     from kafka_listener.connections.brokers import Brokers
+    from kafka_listener.connections.leader_epochs import LeaderEpochs
     from kafka_listener.connections.leader_transactions import LeaderTransactions
     from kafka_listener.connections.listener import ReadListener
     from kafka_listener.reading.tier_reading import TierReading
@@ -65,6 +66,7 @@ def _listener(node: Node) -> ReadListener:
     tier = TierReading(
         node.parts.reads,
         LeaderTransactions(brokers),
+        LeaderEpochs(brokers),
         Prefer(settings.read.prefer),
         partial(ambient.sleep, 0.0),
         settings.copier.batch_bytes_max,

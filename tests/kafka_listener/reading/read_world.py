@@ -8,19 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
+from kafka_formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    Epochs,
+    append_entry,
+    end_offset_for,
+    truncate_from_end,
+    truncate_from_start,
+)
+from kafka_listener.reading.leaders import agreed_until
 from kafka_listener.reading.read_port import (
     BrokerLogEnds,
+    EpochEnd,
     GoToBroker,
     LostOffsets,
     NotAvailable,
     OutOfRange,
     TierEnds,
 )
-from kafka_listener.reading.where import FromTier, Prefer, TierAt, Where, waits_for_barrier
+from kafka_listener.reading.where import (
+    FromTier,
+    Prefer,
+    TierAt,
+    Where,
+    leader_is_newer,
+    waits_for_barrier,
+)
+from rlmm.lineage import merge
 
 WhereRule = Callable[[int, TierAt, BrokerLogEnds | None, Prefer], Where]
 BATCH_RECORDS = 3
@@ -36,7 +54,11 @@ class Tier:
     lost: list[LostOffsets] = field(default_factory=list)
     log_start: int = 0
     end: int = 0
-    epoch: int = 0
+    lineage: Epochs = (EpochEntry(0, 0),)
+
+    @property
+    def epoch(self) -> int:
+        return self.lineage[-1].epoch
 
     def at(self, offset: int, *, is_current: bool) -> TierAt:
         ends = TierEnds(self.log_start, self.end, self.epoch) if self.segments else None
@@ -60,9 +82,12 @@ class World:
     view: Tier = field(default_factory=Tier)
     epoch: int = 0
     local_start: int = 0
+    gone_below: int = 0
+    """No replica has older records any more."""
     end: int = 0
     serial: int = 0
-    cut_at: int | None = None
+    checkpoint: Epochs = (EpochEntry(0, 0),)
+    agreed: dict[tuple[int, Epochs], int] = field(default_factory=dict)
     told: BrokerLogEnds | None = None
     position: int = 0
     barrier_works: float = 0.8
@@ -96,10 +121,8 @@ class World:
             tier.end = last + 1
 
     def retain_local(self) -> None:
-        """Now and then before all is copied; a replaced tail is claimed before it is gone."""
-        bound = self.end if self.chance.random() < 0.3 else self.tier.end
-        if self.cut_at is not None:
-            bound = min(bound, self.cut_at)
+        """Now and then before all is copied, or before the claim that would tell of a cut."""
+        bound = self.end if self.chance.random() < 0.3 else min(self.tier.end, self.end)
         if bound > self.local_start and self.tier.segments:
             self.local_start = self.chance.randint(self.local_start, bound)
 
@@ -110,7 +133,9 @@ class World:
             self.tier.segments = kept or self.tier.segments[-1:]
 
     def elect(self) -> None:
-        """Of a replica that lacks some of the newest records, perhaps tiered ones."""
+        """Of a replica that lacks some of the newest records, perhaps tiered ones, and may have
+        older ones than the leader before.
+        """
         if self.chance.random() < 0.5:
             return
         self.epoch += 1
@@ -118,22 +143,39 @@ class World:
         for offset in range(cut, self.end):
             del self.truth[offset]
         self.end = cut
-        self.cut_at = cut if self.cut_at is None else min(cut, self.cut_at)
+        self.local_start = self.chance.randint(
+            max(self.gone_below, self.local_start - 4), self.local_start
+        )
+        self.checkpoint = append_entry(truncate_from_end(self.checkpoint, cut), self.epoch, cut)
         self.told = self.ends()  # while no leader says more, the tier is as its lineage says
 
+    def known_epochs(self) -> Epochs:
+        """The leader's checkpoint, whose head goes with its retention."""
+        return truncate_from_start(self.checkpoint, self.local_start)
+
     def claim(self) -> None:
-        self.tier.epoch = self.epoch
-        if self.cut_at is None:
+        if self.tier.epoch == self.epoch:
             return
-        cut, self.cut_at = self.cut_at, None
+        merged = merge(
+            self.tier.lineage, self.known_epochs(), leader_epoch=self.epoch, higher_epoch=True
+        )
+        self.tier.lineage = merged.epochs
+        cut = self.tier.end if merged.cut_at is None else merged.cut_at
         kept = []
         for first, last, data in self.tier.segments:
             if first < cut:
                 last = min(last, cut - 1)
                 kept.append((first, last, {each: data[each] for each in range(first, last + 1)}))
+                self.adopt(kept[-1][2])
         self.tier.segments = kept
-        self.tier.end = min(self.tier.end, cut)
-        self.tier.log_start = min(self.tier.log_start, self.tier.end)
+        self.tier.end = max(min(self.tier.end, cut), self.tier.log_start)
+
+    def adopt(self, data: dict[int, Content]) -> None:
+        """What no leader can tell from its own log any more is the log from its claim on."""
+        for at, content in data.items():
+            if at < self.local_start and self.truth[at] != content:
+                self.truth[at] = content
+                self.gone_below = self.local_start
 
     def apply(self) -> None:
         self.view = deepcopy(self.tier)
@@ -145,11 +187,30 @@ class World:
         self.told = self.ends()
 
     def fall_silent(self) -> None:
-        """The leader's word is not known, as after a start of the listener. It is not forgotten
-        where a newer leader may have replaced what the tier has.
-        """
-        if self.cut_at is None and self.tier.epoch == self.view.epoch:
+        """The leader's word is not known, as after a start of the listener."""
+        if self.chance.random() < 0.3:
             self.told = None
+
+    async def end_of(self, epoch: int) -> EpochEnd | None:
+        assert self.told is not None
+        if self.told.leader_epoch != self.epoch or self.chance.random() < 0.2:
+            return None
+        end = EpochEnd(*end_offset_for(self.known_epochs(), epoch, self.end))
+        return end if self.local_start < end.end_offset else None
+
+    def agree(self, tier: TierAt) -> TierAt:
+        """The tier with what the leader said lately, or says now, about its own log."""
+        told, lineage = self.told, self.view.lineage
+        if told is None or tier.ends is None or not leader_is_newer(tier.ends, told):
+            return tier
+        question = told.leader_epoch, lineage
+        if question not in self.agreed:
+            try:
+                agreed_until(lineage, self.end_of).send(None)
+            except StopIteration as done:
+                if done.value is not None:
+                    self.agreed[question] = done.value
+        return replace(tier, agreed_until=self.agreed.get(question))
 
     def read(self) -> None:
         found, tier = self.ask(is_current=False)
@@ -173,11 +234,14 @@ class World:
                 self.sources.append("nowhere")
 
     def ask(self, *, is_current: bool) -> tuple[Where, TierAt]:
-        tier = self.view.at(self.position, is_current=is_current)
+        tier = self.agree(self.view.at(self.position, is_current=is_current))
         return self.rule(self.position, tier, self.told, self.prefer), tier
 
     def read_leader(self) -> None:
         if self.position < self.local_start:
+            if not self.tier.segments:  # a claim cut off all there was: out of range
+                self.position = self.local_start
+                return
             assert self.told is None or self.told.local_log_start_offset < self.local_start, (
                 "sent to a leader that has said that it has no such offset"
             )
@@ -218,4 +282,5 @@ class World:
         assert self.position == self.end
         changes = sum(one != other for one, other in pairwise(self.sources))
         below = self.local_start < self.tier.log_start  # the leader has an older head, too
-        assert changes <= 1 + below, "back and forth between tier and leader"
+        between = sum(self.local_start <= lost.end for lost in self.tier.lost)
+        assert changes <= 1 + below + 2 * between, "back and forth between tier and leader"

@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import RetryLater
+from kafka_formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    Epochs,
+    end_offset_for,
+    truncate_from_start,
+)
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.reading.read_port import (
     AbortedFrom,
@@ -59,6 +65,28 @@ class Leader:
 
 
 @dataclass
+class Log:
+    """The leader's log by its epochs, from `start` on; None: the leader does not answer."""
+
+    epochs: Epochs | None = None
+    start: int = 0
+    end: int = 0
+    asked: int = 0
+
+    async def end_of(
+        self, partition: TopicIdPartition, epoch: int, leader_epoch: int
+    ) -> EpochEnd | None:
+        self.asked += 1
+        await asyncio.sleep(0.1)
+        if self.epochs is None or leader_epoch != self.epochs[-1].epoch:
+            return None
+        end = EpochEnd(
+            *end_offset_for(truncate_from_start(self.epochs, self.start), epoch, self.end)
+        )
+        return end if self.start < end.end_offset else None
+
+
+@dataclass
 class Client:
     """Asks a node about one partition."""
 
@@ -66,11 +94,13 @@ class Client:
     partition: TopicIdPartition
     prefer: Prefer = Prefer.TIER
     leader: Leader = field(default_factory=Leader)
+    log: Log = field(default_factory=Log)
     committed: bool = False
 
     def __post_init__(self) -> None:
+        breathe = partial(asyncio.sleep, 0)
         self.reading = TierReading(
-            self.node.parts.reads, self.leader, self.prefer, partial(asyncio.sleep, 0), MAX
+            self.node.parts.reads, self.leader, self.log, self.prefer, breathe, MAX
         )
         self.port: TierReads = self.reading
 
@@ -130,9 +160,12 @@ def test_a_scan_gets_every_byte_up_to_the_border(
         broker_first = Client(node, orders.partition, Prefer.BROKER)
         found = await broker_first.scan(0, bytes_max=bytes_max)
         assert found == (stored(orders, 0, 10), GoToBroker())
+        # No leader answers this client; what another one was told stands.
         data, end = await client.scan(0, None, bytes_max)
         assert data == stored(orders, 0, 10, 20)
         assert isinstance(end, NotAvailable)
+        heard_nothing, _ = await Client(node, orders.partition).fetch(0, None)
+        assert isinstance(heard_nothing, NotAvailable)
         assert client.port.ends(orders.partition) == TierEnds(0, 30, 0)
         answer, _ = await client.fetch(7, bytes_max=bytes_max)
         assert isinstance(answer, TierPart)
@@ -231,7 +264,8 @@ def test_a_diverged_tail_is_not_served_before_or_after_the_claim(
             orders.write(15, 22, 28, end=29, epoch=1)
             orders.set_epochs((0, 0), (1, 15))
             leader = BrokerLogEnds(1, 10, 29, 29)
-            client = Client(node, orders.partition)
+            log = Log((EpochEntry(0, 0), EpochEntry(1, 15)), start=5, end=29)
+            client = Client(node, orders.partition, log=log)
             assert await client.scan(0, leader) == (stored(orders, 0), GoToBroker())
             assert await client.port.list_offsets(
                 orders.partition, TIMESTAMP_MS + 16, leader
@@ -245,6 +279,68 @@ def test_a_diverged_tail_is_not_served_before_or_after_the_claim(
             assert data == stored(orders, 0, 10, 15, 22)
 
     run_virtually(main)
+
+
+def test_what_a_newer_leader_replaced_and_dropped_is_not_served_before_its_claim(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Its own word tells how far its log is the tier's, while its log reaches so far back."""
+
+    async def check(node: Node) -> None:
+        log = Log((EpochEntry(0, 0), EpochEntry(3, 15)), start=12, end=60)
+        leader = BrokerLogEnds(3, 12, 60, 60)
+        dropped = replace(leader, local_log_start_offset=40)
+        client = Client(node, orders.partition, log=log)
+        assert isinstance(
+            (await client.fetch(0, replace(leader, is_reachable=False)))[0], NotAvailable
+        )
+        assert log.asked == 0
+        answers = await asyncio.gather(*(client.fetch(5, leader) for _ in range(5)))
+        assert all(data and stored(orders, 0).endswith(data) for _, data in answers)
+        assert log.asked == 1
+        assert client.port.epoch_end(orders.partition, -1, dropped) is None
+        log.start = 40
+        # What it told stays true, also while it does not answer.
+        for told in (dropped, replace(dropped, is_reachable=False)):
+            data, end = await client.scan(0, told, bytes_max=1)
+            assert data == stored(orders, 0, 10)[: len(data)]
+            assert isinstance(end, NotAvailable)
+            assert (await client.fetch(14, told))[1]
+            assert isinstance((await client.fetch(15, told))[0], NotAvailable)
+        with pytest.raises(RetryLater):
+            await client.port.list_offsets(orders.partition, TIMESTAMP_MS + 16, dropped)
+        found = await client.port.list_offsets(orders.partition, TIMESTAMP_MS + 14, dropped)
+        assert found is not None
+        assert found.offset == 14
+        # A word of an older leader does not count any more.
+        assert isinstance((await client.fetch(16, LEADER))[0], NotAvailable)
+        committed = Client(node, orders.partition, log=replace(log, start=12), committed=True)
+        assert isinstance((await committed.fetch(5, leader))[0], NotAvailable)
+        # Asked too late, it can't tell any more.
+        late = Client(node, orders.partition, log=log)
+        assert isinstance((await late.fetch(5, dropped))[0], NotAvailable)
+
+    with_node(tmp_path, orders, check)
+
+
+def test_a_lost_range_above_all_that_is_copied_is_told(tmp_path: Path, orders: KafkaLog) -> None:
+    async def check(node: Node) -> None:
+        state = node.metadata.partition_state(orders.partition)
+        assert state is not None
+        assert state.claim is not None
+        for start, end, why in ((30, 39, "one"), (40, 49, "another")):
+            await node.metadata.record_lost_range(
+                control.LostRange(orders.partition, state.claim.token, start, end, why)
+            )
+        leader = BrokerLogEnds(0, 50, 65, 65)
+        client = Client(node, orders.partition)
+        assert client.port.ends(orders.partition) == TierEnds(0, 50, 0)
+        assert await client.scan(20, leader) == (orders.log_bytes(20), LostOffsets(30, 49, "one"))
+        assert (await client.fetch(50, leader))[0] == GoToBroker()
+        found = await client.port.list_offsets(orders.partition, -5, leader)
+        assert found == FoundOffset(-1, 29, 0)
+
+    with_node(tmp_path, orders, check)
 
 
 def test_offsets_by_time_and_by_special(tmp_path: Path, orders: KafkaLog) -> None:
@@ -269,6 +365,7 @@ def test_offsets_by_time_and_by_special(tmp_path: Path, orders: KafkaLog) -> Non
         has_all = replace(LEADER, local_log_start_offset=0)
         for timestamp in (-2, -3, 0):
             assert await offset_at(timestamp, has_all) is None
+        client.log.epochs, client.log.end = (EpochEntry(0, 0), EpochEntry(1, 35)), 35
         newer = replace(LEADER, leader_epoch=1)
         with pytest.raises(RetryLater):
             await offset_at(-3, newer)

@@ -26,6 +26,7 @@ from kafka_listener.reading.where import (
     where,
     where_undecided,
 )
+from rlmm.segment import OFFSET_MAX
 from tests.kafka_listener.reading.read_world import WhereRule, World
 
 SEEDS = 150
@@ -45,8 +46,9 @@ def at(
     ends: TierEnds | None = ENDS,
     lost: LostOffsets | None = None,
     is_current: bool = True,
+    agreed_until: int | None = None,
 ) -> TierAt:
-    return TierAt(ends, served, lost, is_current)
+    return TierAt(ends, served, lost, is_current, agreed_until)
 
 
 NA = NotAvailable
@@ -56,10 +58,31 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
     "in both, the broker preferred": (90, at((90, 99)), LEADER, Prefer.BROKER, GoToBroker()),
     "not past the leader's start": (70, at((70, 99)), LEADER, Prefer.BROKER, FromTier(80)),
     "in both, a newer leader": (90, at((90, 99)), NEWER, Prefer.TIER, GoToBroker()),
-    "below a newer leader's start": (70, at((70, 99)), NEWER, Prefer.TIER, FromTier(80)),
+    "below a newer leader's start, which has it, too": (
+        70,
+        at((70, 99), agreed_until=90),
+        NEWER,
+        Prefer.TIER,
+        FromTier(80),
+    ),
+    "below a newer leader's start, where its log differs": (
+        70,
+        at((70, 99), agreed_until=75),
+        NEWER,
+        Prefer.TIER,
+        FromTier(75),
+    ),
+    "where the log of a newer leader differed": (
+        75,
+        at((75, 99), agreed_until=75),
+        NEWER,
+        Prefer.TIER,
+        NA,
+    ),
+    "below a newer leader's start, and it can't tell": (70, at((70, 99)), NEWER, Prefer.TIER, NA),
     "at the tier's end": (100, at(None), LEADER, Prefer.TIER, GoToBroker()),
     "above the high watermark": (151, at(None), LEADER, Prefer.TIER, GoToBroker()),
-    "the tier, leader silent": (90, at((90, 99)), None, Prefer.BROKER, FromTier(100)),
+    "the tier, leader never heard of": (20, at((20, 39)), None, Prefer.BROKER, NA),
     "the tier's end, leader silent": (100, at(None), None, Prefer.TIER, NA),
     "below the start": (9, at((10, 39)), LEADER, Prefer.TIER, OutOfRange(10)),
     "below 0": (-1, at((10, 39)), LEADER, Prefer.TIER, OutOfRange(10)),
@@ -194,6 +217,26 @@ def blind_to_newer_leaders(
     return where(offset, tier, told, Prefer.TIER)
 
 
+def what_an_outgrown_lineage_has_is_served(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    return where(offset, replace(tier, agreed_until=OFFSET_MAX), broker, prefer)
+
+
+def what_is_not_known_of_a_newer_leader_is_served(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    agreed = OFFSET_MAX if tier.agreed_until is None else tier.agreed_until
+    return where(offset, replace(tier, agreed_until=agreed), broker, prefer)
+
+
+def a_leader_that_nobody_heard_of_is_no_newer_one(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    told = broker or BrokerLogEnds(0, OFFSET_MAX, 0, 0, is_reachable=False)
+    return where(offset, tier, told, prefer)
+
+
 def an_old_view_is_believed(
     offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
 ) -> Where:
@@ -231,6 +274,9 @@ PLANTED: tuple[Callable[..., Where], ...] = (
     one_too_many,
     the_next_served,
     blind_to_newer_leaders,
+    what_an_outgrown_lineage_has_is_served,
+    what_is_not_known_of_a_newer_leader_is_served,
+    a_leader_that_nobody_heard_of_is_no_newer_one,
     an_old_view_is_believed,
     what_is_nowhere_is_out_of_range,
     lost_though_the_leader_has_it,
