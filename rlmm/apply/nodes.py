@@ -39,6 +39,7 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
             boot_offset=draft.offset,
             timestamp_ms=draft.record_time_ms,
             contested=False,
+            facts=record.facts,
             unknown_tags=record.unknown_tags,
         )
         draft.rows.put(keys.node_key(mine.node_id), encode_node(again))
@@ -65,7 +66,7 @@ def _put(draft: Draft, record: NodeRegistration, past: tuple[tuple[Uuid, int], .
     mine = record.incarnation
     node = RegisteredNode(
         mine.node_id, mine.directory_id, mine.boot_counter, draft.offset, draft.offset,
-        draft.record_time_ms, past=past, unknown_tags=record.unknown_tags,
+        draft.record_time_ms, past=past, facts=record.facts, unknown_tags=record.unknown_tags,
     )  # fmt: skip
     draft.rows.put(keys.node_key(mine.node_id), encode_node(node))
 

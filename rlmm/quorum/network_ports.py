@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlmm.raft.messages import Error, PeerRequest, PeerResponse, Request, Response
+from rlmm.raft.messages import (
+    DescribeQuorumResponse,
+    Error,
+    PeerRequest,
+    PeerResponse,
+    Request,
+    Response,
+)
 from rlmm.rows.feature_level import FeatureLevels
 
 NO_OFFSET = -1
@@ -77,6 +84,11 @@ class Peers(Protocol):
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """The levels that the node's program knows. PeerFailedError: no answer in time."""
 
+    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
+        """The quorum as that node sees it, in times of its own clock. PeerFailedError: no answer
+        in time.
+        """
+
     async def close(self) -> None:
         """Close every connection. Idempotent."""
 
@@ -94,6 +106,9 @@ class NoPeers:
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:  # noqa: ARG002 - nobody
+        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+
+    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:  # noqa: ARG002 - nobody
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records import control_records as control
+from rlmm.records.node_facts import fact_tags, facts_in
 from rlmm.records.record_fields import (
     Tags,
     int64_bytes,
@@ -152,6 +153,8 @@ def _known_tags(record: control.ControlRecord) -> Tags:
         return ((_TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)),)
     if isinstance(record, control.ClaimReset) and record.cut_at is not None:
         return ((_TAG_CUT_AT, int64_bytes(record.cut_at)),)
+    if isinstance(record, control.NodeRegistration):
+        return fact_tags(record.facts)
     if not isinstance(record, control.TopicPolicyChange):
         return ()
     policy, tags = record.policy, []
@@ -189,6 +192,9 @@ def _with_known_tags(record: control.ControlRecord, reader: Reader) -> control.C
         if cut is not None:
             cut_at = value_of(cut, "cut of a claim reset", Reader.int64)
             return replace(record, cut_at=cut_at, unknown_tags=unknown)
+    if isinstance(record, control.NodeRegistration):
+        facts, unknown = facts_in(record.unknown_tags)
+        return replace(record, facts=facts, unknown_tags=unknown)
     if isinstance(record, control.TopicPolicyChange):
         given, unknown = _taken(record.unknown_tags, _TAG_TOPIC_ID)
         follows, unknown = _taken(unknown, _TAG_FOLLOW_DELETE_RECORDS)

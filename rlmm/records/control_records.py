@@ -9,6 +9,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
 from rlmm.records.record_fields import Tags
 from rlmm.segment import Incarnation
 
@@ -188,11 +189,11 @@ class OffsetsSkipped(_Extensible):
 @dataclass(frozen=True, slots=True)
 class NodeRegistration(_Extensible):
     """A process began to work with this incarnation, before its first claim. Claims of the node id
-    with another directory are void from here on. Further facts about a node will be tagged fields,
-    which its row keeps.
+    with another directory are void from here on. `facts` hold until the process's next start.
     """
 
     incarnation: Incarnation
+    facts: NodeFacts = NOTHING_TOLD
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
 PURGE_PREFIX_BYTES = 9
 PURGE_PREFIX = bytes((RowKind.PURGE,))
+NODE_PREFIX = bytes((RowKind.NODE,))
 
-_NODE = bytes((RowKind.NODE,))
 _TOPIC_POLICY = bytes((RowKind.TOPIC_POLICY,))
 _PARTITION = bytes((RowKind.PARTITION,))
 _LINEAGE = bytes((RowKind.LINEAGE,))
@@ -91,7 +91,12 @@ def _name(topic: str) -> bytes:
 
 
 def node_key(node_id: int) -> bytes:
-    return _NODE + _int32(node_id, "node_id")
+    return NODE_PREFIX + _int32(node_id, "node_id")
+
+
+def node_of(key: bytes) -> int:
+    """The node id in the key of a node's row."""
+    return int(_INT32.unpack_from(key, 1)[0])
 
 
 def topic_policy_key(topic: str) -> bytes:

@@ -8,9 +8,10 @@ from functools import lru_cache
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.primitives import Reader, Writer
 from rlmm.partition_state import Claim
+from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts, fact_tags, facts_in
 from rlmm.records.record_fields import Tags
 from rlmm.rows import keys
-from rlmm.rows.rows import RowReader, read_decoded
+from rlmm.rows.rows import RowReader, prefix_end, read_decoded
 
 VERSION = 0
 _SOURCE = "node row"
@@ -23,7 +24,8 @@ class RegisteredNode:
     `offset` is the metadata offset at which this directory took the node id over, `boot_offset`
     that of its latest registration, at `timestamp_ms` (record time). `past` are directories that
     had the id before, latest first, each with its last boot counter. `contested`: a process of one
-    of these still lived when this one registered. `unknown_tags` are those of the registration.
+    of these still lived when this one registered. `facts` and `unknown_tags` are of the latest
+    registration.
     """
 
     node_id: int
@@ -34,6 +36,7 @@ class RegisteredNode:
     timestamp_ms: int
     contested: bool = False
     past: tuple[tuple[Uuid, int], ...] = ()
+    facts: NodeFacts = NOTHING_TOLD
     unknown_tags: Tags = ()
 
     def voids(self, claim: Claim) -> bool:
@@ -56,7 +59,7 @@ def encode_node(node: RegisteredNode) -> bytes:
     for directory_id, boot_counter in node.past:
         writer.uuid(directory_id)
         writer.int64(boot_counter)
-    writer.tagged_fields(node.unknown_tags)
+    writer.tagged_fields((*fact_tags(node.facts), *node.unknown_tags))
     return writer.done()
 
 
@@ -74,17 +77,23 @@ def decode_node(node_id: int, value: bytes) -> RegisteredNode:
     boot_counter, offset, boot_offset, timestamp_ms = (reader.int64() for _ in range(4))
     contested = reader.boolean()
     past = tuple((reader.uuid(), reader.int64()) for _ in range(reader.array_length()))
-    tags = reader.tagged_fields()
+    facts, unknown = facts_in(reader.tagged_fields())
     reader.expect_end()
     return RegisteredNode(
         node_id, directory_id, boot_counter, offset, boot_offset, timestamp_ms,
-        contested, past, tags,
+        contested, past, facts, unknown,
     )  # fmt: skip
 
 
 def find_node(rows: RowReader, node_id: int) -> RegisteredNode | None:
     """The registered node; None: no process with this id ever registered."""
     return read_decoded(rows, keys.node_key(node_id), lambda value: decode_node(node_id, value))
+
+
+def all_nodes(rows: RowReader) -> tuple[RegisteredNode, ...]:
+    """Every registered node, in the order of ids."""
+    found = rows.scan(keys.NODE_PREFIX, prefix_end(keys.NODE_PREFIX))
+    return tuple(decode_node(keys.node_of(key), value) for key, value in found)
 
 
 def is_voided(rows: RowReader, claim: Claim | None) -> bool:

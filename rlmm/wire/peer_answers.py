@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlmm.raft.messages import (
     BeginQuorumEpochResponse,
+    DescribeQuorumResponse,
     EndQuorumEpochResponse,
     EpochEnd,
     Error,
     FetchResponse,
     FetchSnapshotResponse,
     PeerResponse,
+    ReplicaDescription,
+    ReplicaKey,
     SnapshotId,
     VoteResponse,
 )
 from rlmm.wire.frames import Api
+from rlmm.wire.names import directory_text
 from rlmm.wire.schema import Values
 
 
@@ -71,3 +77,27 @@ def _read_fetched_snapshot(error: Error, partition: Values) -> tuple[FetchSnapsh
         partition["position"],
     )
     return response, partition["unaligned_records"]
+
+
+def read_described(body: Values) -> DescribeQuorumResponse:
+    """An answer to DescribeQuorum; its times are of the other node's time of day. LookupError,
+    ValueError: it is not about the one partition, or tells an error that we do not know.
+    """
+    partition = body["topics"][0]["partitions"][0]
+    return DescribeQuorumResponse(
+        Error(body["error_code"] or partition["error_code"]),
+        partition["leader_id"],
+        partition["leader_epoch"],
+        partition["high_watermark"],
+        tuple(map(_read_replica, partition["current_voters"])),
+        tuple(map(_read_replica, partition["observers"])),
+    )
+
+
+def _read_replica(told: Any) -> ReplicaDescription:
+    return ReplicaDescription(
+        ReplicaKey(told["replica_id"], directory_text(told["replica_directory_id"])),
+        told["log_end_offset"],
+        told["last_fetch_timestamp"],
+        told["last_caught_up_timestamp"],
+    )

@@ -16,9 +16,11 @@ from typing import NoReturn
 
 from kafka_client.frame_check import FrameError
 from kafka_formats.errors import InvalidRequest, Refused
+from rlmm.log.recovery import TOPIC
 from rlmm.quorum.framing import fetched_batches
 from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import (
+    DescribeQuorumResponse,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -30,6 +32,8 @@ from rlmm.rows.feature_level import FEATURE, FeatureLevels
 from rlmm.wire import frames
 from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.hot_codec import PRODUCE_VERSION, HotCodec
+from rlmm.wire.names import PARTITION
+from rlmm.wire.peer_answers import read_described
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, api_of
 
@@ -165,6 +169,22 @@ class WirePeers:
             if each["name"] == FEATURE:
                 return FeatureLevels(each["min_version"], each["max_version"])
         return _LEVELS_BEFORE_FEATURES
+
+    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
+        version = VERSIONS[Api.DESCRIBE_QUORUM][1]
+        asked = [{"topic_name": TOPIC, "partitions": [{"partition_index": PARTITION}]}]
+        frame = await self._link(node_id, Lane.EPOCH).ask(
+            Api.DESCRIBE_QUORUM,
+            version,
+            lambda correlation_id: frames.encode_request(
+                Api.DESCRIBE_QUORUM, version, correlation_id, {"topics": asked}
+            ),
+            deadline_ms,
+        )
+        try:
+            return read_described(frames.decode_response(Api.DESCRIBE_QUORUM, version, frame))
+        except (FrameError, LookupError, ValueError) as error:
+            raise PeerFailedError(f"node {node_id}: malformed DESCRIBE_QUORUM: {error}") from error
 
     async def close(self) -> None:
         self._closed = True

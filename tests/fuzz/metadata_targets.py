@@ -37,6 +37,7 @@ from rlmm.records.control_records import (
     SegmentMissing,
     TopicPolicyChange,
 )
+from rlmm.records.node_facts import NodeFacts, ReadAddress
 from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import decode_segment_record
 from rlmm.rows import nodes as row_nodes
@@ -56,7 +57,16 @@ from tests.rlmm.state_world import NODE_1, ORDERS, World, epochs
 _SOURCE = "the fuzzed bytes"
 _SEGMENT = Uuid(b"segment-id-16-by")
 _NODE = RegisteredNode(
-    1, NODE_1.directory_id, 3, 40, 50, 60, True, ((_SEGMENT, 2),), ((0, b"zone"),)
+    1,
+    NODE_1.directory_id,
+    3,
+    40,
+    50,
+    60,
+    True,
+    ((_SEGMENT, 2),),
+    NodeFacts(ReadAddress("replica-1", 9_092, "a")),
+    ((7, b"new"),),
 )
 _DIRECTORY = Path("metadata")
 _KINDS: tuple[int | None, ...] = (None, *range(999, 1_016), 1_100)
@@ -76,7 +86,8 @@ _OURS: tuple[MetadataRecord, ...] = (
     Reconciled(400),
     GapsAllowed(ORDERS, "compacted"),
     OffsetsSkipped(ORDERS, 9, 10, 12, "skipped by ann"),
-    NodeRegistration(NODE_1, unknown_tags=((0, b"zone"),)),
+    NodeRegistration(NODE_1, unknown_tags=((7, b"new"),)),
+    NodeRegistration(NODE_1, NodeFacts(ReadAddress("replica-1", 9_092, "a"))),
     NodeContested(NODE_1, 5),
 )
 

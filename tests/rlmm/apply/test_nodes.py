@@ -17,7 +17,8 @@ from rlmm.records.control_records import (
     NodeRegistration,
     PartitionModeChange,
 )
-from rlmm.rows.nodes import RegisteredNode, decode_node, encode_node, find_node
+from rlmm.records.node_facts import NodeFacts, ReadAddress
+from rlmm.rows.nodes import RegisteredNode, all_nodes, decode_node, encode_node, find_node
 from rlmm.segment import Incarnation
 from tests.rlmm.state_world import NODE_1, NODE_2, START_MS, World
 
@@ -163,7 +164,7 @@ def test_a_claim_that_was_voided_otherwise_is_reset_and_set_as_before(world: Wor
 
 def test_a_row_keeps_what_is_not_known_yet_and_forgets_the_oldest_directories() -> None:
     world = World()
-    tags = ((0, b"zone a"),)
+    tags = ((9, b"new"),)
     for number in range(PAST_DIRECTORIES_MAX + 3):
         directory = Uuid(b"directory-%06d" % number)
         world.accept(NodeRegistration(Incarnation(1, directory, 1), unknown_tags=tags))
@@ -172,6 +173,22 @@ def test_a_row_keeps_what_is_not_known_yet_and_forgets_the_oldest_directories() 
     assert found.timestamp_ms == START_MS
     assert len(found.past) == PAST_DIRECTORIES_MAX
     assert decode_node(1, encode_node(found)) == found
+
+
+def test_the_facts_of_a_node_are_those_of_its_latest_start() -> None:
+    world = World()
+    other = replace(NODE_1, node_id=7, directory_id=Uuid(b"directory-of-a-7"))
+    first = NodeFacts(ReadAddress("replica-1", 19_092, "zone a"))
+    world.accept(NodeRegistration(NODE_1, first), NodeRegistration(other))
+    assert [each.facts for each in all_nodes(world.rows)] == [first, NodeFacts()]
+    assert decode_node(1, encode_node(node(world))) == node(world)
+    moved = NodeFacts(ReadAddress("replica-1", 19_092, "zone b"))
+    world.accept(NodeRegistration(replace(NODE_1, boot_counter=2), moved))
+    assert node(world).facts == moved
+    world.accept(NodeRegistration(replace(NODE_1, boot_counter=3)))
+    assert node(world).facts == NodeFacts(), "it has no read listener any more"
+    world.accept(NodeRegistration(WIPED, moved))
+    assert [each.facts for each in all_nodes(world.rows)] == [moved, NodeFacts()]
 
 
 def with_the_first_directory_forgotten(world: World) -> Incarnation:

@@ -32,6 +32,7 @@ from rlmm.records.control_records import (
     TimePassed,
     TopicPolicyChange,
 )
+from rlmm.records.node_facts import NodeFacts, ReadAddress
 from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import TAG_TOKEN
 from rlmm.segment import (
@@ -123,7 +124,8 @@ OURS: list[MetadataRecord] = [
     Reconciled(400, unknown_tags=((9, b"yy"),)),
     GapsAllowed(ORDERS, "compacted"),
     OffsetsSkipped(ORDERS, 17, 5, 9, "skipped by ann: the disk died"),
-    NodeRegistration(NODE_1, unknown_tags=((0, b"zone a"),)),
+    NodeRegistration(NODE_1, unknown_tags=((9, b"new"),)),
+    NodeRegistration(NODE_1, NodeFacts(ReadAddress("replica-1", 19_092, "zone a"))),
     NodeContested(NODE_1, 77),
 ]
 WITH_TAGS: list[MetadataRecord] = [
@@ -180,7 +182,7 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
         1000, 1000, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006, 1007, 1008, 1009,
-        1016, 1010, 1011, 1012, 1013, 1014,
+        1016, 1010, 1011, 1012, 1013, 1013, 1014,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
