@@ -24,11 +24,14 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A read replica: its node id, and the host and first port that clients are told."""
+    """A read replica: its node id, the host and first port that clients are told, and its zone ("":
+    none).
+    """
 
     node_id: int
     host: str
     port: int
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class VirtualNode:
     node_id: int
     host: str
     port: int
+    zone: str
 
 
 def virtual_id(replica_id: int, broker_id: int) -> int:
@@ -75,34 +79,52 @@ class VirtualNodes:
 
     def shown(self, broker_id: int) -> bool:
         """False: a client is told of no node for this broker."""
-        return all(can_be_shown(replica.port, broker_id) for replica in self.replicas)
+        return can_be_shown(self.own.port, broker_id)
 
     def node(self, replica: Replica, broker_id: int) -> VirtualNode:
-        """The node for a broker that is `shown`."""
+        """The node for a broker that the replica has a port for."""
         port = port_of(replica.port, broker_id)
-        return VirtualNode(virtual_id(replica.node_id, broker_id), replica.host, port)
+        id_ = virtual_id(replica.node_id, broker_id)
+        return VirtualNode(id_, replica.host, port, replica.zone)
 
     def all_nodes(self, brokers: Iterable[int]) -> tuple[VirtualNode, ...]:
         """Every replica's node for every broker that is `shown`, in the order of ids."""
         shown = sorted({broker for broker in brokers if self.shown(broker)})
         replicas = sorted(self.replicas, key=lambda replica: replica.node_id)
-        return tuple(self.node(replica, broker) for replica in replicas for broker in shown)
-
-    def by_partition(self, topic_id: bytes, partition: int) -> tuple[Replica, ...]:
-        """All replicas, the one that serves the partition first. Rendezvous hashing: a replica that
-        comes or goes moves its own share only.
-        """
         return tuple(
-            sorted(
-                self.replicas,
-                key=lambda replica: (_weight(topic_id, partition, replica), replica.node_id),
-                reverse=True,
-            )
+            self.node(replica, broker)
+            for replica in replicas
+            for broker in shown
+            if can_be_shown(replica.port, broker)
         )
 
+    def serving(self, topic: bytes, partition: int, leader: int) -> tuple[VirtualNode, ...]:
+        """The nodes of all replicas for a partition whose leader is `shown`, the one that serves it
+        first. `topic`: its id, or its name where there is none. Rendezvous hashing: a replica that
+        comes or goes moves its own share only.
+        """
+        able = (replica for replica in self.replicas if can_be_shown(replica.port, leader))
+        order = sorted(
+            able,
+            key=lambda replica: (_weight(topic, partition, replica), replica.node_id),
+            reverse=True,
+        )
+        return tuple(self.node(replica, leader) for replica in order)
 
-def _weight(topic_id: bytes, partition: int, replica: Replica) -> bytes:
-    hashed = blake2b(topic_id, digest_size=8)
+    def has_nearer(self, zone: str) -> bool:
+        """True if another replica is in a client's zone and this one is not."""
+        return zone != self.own.zone and any(each.zone == zone for each in self.replicas)
+
+    def nearer(self, zone: str, topic: bytes, partition: int, leader: int) -> VirtualNode | None:
+        """The node in the client's zone to read from (KIP-392); None: this replica will do."""
+        if not self.has_nearer(zone):
+            return None
+        nodes = self.serving(topic, partition, leader)
+        return next((node for node in nodes if node.zone == zone), None)
+
+
+def _weight(topic: bytes, partition: int, replica: Replica) -> bytes:
+    hashed = blake2b(topic, digest_size=8)
     hashed.update(partition.to_bytes(4, "big"))
     hashed.update(replica.node_id.to_bytes(4, "big"))
     return hashed.digest()

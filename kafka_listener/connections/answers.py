@@ -12,6 +12,7 @@ from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching, TierRecords
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import told_nodes
 from kafka_listener.protocol.apis import SERVED, Api, Served, Treatment, served
 from kafka_listener.protocol.codec import (
@@ -26,7 +27,6 @@ from kafka_listener.protocol.codec import (
 )
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.refusals import produce_refused, producer_id_refused
-from kafka_listener.virtual_nodes import VirtualNodes
 from rlm.data_plane.read_request import ClientEnd, SendRules
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import DisconnectError
@@ -46,7 +46,7 @@ class Answers:
     be open before a client hears of it.
     """
 
-    nodes: VirtualNodes
+    replicas: LiveReplicas
     brokers: Brokers
     fetching: Fetching
     offsets: OffsetAnswers
@@ -105,7 +105,7 @@ class Answers:
         body = await client.exchange(request.head, request.client_id, asked)
         if self.brokers.learn(body):
             await self.told()
-        told_nodes.rewrite_metadata(body, self.nodes)
+        told_nodes.rewrite_metadata(body, self.replicas.nodes)
         return body
 
     async def _cluster(self, client: Client, request: ClientRequest) -> Values:
@@ -113,7 +113,7 @@ class Answers:
             why = "a read replica has no controllers to tell of"
             return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
         body = await client.exchange(request.head, request.client_id, request.body)
-        told_nodes.rewrite_cluster(body, self.nodes)
+        told_nodes.rewrite_cluster(body, self.replicas.nodes)
         return body
 
     async def _coordinator(self, client: Client, request: ClientRequest) -> Values:
@@ -128,7 +128,7 @@ class Answers:
         except (RetryLater, CorruptData) as error:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return told_nodes.no_coordinator(request.body, code, str(error))
-        told_nodes.rewrite_coordinators(body, self.nodes)
+        told_nodes.rewrite_coordinators(body, self.replicas.nodes)
         return body
 
     async def _versions(self, client: Client, request: ClientRequest) -> Values:

@@ -11,6 +11,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import fetch
 from kafka_listener.protocol.codec import ClientRequest, Pieces, encode_around, encode_response
 from kafka_listener.protocol.error_codes import ErrorCode
@@ -87,6 +88,7 @@ class Fetching:
     sleep: Callable[[float], Awaitable[None]]
     bytes_max: int
     lost_ranges_are_gaps: bool
+    replicas: LiveReplicas
 
     async def answer(
         self, client: Client, request: ClientRequest, send: Callable[[Pieces], Awaitable[None]]
@@ -96,6 +98,10 @@ class Fetching:
             refused = fetch.refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return encode_response(request.head, refused)
         run = FetchRun(client, request)
+        if request.body.get("rack_id"):
+            nearer = await self._nearer(client, request)
+            if nearer:
+                return encode_response(request.head, fetch.answer_of(request.body, nearer))
         run.bytes_left = min(request.body["max_bytes"], self.bytes_max)
         async with AsyncExitStack() as reading:
             await self._from_tier(run, reading)
@@ -108,6 +114,26 @@ class Fetching:
                 return encode_response(request.head, body)
             await send(encode_around(request.head, body, _in_order(run)))
             return b""
+
+    async def _nearer(self, client: Client, request: ClientRequest) -> dict[Where, Values]:
+        """Answers that send the client to a replica in its own zone; none: this one is near enough,
+        or does not know all of the partitions yet.
+        """
+        zone, nodes = request.body["rack_id"], self.replicas.nodes
+        if client.broker_id is None or not nodes.has_nearer(zone):
+            return {}
+        wanted = fetch.wanted_in(request.body)
+        ids = await self.ends.resolve(client, wanted)
+        answers = {}
+        for each in wanted:
+            tip = ids.get((each.topic, each.partition))
+            if tip is None:
+                return {}
+            node = nodes.nearer(zone, tip.topic_id, each.partition, client.broker_id)
+            if node is None:
+                return {}
+            answers[each.where] = fetch.nearer_answer(each, node.node_id)
+        return answers
 
     async def _from_tier(self, run: FetchRun, reading: AsyncExitStack) -> None:
         """Answer what the tier has; the rest is left `to_broker`."""

@@ -18,9 +18,10 @@ from kafka_listener.connections.fetching import Fetching
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol.codec import load_schemas
 from kafka_listener.reading.read_port import TierReads
-from kafka_listener.virtual_nodes import Replica, VirtualNodes, not_shown, port_of
+from kafka_listener.virtual_nodes import Replica, not_shown, port_of
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.sasl_server import SaslServer
@@ -88,7 +89,7 @@ class ReadListener:
     the replica's host is what clients are told.
     """
 
-    nodes: VirtualNodes
+    replicas: LiveReplicas
     bind_host: str
     brokers: Brokers
     tier: TierReads
@@ -113,15 +114,16 @@ class ReadListener:
             self.sleep,
             self.limits.fetch_bytes_max,
             self.limits.lost_ranges_are_gaps,
+            self.replicas,
         )
         offsets = OffsetAnswers(self.tier, ends, self.counts)
         self.answers = Answers(
-            self.nodes, self.brokers, fetching, offsets, self.counts, self._open_ports
+            self.replicas, self.brokers, fetching, offsets, self.counts, self._open_ports
         )
 
     @property
     def own(self) -> Replica:
-        return self.nodes.own
+        return self.replicas.own
 
     @property
     def connection_count(self) -> int:
@@ -192,7 +194,7 @@ class ReadListener:
     async def _open_ports(self) -> None:
         """Listen for every known broker."""
         async with self._opening:
-            left_out = not_shown(self.brokers.known, self.nodes)
+            left_out = not_shown(self.brokers.known, self.replicas.nodes)
             if left_out:
                 self._note(
                     "broker_ids",
@@ -200,7 +202,7 @@ class ReadListener:
                     "their id counted up from read.listen is no port, or it is not below 32768",
                 )
             for broker_id in sorted(self.brokers.known):
-                if self.nodes.shown(broker_id) and broker_id not in self._ports:
+                if self.replicas.nodes.shown(broker_id) and broker_id not in self._ports:
                     try:
                         await self._open_port(broker_id)
                     except InvalidRequest as error:

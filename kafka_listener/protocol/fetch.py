@@ -126,6 +126,11 @@ def records_answer(
     }
 
 
+def nearer_answer(wanted: Wanted, node_id: int) -> Values:
+    """One partition's answer: no records, and the node where they are to be fetched (KIP-392)."""
+    return {**records_answer(wanted, Ends()), "preferred_read_replica": node_id}
+
+
 def error_answer(wanted: Wanted, error: int, ends: Ends | None = None) -> Values:
     """One partition's answer."""
     return {**records_answer(wanted, ends or Ends()), "error_code": error}

@@ -65,8 +65,8 @@ def _rewrite_partition(partition: Values, topic_id: bytes, nodes: VirtualNodes) 
         if partition["error_code"] == 0:
             partition["error_code"] = ErrorCode.LEADER_NOT_AVAILABLE
         return
-    order = nodes.by_partition(topic_id, partition["partition_index"])
-    ids = [nodes.node(replica, leader).node_id for replica in order]
+    serving = nodes.serving(topic_id, partition["partition_index"], leader)
+    ids = [node.node_id for node in serving]
     partition["leader_id"] = ids[0]
     partition["replica_nodes"] = partition["isr_nodes"] = ids
 
@@ -123,7 +123,8 @@ def api_keys(broker: Mapping[int, Versions]) -> list[Values]:
 
 
 def _described(node: VirtualNode, id_name: str = "node_id") -> Values:
-    return {id_name: node.node_id, "host": node.host, "port": node.port, "rack": None}
+    zone = node.zone or None
+    return {id_name: node.node_id, "host": node.host, "port": node.port, "rack": zone}
 
 
 def _id_at(broker: int, nodes: VirtualNodes) -> int:

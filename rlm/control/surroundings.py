@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import Uuid
+from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
 from rlmm.segment import Incarnation
 
 
@@ -83,11 +84,13 @@ class Ambient:
 class Identity:
     """Identity of the node: its Strandline cluster, the Kafka cluster it serves, and this life of
     it. `kafka_cluster_id` None takes log directories of any cluster (a standalone directory).
+    `facts` are registered with it.
     """
 
     cluster_id: str
     kafka_cluster_id: str | None
     incarnation: Incarnation
+    facts: NodeFacts = NOTHING_TOLD
 
 
 @dataclass(frozen=True, slots=True)

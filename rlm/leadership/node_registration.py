@@ -41,9 +41,10 @@ class NodeRegistrar:
         async with self._lock:
             if self._registered:
                 return
+            identity = self.around.identity
             try:
                 await self.metadata.register_node(
-                    NodeRegistration(self.around.identity.incarnation),
+                    NodeRegistration(identity.incarnation, identity.facts),
                     deadline_s=self.around.limits.propose_deadline_s,
                 )
             except Fenced as error:

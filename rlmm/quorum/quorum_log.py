@@ -342,7 +342,7 @@ class QuorumLog:
         self._may_truncate_to = max(self._may_truncate_to, offset)
 
     async def silences(self, *, deadline_s: float) -> Silences:
-        """How long each replica has been silent, by the leader's word. RetryLater: none came."""
+        """The silence of each replica, by the leader's word. RetryLater: none came."""
         self._check_open()
         return await ask_silences(self.driver, deadline_s=deadline_s)
 

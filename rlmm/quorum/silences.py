@@ -1,5 +1,5 @@
-"""How long each replica has been silent, by the word of the quorum's leader, from whom all of them
-fetch (KIP-500).
+"""The silence of each replica, by the word of the quorum's leader, from whom all of them fetch
+(KIP-500).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a node registers beside its incarnation: tagged fields of its registration, which its row
-keeps, known to this program or not. Pure.
+"""Facts that a node registers beside its incarnation: tagged fields of its registration, which its
+row keeps, known to this program or not. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fact_tags(facts: NodeFacts) -> Tags:
 
 
 def facts_in(tags: Tags) -> tuple[NodeFacts, Tags]:
-    """What is known of tagged fields, and the others. CorruptData: one of them is malformed."""
+    """Known facts among tagged fields, and the other fields. CorruptData: one is malformed."""
     given = dict(tags).get(_TAG_READ)
     read = None if given is None else value_of(given, "read listener of a node", _read_address)
     return NodeFacts(read), tuple(each for each in tags if each[0] != _TAG_READ)

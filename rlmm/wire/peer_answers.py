@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_client.frame_check import FrameError
 from rlmm.raft.messages import (
     BeginQuorumEpochResponse,
     DescribeQuorumResponse,
@@ -80,12 +81,19 @@ def _read_fetched_snapshot(error: Error, partition: Values) -> tuple[FetchSnapsh
 
 
 def read_described(body: Values) -> DescribeQuorumResponse:
-    """An answer to DescribeQuorum; its times are of the other node's time of day. LookupError,
-    ValueError: it is not about the one partition, or tells an error that we do not know.
+    """An answer to DescribeQuorum; its times are of the other node's time of day. FrameError: it is
+    not about one partition, or tells an unknown error.
     """
-    partition = body["topics"][0]["partitions"][0]
+    found = [each for topic in body["topics"] for each in topic["partitions"]]
+    if body["error_code"] or len(found) != 1:
+        raise FrameError(f"error {body['error_code']}, and {len(found)} partitions for one")
+    (partition,) = found
+    try:
+        error = Error(partition["error_code"])
+    except ValueError as unknown:
+        raise FrameError(str(unknown)) from unknown
     return DescribeQuorumResponse(
-        Error(body["error_code"] or partition["error_code"]),
+        error,
         partition["leader_id"],
         partition["leader_epoch"],
         partition["high_watermark"],

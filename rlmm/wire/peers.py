@@ -183,7 +183,7 @@ class WirePeers:
         )
         try:
             return read_described(frames.decode_response(Api.DESCRIBE_QUORUM, version, frame))
-        except (FrameError, LookupError, ValueError) as error:
+        except FrameError as error:
             raise PeerFailedError(f"node {node_id}: malformed DESCRIBE_QUORUM: {error}") from error
 
     async def close(self) -> None:

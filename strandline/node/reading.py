@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from api.metrics.read import ReadFigures, ReadMetrics
 from rlm.control.node_problem import NodeProblem
+from rlmm.records.node_facts import ReadAddress
 from strandline.node import ambient
 from strandline.node.node import Node
 from strandline.settings.read import ReadSettings
 
 if TYPE_CHECKING:
     from kafka_listener.connections.listener import ReadLimits, ReadListener
+    from kafka_listener.connections.replica_watch import ReplicaWatch
+    from kafka_listener.live_replicas import LiveReplicas
+    from kafka_listener.virtual_nodes import Replica
+
+_WATCH = "look for other read replicas"
+_ASK_DEADLINE_S = 5.0
 
 
 class ReadReplica:
@@ -36,12 +44,16 @@ class ReadReplica:
             yield
             return
         listener = _listener(node)
+        looking = asyncio.create_task(_watch(node, listener.replicas).run(), name=_WATCH)
+        node.parts.task_watch.watch((looking,))
         try:
             await listener.start()
             self._listener = listener
             metrics.watch(partial(_figures, listener))
             yield
         finally:
+            looking.cancel()
+            await asyncio.wait((looking,))
             await listener.close()
 
 
@@ -51,12 +63,11 @@ def _listener(node: Node) -> ReadListener:
     from kafka_listener.connections.leader_epochs import LeaderEpochs
     from kafka_listener.connections.leader_transactions import LeaderTransactions
     from kafka_listener.connections.listener import ReadListener
+    from kafka_listener.live_replicas import LiveReplicas
     from kafka_listener.reading.tier_reading import TierReading
     from kafka_listener.reading.where import Prefer
-    from kafka_listener.virtual_nodes import Replica, VirtualNodes
 
     settings = node.settings
-    host, port = settings.read.address
     brokers = Brokers(
         settings.kafka.bootstrap_addresses(),
         node.directory.kafka_cluster_id,
@@ -71,9 +82,31 @@ def _listener(node: Node) -> ReadListener:
         partial(ambient.sleep, 0.0),
         settings.copier.batch_bytes_max,
     )
-    own = Replica(node.directory.node_id, settings.read.advertised or host, port)
-    nodes = VirtualNodes.alone(own)
-    return ReadListener(nodes, host, brokers, tier, ambient.sleep, _limits(settings.read))
+    registered = settings.read.registered()
+    assert registered is not None
+    own = _replica(node.directory.node_id, registered)
+    replicas = LiveReplicas(own, settings.read.silence_max_s)
+    return ReadListener(
+        replicas, settings.read.address[0], brokers, tier, ambient.sleep, _limits(settings.read)
+    )
+
+
+def _replica(node_id: int, at: ReadAddress) -> Replica:
+    from kafka_listener.virtual_nodes import Replica
+
+    return Replica(node_id, at.host, at.port, at.zone)
+
+
+def _watch(node: Node, replicas: LiveReplicas) -> ReplicaWatch:
+    from kafka_listener.connections.replica_watch import ReplicaWatch
+
+    def registered() -> Iterator[Replica]:
+        for each in node.metadata.registered_nodes():
+            if each.facts.read is not None:
+                yield _replica(each.node_id, each.facts.read)
+
+    ask = partial(node.metadata_log.silences, deadline_s=_ASK_DEADLINE_S)
+    return ReplicaWatch(replicas, registered, ask, ambient.monotonic, ambient.sleep)
 
 
 def _limits(read: ReadSettings) -> ReadLimits:

@@ -6,6 +6,7 @@ from rlm.control.surroundings import Ambient, CopyLimits, Identity, Surroundings
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import FlowLimits, Rates
 from rlmm.data_directory.data_directory import DataDirectory
+from rlmm.records.node_facts import NodeFacts
 from strandline.node import ambient
 from strandline.settings.settings import Settings
 
@@ -24,6 +25,7 @@ def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
         cluster_id=str(directory.cluster_id),
         kafka_cluster_id=directory.kafka_cluster_id,
         incarnation=directory.incarnation,
+        facts=NodeFacts(settings.read.registered()),
     )
     return Surroundings(identity, copy_limits(settings), AMBIENT)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rlmm.records.node_facts import ReadAddress
 from strandline.settings.fields import LOOPBACK_HOSTS, PositiveInt, Section
 
 _PORT_MAX = 65_535
@@ -20,7 +21,20 @@ class ReadSettings(Section):
         "come to the port after it plus the broker's id. Empty: no read listener.",
     )
     advertised: str = Field(
-        default="", description="Host that clients are told; that of `listen` by default."
+        default="",
+        max_length=255,
+        description="Host that clients are told; that of `listen` by default.",
+    )
+    zone: str = Field(
+        default="",
+        max_length=255,
+        description="Zone of this replica: a consumer with this `client.rack` is sent here from "
+        "replicas elsewhere.",
+    )
+    silence_max_s: PositiveInt = Field(
+        default=10,
+        description="Clients are told of another replica until it has not fetched the metadata log "
+        "for longer.",
     )
     prefer: Literal["tier", "broker"] = Field(
         default="tier",
@@ -59,6 +73,13 @@ class ReadSettings(Section):
                 'loopback only: set listen = "127.0.0.1:PORT"'
             )
         return self
+
+    def registered(self) -> ReadAddress | None:
+        """The facts that other nodes learn; None: there is no read listener."""
+        if not self.listen:
+            return None
+        host, port = self.address
+        return ReadAddress(self.advertised or host, port, self.zone)
 
     @property
     def address(self) -> tuple[str, int]:

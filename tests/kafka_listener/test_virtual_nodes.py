@@ -73,15 +73,42 @@ def test_a_replica_that_goes_moves_its_own_share_only(
     topic_id: bytes, partition: int, count: int, data: st.DataObject
 ) -> None:
     all_of_them = replicas(count)
-    before = VirtualNodes(all_of_them[0], all_of_them).by_partition(topic_id, partition)
+    before = VirtualNodes(all_of_them[0], all_of_them).serving(topic_id, partition, 3)
     gone = data.draw(st.sampled_from(all_of_them))
     left = tuple(each for each in all_of_them if each != gone)
-    after = VirtualNodes(left[0], left).by_partition(topic_id, partition)
-    assert after == tuple(each for each in before if each != gone)
+    after = VirtualNodes(left[0], left).serving(topic_id, partition, 3)
+    gone_id = virtual_id(gone.node_id, 3)
+    assert after == tuple(each for each in before if each.node_id != gone_id)
 
 
 def test_partitions_are_spread_evenly() -> None:
     three = replicas(3)
     nodes = VirtualNodes(three[0], three)
-    first = [nodes.by_partition(bytes(16), number)[0].node_id for number in range(3_000)]
-    assert all(900 < first.count(each.node_id) < 1_100 for each in three)
+    first = [nodes.serving(bytes(16), number, 3)[0].node_id for number in range(3_000)]
+    assert all(900 < first.count(virtual_id(each.node_id, 3)) < 1_100 for each in three)
+
+
+def test_a_replica_without_a_port_for_a_broker_takes_none_of_its_partitions_nor_hides_it() -> None:
+    own, crowded = Replica(1, "here", 19_092), Replica(2, "there", PORT_MAX - 2)
+    nodes = VirtualNodes(own, (own, crowded))
+    assert nodes.shown(5)
+    assert [(node.host, node.port) for node in nodes.all_nodes([1, 5])] == [
+        ("here", 19_094), ("here", 19_098), ("there", PORT_MAX),
+    ]  # fmt: skip
+    assert {node.host for each in range(50) for node in nodes.serving(bytes(16), each, 5)} == {
+        "here"
+    }
+    assert len(nodes.serving(bytes(16), 0, 1)) == 2
+
+
+def test_a_client_is_sent_to_its_own_zone_and_never_on_from_there() -> None:
+    a, b, c = (Replica(100 + n, f"replica-{n}", 19_092, zone) for n, zone in enumerate("abb"))
+    here, there = VirtualNodes(a, (a, b, c)), VirtualNodes(b, (a, b, c))
+    assert not here.has_nearer("a")
+    assert not here.has_nearer("nowhere")
+    assert here.nearer("", bytes(16), 0, 1) is None
+    assert here.nearer("a", bytes(16), 0, 1) is None
+    assert here.nearer("nowhere", bytes(16), 0, 1) is None
+    sent_to = {here.nearer("b", bytes(16), number, 1) for number in range(50)}
+    assert sent_to == {there.node(b, 1), there.node(c, 1)}, "spread over the zone"
+    assert there.nearer("b", bytes(16), 0, 1) is None

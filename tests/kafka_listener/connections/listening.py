@@ -12,8 +12,9 @@ from typing import Self, TypeVar
 
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.listener import ReadLimits, ReadListener
+from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.reading.read_port import TierReads
-from kafka_listener.virtual_nodes import Replica, VirtualNodes
+from kafka_listener.virtual_nodes import Replica
 from tests.real.ports import ports_in_a_row
 
 REPLICA_ID = 100
@@ -62,9 +63,9 @@ class Listening:
 
     async def _start(self) -> None:
         brokers = Brokers((self._bootstrap,), "", time.monotonic, lambda: "nonce")
-        nodes = VirtualNodes.alone(Replica(REPLICA_ID, "127.0.0.1", self.port))
+        replicas = LiveReplicas(Replica(REPLICA_ID, "127.0.0.1", self.port), silence_max_s=10)
         self.listener = ReadListener(
-            nodes, "127.0.0.1", brokers, self._tier, asyncio.sleep, self._limits
+            replicas, "127.0.0.1", brokers, self._tier, asyncio.sleep, self._limits
         )
         await self.listener.start()
 

@@ -15,6 +15,7 @@ from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching, TierRecords
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol.codec import (
     ClientRequest,
     Head,
@@ -35,6 +36,7 @@ from kafka_listener.reading.read_port import (
     OutOfRange,
     TierEnds,
 )
+from kafka_listener.virtual_nodes import Replica, virtual_id
 from rlmm.wire.schema import Values
 from tests.kafka_listener.connections.tier_in_memory import Batch, TierInMemory
 
@@ -78,6 +80,7 @@ class AskedClient:
     asked: list[Values] = field(default_factory=list)
     name: str = "a client"
     ends: dict[Any, Any] = field(default_factory=dict)
+    broker_id: int | None = 3
 
     async def exchange(self, _head: Head, _id: object, body: Values, *, wait_s: float) -> Values:
         if not self.reachable:
@@ -114,6 +117,7 @@ class Scene:
         self.client = AskedClient(**broker)
         self.slept: list[float] = []
         self.counts = ReadCounts(lambda: 0.0)
+        self.replicas = LiveReplicas(Replica(100, "here", 19_092, "a"), silence_max_s=10)
         self.fetching = Fetching(
             self.tier,
             cast(LogEnds, KnownEnds(told)),
@@ -121,6 +125,7 @@ class Scene:
             self._sleep,
             bytes_max=1_000,
             lost_ranges_are_gaps=gaps,
+            replicas=self.replicas,
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -304,3 +309,36 @@ async def test_a_session_that_nobody_made_is_not_found() -> None:
     scene = Scene()
     assert await scene.fetch(0, session_id=9, session_epoch=1) == []
     assert scene.answer["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def with_a_replica_in_zone_b(**scene: Any) -> Scene:
+    found = Scene(**scene)
+    found.replicas.registered((Replica(101, "there", 19_092, "b"),))
+    found.replicas.heard(1, {101: 0}, 0.0)
+    return found
+
+
+@pytest.mark.parametrize("offset", [15, 40])
+async def test_a_client_of_another_zone_is_sent_to_the_replica_there(offset: int) -> None:
+    scene = with_a_replica_in_zone_b()
+    for one in await scene.fetch(offset, offset, rack_id="b"):
+        assert (one["error_code"], one["records"]) == (0, b"")
+        assert one["preferred_read_replica"] == virtual_id(101, 3)
+    assert (scene.client.asked, scene.tier.asked, scene.slept) == ([], [], [])
+
+
+@pytest.mark.parametrize("rack", ["", "a", "c"])
+async def test_a_client_of_this_zone_or_of_none_where_a_replica_is_stays(rack: str) -> None:
+    scene = with_a_replica_in_zone_b()
+    (one,) = await scene.fetch(15, rack_id=rack)
+    assert one["records"] == b"batch 1.batch 2.batch 3."
+    assert one["preferred_read_replica"] == -1
+
+
+async def test_a_client_that_came_to_no_broker_of_its_own_or_asks_for_the_unknown_stays() -> None:
+    scene = with_a_replica_in_zone_b(broker_id=None)
+    (one,) = await scene.fetch(15, rack_id="b")
+    assert one["preferred_read_replica"] == -1
+    scene = with_a_replica_in_zone_b()
+    (one,) = await scene.fetch(15, rack_id="b", topic="unknown")
+    assert one["preferred_read_replica"] == -1

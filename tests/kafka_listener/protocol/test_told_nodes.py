@@ -13,7 +13,7 @@ from kafka_listener.protocol.codec import Head, decode_response, encode_response
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.virtual_nodes import Replica, VirtualNodes
 
-OWN, OTHER = Replica(100, "replica-a", 19_092), Replica(101, "replica-b", 19_092)
+OWN, OTHER = Replica(100, "replica-a", 19_092, "a"), Replica(101, "replica-b", 19_092)
 NODES = VirtualNodes(OWN, (OWN, OTHER))
 REAL = {7: ("broker-seven.example", 9_192), 9: ("broker-nine.example", 9_193)}
 TOPIC_ID = bytes(range(16))
@@ -62,6 +62,9 @@ def test_metadata_names_replicas_and_the_cluster_as_it_is(head: Head) -> None:
     told = sent(head, body)
     ids = [each["node_id"] for each in told["brokers"]]
     assert len(ids) == 4
+    assert [each.get("rack") for each in told["brokers"]] == (
+        ["a", "a", None, None] if head.version else [None] * 4
+    )
     assert told["cluster_id"] == "the-cluster"
     assert told["controller_id"] in ids
     (partition,) = told["topics"][0]["partitions"]
