@@ -15,6 +15,8 @@ class ReadFigures:
     """`requests` by the name of Kafka's API."""
 
     connections: int = 0
+    replicas_told: int = 0
+    replicas_silent: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
     tier_bytes: int = 0
     broker_bytes: int = 0
@@ -42,6 +44,14 @@ class ReadMetrics(Collector):
             "Kafka clients' connections to the read listener.",
             value=now.connections,
         )
+        replicas = GaugeMetricFamily(
+            "strandline_read_replicas",
+            "Registered read replicas: clients are told of those that live, not of the silent.",
+            labels=["state"],
+        )
+        replicas.add_metric(["told"], now.replicas_told)
+        replicas.add_metric(["silent"], now.replicas_silent)
+        yield replicas
         requests = CounterMetricFamily(
             "strandline_read_requests", "Requests of Kafka clients, by API.", labels=["api"]
         )

@@ -55,6 +55,7 @@ class Answers:
 
     def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
         """The answer, with its size. DisconnectError: there is none."""
+        head = None
         try:
             head = head_of(frame)
             found = served(head.api_key, head.version)
@@ -65,7 +66,7 @@ class Answers:
                 return _relayed(client, frame)
             return self._answer(client, found, decode_request(frame))
         except FrameError as error:
-            raise DisconnectError(f"sent a request that cannot be read: {error}") from error
+            raise DisconnectError(f"sent {_name(head)} that cannot be read: {error}") from error
 
     async def _answer(self, client: Client, found: Served, request: ClientRequest) -> bytes:
         if found.treatment is not Treatment.READ:
@@ -151,12 +152,18 @@ class Answers:
 def _not_served(head: Head) -> Awaitable[bytes]:
     if head.api_key == Api.API_VERSIONS:
         return _versions_refused(head)
+    raise DisconnectError(
+        f"sent {_name(head)}, which a read replica does not serve: what changes topics, records or "
+        "configuration goes to the brokers"
+    )
+
+
+def _name(head: Head | None) -> str:
+    if head is None:
+        return "a request"
     known = SERVED.get(head.api_key)
     name = f"API key {head.api_key}" if known is None else Api(head.api_key).name
-    raise DisconnectError(
-        f"asked for {name} version {head.version}, which a read replica does not serve: what "
-        "changes topics, records or configuration goes to the brokers"
-    )
+    return f"{name} version {head.version}"
 
 
 async def _relayed(client: Client, frame: bytes) -> bytes:

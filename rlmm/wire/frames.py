@@ -131,14 +131,18 @@ def decode_request(frame: bytes) -> Request:
 
 
 def read_request(
-    entity: type[Any], frame: bytes, elements_max: int = schema.ELEMENTS_MAX
+    entity: type[Any],
+    frame: bytes,
+    elements_max: int = schema.ELEMENTS_MAX,
+    *,
+    exact: bool = True,
 ) -> tuple[str | None, schema.Values]:
-    """The client id and the body. FrameError: malformed."""
+    """The client id and the body. FrameError: malformed, or, if `exact`, with bytes behind it."""
     client_id, at = schema.read_client_id(frame, REQUEST_HEAD.size)
     if entity.__header_schema__.__version__ >= 2:
         at = schema.skip_tagged_fields(frame, at)
     body, end = schema.read(entity, frame, at, elements_max)
-    if end != len(frame):
+    if exact and end != len(frame):
         raise FrameError(f"{len(frame) - end} bytes behind the end of the request")
     return client_id, body
 

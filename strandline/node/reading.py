@@ -125,6 +125,8 @@ def _figures(listener: ReadListener) -> ReadFigures:
     counts = listener.counts
     return ReadFigures(
         connections=listener.connection_count,
+        replicas_told=len(listener.replicas.nodes.replicas),
+        replicas_silent=len(listener.replicas.silent),
         requests=counts.requests,
         tier_bytes=counts.tier_bytes,
         broker_bytes=counts.broker_bytes,

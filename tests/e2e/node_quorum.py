@@ -84,12 +84,17 @@ class NodeQuorum:
         for node_id in node_ids:
             self.nodes[node_id].wait_until_ready()
 
-    def join(self, node_id: int) -> None:
-        """A new node with an empty directory follows, then votes."""
+    def follow(self, node_id: int, **sections: Mapping[str, object]) -> NodeProcess:
+        """A new node with an empty directory, and `sections` beside the others', follows."""
         bootstrap = [self._address(each) for each in self.nodes]
-        self._add(node_id, bootstrap=bootstrap)
+        self._add(node_id, bootstrap=bootstrap, more=sections)
         self._format(node_id, "--no-initial-voters")
         self.nodes[node_id].start()
+        return self.nodes[node_id]
+
+    def join(self, node_id: int) -> None:
+        """A new node with an empty directory follows, then votes."""
+        self.follow(node_id)
         (directory,) = (
             each["directory_id"]
             for each in self.described(self.leader())["observers"]
@@ -169,7 +174,9 @@ class NodeQuorum:
                 raise TimeoutError(f"{what}: not within {deadline_s} s. {logs}")
             time.sleep(POLL_S)
 
-    def _add(self, node_id: int, *, bootstrap: list[str] | None = None) -> None:
+    def _add(
+        self, node_id: int, *, bootstrap: list[str] | None = None, more: Sections | None = None
+    ) -> None:
         self._ports[node_id] = free_ports(1)[0]
         quorum: dict[str, object] = {
             "listen": f"127.0.0.1:{self._ports[node_id]}",
@@ -178,7 +185,7 @@ class NodeQuorum:
             "bootstrap": bootstrap or [],
         }
         kafka = self._kafka.get(f"{node_id}", {"log_dirs": []})
-        sections = {**self._sections, "quorum": quorum, "kafka": kafka}
+        sections = {**self._sections, "quorum": quorum, "kafka": kafka, **(more or {})}
         self.nodes[node_id] = NodeProcess(self._home / f"node-{node_id}", sections)
 
     def _format(self, node_id: int, *arguments: str) -> None:

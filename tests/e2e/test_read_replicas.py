@@ -1,0 +1,214 @@
+"""Two read replicas on machines of their own: they know each other, and clients know both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_listener.virtual_nodes import port_of, virtual_id
+from rsm_backends.store_config import StoreConfig
+from tests.e2e.http import PLAIN
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_quorum import NodeQuorum
+from tests.e2e.test_sidecar_beside_kafka import TOPIC, TOPIC_CONFIG, Scene, node_settings
+from tests.e2e.writer import Writer
+from tests.real.kafka import KafkaBroker
+from tests.real.ports import ports_in_a_row
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+PARTITIONS = 6
+BROKER_ID = 1
+SILENCE_MAX_S = 3
+DEADLINE_S = 90.0
+A, B = 11, 12
+
+Places = set[tuple[int, int]]
+"""(partition, offset) of records."""
+
+
+@dataclass
+class Stage:
+    """A broker that has dropped all but its active segments, a node beside it, two replicas."""
+
+    quorum: NodeQuorum
+    ports: dict[int, int]
+    expected: Places
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{self.ports[each]}" for each in (A, B))
+
+    def node(self, number: int) -> NodeProcess:
+        return self.quorum.nodes[number]
+
+    def told(self, number: int) -> set[int]:
+        """The nodes that a client is told of by one replica."""
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.ports[number]}"})
+        return set(client.list_topics(timeout=30).brokers)
+
+    def wait_until_told(self, number: int, replicas: set[int]) -> None:
+        wanted = {virtual_id(each, BROKER_ID) for each in replicas}
+        self.quorum.wait_until(
+            lambda: self.told(number) == wanted, f"replica {number} to tell of {replicas}"
+        )
+
+    def tier_bytes(self, number: int) -> float:
+        """Bytes of the tier that a replica has sent."""
+        return self.figure(number, 'strandline_read_bytes_total{source="tier"}')
+
+    def figure(self, number: int, name: str) -> float:
+        """A metric of a replica's node."""
+        text = PLAIN.get(f"{self.node(number).url}/metrics").text
+        (line,) = (each for each in text.splitlines() if each.startswith(name))
+        return float(line.rsplit(" ", 1)[1])
+
+
+@pytest.fixture(scope="module")
+def stage(
+    tmp_path_factory: pytest.TempPathFactory, minio_store_config: StoreConfig
+) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("replicas")
+    store = replace(minio_store_config, prefix="e2e/replicas/")
+    with ExitStack() as stack:
+        broker = stack.enter_context(KafkaBroker(folder / "broker"))
+        broker.create_topic(TOPIC, partitions=PARTITIONS, config=TOPIC_CONFIG)
+        settings = node_settings(folder, broker, store)
+        kafka = settings.pop("kafka")
+        quorum = stack.enter_context(
+            NodeQuorum(folder, broker.cluster_id, settings, {"1": kafka}, founders=(1,))
+        )
+        scene = Scene(broker, quorum.nodes[1], store, PARTITIONS)
+        with Writer(broker.bootstrap, TOPIC, PARTITIONS) as writer:
+            scene.wait_for_copies(2)
+        writer.write_filler()
+        scene.wait_until_all_is_copied()
+        expected = read_all(broker.bootstrap)
+        scene.drop_locally([scene.keep(number) for number in range(PARTITIONS)])
+        ports = {each: ports_in_a_row(2 + BROKER_ID) for each in (A, B)}
+        for number, zone in ((A, "a"), (B, "b")):
+            read = {
+                "listen": f"127.0.0.1:{ports[number]}",
+                "zone": zone,
+                "silence_max_s": SILENCE_MAX_S,
+            }
+            quorum.follow(
+                number, kafka={"log_dirs": [], "bootstrap": [broker.bootstrap]}, read=read
+            )
+        found = Stage(quorum, ports, expected)
+        found.wait_until_told(A, {A, B})
+        found.wait_until_told(B, {A, B})
+        yield found
+
+
+def consumer(bootstrap: str, **config: object) -> Consumer:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "nobody",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "check.crcs": True,
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 10,
+        "session.timeout.ms": 6_000,
+        "log_level": 0,
+    }
+    return Consumer(settings | {name.replace("_", "."): value for name, value in config.items()})
+
+
+def read_all(bootstrap: str, expected: Places | None = None, **config: object) -> Places:
+    """Every record from offset 0 on, each once: until all that is `expected` was seen; None: until
+    nothing came for a second.
+    """
+    found: Places = set()
+    client = consumer(bootstrap, **config)
+    try:
+        client.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
+        end = time.monotonic() + DEADLINE_S
+        while expected is None or found != expected:
+            assert time.monotonic() < end, f"{len(expected or ()) - len(found)} are missing"
+            message = client.poll(1)
+            if message is None:
+                if expected is None and found:
+                    break
+                continue
+            assert message.error() is None, message.error()
+            place = message.partition() or 0, message.offset() or 0
+            assert place not in found, f"{place} came twice"
+            assert expected is None or place in expected
+            found.add(place)
+    finally:
+        client.close()
+    return found
+
+
+def test_clients_are_told_of_both_and_partitions_are_spread_over_them(stage: Stage) -> None:
+    client = AdminClient({"bootstrap.servers": f"127.0.0.1:{stage.ports[A]}"})
+    told = client.list_topics(topic=TOPIC, timeout=30)
+    assert {(each.id, each.port) for each in told.brokers.values()} == {
+        (virtual_id(number, BROKER_ID), port_of(stage.ports[number], BROKER_ID))
+        for number in (A, B)
+    }
+    leaders = [each.leader for each in told.topics[TOPIC].partitions.values()]
+    assert set(leaders) == set(told.brokers)
+    other = AdminClient({"bootstrap.servers": f"127.0.0.1:{stage.ports[B]}"})
+    again = other.list_topics(topic=TOPIC, timeout=30)
+    assert [each.leader for each in again.topics[TOPIC].partitions.values()] == leaders
+
+
+def test_both_serve_their_share_of_a_scan(stage: Stage) -> None:
+    before = {each: stage.tier_bytes(each) for each in (A, B)}
+    read_all(stage.bootstrap, stage.expected)
+    assert all(stage.tier_bytes(each) > before[each] for each in (A, B))
+
+
+@pytest.mark.parametrize(("rack", "near", "far"), [("a", A, B), ("b", B, A)])
+def test_a_consumer_reads_from_the_replica_in_its_zone(
+    stage: Stage, rack: str, near: int, far: int
+) -> None:
+    before = {each: stage.tier_bytes(each) for each in (A, B)}
+    read_all(stage.bootstrap, stage.expected, client_rack=rack)
+    assert stage.tier_bytes(far) == before[far]
+    assert stage.tier_bytes(near) > before[near]
+
+
+def test_a_group_reads_on_while_a_replica_is_killed_and_comes_back(stage: Stage) -> None:
+    members = [
+        consumer(stage.bootstrap, group_id="pair", auto_offset_reset="earliest",
+                 max_partition_fetch_bytes=20_000, queued_max_messages_kbytes=64)
+        for _ in range(2)
+    ]  # fmt: skip
+    found: Places = set()
+    killed = False
+    try:
+        for each in members:
+            each.subscribe([TOPIC])
+        end = time.monotonic() + DEADLINE_S
+        while found != stage.expected:
+            assert time.monotonic() < end, f"{len(stage.expected - found)} records did not come"
+            for each in members:
+                message = each.poll(0.05)
+                if message is not None and message.error() is None:
+                    place = message.partition() or 0, message.offset() or 0
+                    assert place in stage.expected
+                    found.add(place)
+            if not killed and len(found) > 50:
+                stage.node(B).kill()
+                killed = True
+    finally:
+        for each in members:
+            each.close()
+    assert killed
+    stage.wait_until_told(A, {A})
+    assert stage.figure(A, 'strandline_read_replicas{state="told"}') == 1
+    assert stage.figure(A, 'strandline_read_replicas{state="silent"}') == 1
+    stage.node(B).start()
+    stage.wait_until_told(A, {A, B})
+    stage.wait_until_told(B, {A, B})
+    read_all(stage.bootstrap, stage.expected)
