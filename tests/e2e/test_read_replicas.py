@@ -18,7 +18,7 @@ from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.test_sidecar_beside_kafka import TOPIC, TOPIC_CONFIG, Scene, node_settings
 from tests.e2e.writer import Writer
-from tests.real.kafka import KafkaBroker
+from tests.real.kafka import KafkaBroker, run_tool
 from tests.real.ports import ports_in_a_row
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -176,6 +176,21 @@ def test_a_consumer_reads_from_the_replica_in_its_zone(
     read_all(stage.bootstrap, stage.expected, client_rack=rack)
     assert stage.tier_bytes(far) == before[far]
     assert stage.tier_bytes(near) > before[near]
+
+
+def test_kafkas_own_consumer_reads_from_the_replica_in_its_zone(stage: Stage) -> None:
+    before = {each: stage.tier_bytes(each) for each in (A, B)}
+    out = run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", stage.bootstrap, "--topic", TOPIC, "--from-beginning"),
+        *("--max-messages", str(len(stage.expected)), "--timeout-ms", "60000"),
+        *("--isolation-level", "read_committed", "--command-property", "client.rack=b"),
+        *("--formatter-property", "print.value=false", "--formatter-property", "print.offset=true"),
+        *("--formatter-property", "print.partition=true"),
+    )
+    assert len({line for line in out.splitlines() if "Offset:" in line}) == len(stage.expected)
+    assert stage.tier_bytes(A) == before[A]
+    assert stage.tier_bytes(B) > before[B]
 
 
 def test_a_group_reads_on_while_a_replica_is_killed_and_comes_back(stage: Stage) -> None:
