@@ -34,12 +34,14 @@ from tests.e2e.test_sidecar_beside_kafka import TOPIC, Kept, Scene, assert_same,
 from tests.e2e.writer import Writer
 from tests.pipeline.export.test_export_job import committed_files, duckdb_table
 from tests.real.kafka_clients import Isolation, consume_all
+from tests.real.ports import ports_in_a_row
 from tests.real.spark_kafka import spark_kafka_jars
 from tests.real.spark_session import quick_session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PARTITIONS = 2
+BROKER_ID = 1
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 Rows = list[tuple[Any, ...]]
 
@@ -53,6 +55,7 @@ class History:
     ends: dict[int, int]
     of_the_broker: dict[Isolation, Rows]
     options: dict[str, str]
+    read_replica: str
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +71,14 @@ def history(
 ) -> Iterator[History]:
     """Written with every codec, headers, nulls and transactions; tiered; gone from the broker."""
     home = tmp_path_factory.mktemp("pipeline")
-    prefix = "e2e/pipeline/"
-    with scene(home, minio_store_config, prefix=prefix, partitions=PARTITIONS) as stage:
+    address = f"127.0.0.1:{ports_in_a_row(2 + BROKER_ID)}"
+    with scene(
+        home,
+        minio_store_config,
+        prefix="e2e/pipeline/",
+        partitions=PARTITIONS,
+        read={"listen": address},
+    ) as stage:
         with Writer(stage.broker.bootstrap, TOPIC, PARTITIONS) as writer:
             stage.wait_for_copies(2)
         writer.write_filler()
@@ -77,10 +86,11 @@ def history(
         kept = [stage.keep(number) for number in range(PARTITIONS)]
         ends = {number: each.active_base for number, each in enumerate(kept)}
         of_the_broker = {
-            isolation: rows(from_broker(spark, stage, ends, isolation)) for isolation in ISOLATIONS
+            isolation: rows(from_kafka(spark, stage.broker.bootstrap, ends, isolation))
+            for isolation in ISOLATIONS
         }
         stage.drop_locally(kept)
-        yield History(stage, kept, ends, of_the_broker, node_options(stage))
+        yield History(stage, kept, ends, of_the_broker, node_options(stage), address)
 
 
 def bucket_options(store: StoreConfig) -> dict[str, str]:
@@ -106,12 +116,13 @@ def node_options(stage: Scene) -> dict[str, str]:
     }
 
 
-def from_broker(
-    spark: SparkSession, stage: Scene, ends: dict[int, int], isolation: Isolation
+def from_kafka(
+    spark: SparkSession, bootstrap: str, ends: dict[int, int], isolation: Isolation
 ) -> DataFrame:
+    """Spark's own source, with Kafka's Java consumer 3.9."""
     return (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", stage.broker.bootstrap)
+        .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", TOPIC)
         .option("includeHeaders", "true")
         .option("startingOffsets", "earliest")
@@ -155,8 +166,20 @@ def test_the_query_of_the_broker_gives_the_same_rows_of_the_tier(
         .option("isolation", isolation)
         .load()
     )
-    assert frame.schema == from_broker(spark, history.stage, history.ends, isolation).schema
-    found, expected = rows(frame), history.of_the_broker[isolation]
+    broker = history.stage.broker.bootstrap
+    assert frame.schema == from_kafka(spark, broker, history.ends, isolation).schema
+    assert_same_rows(rows(frame), history.of_the_broker[isolation])
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_sparks_own_source_reads_the_same_rows_of_a_read_replica(
+    history: History, spark: SparkSession, isolation: Isolation
+) -> None:
+    frame = from_kafka(spark, history.read_replica, history.ends, isolation)
+    assert_same_rows(rows(frame), history.of_the_broker[isolation])
+
+
+def assert_same_rows(found: Rows, expected: Rows) -> None:
     for ours, theirs in zip(found, expected, strict=False):
         assert ours == theirs
     assert len(found) == len(expected) > 0

@@ -129,12 +129,20 @@ class Scene:
 
 
 @contextmanager
-def scene(tmp_path: Path, store: StoreConfig, *, prefix: str, partitions: int) -> Iterator[Scene]:
-    """Everything is up; the topic is there and empty."""
+def scene(
+    tmp_path: Path,
+    store: StoreConfig,
+    *,
+    prefix: str,
+    partitions: int,
+    **sections: dict[str, object],
+) -> Iterator[Scene]:
+    """Everything is up, the node with `sections` beside the usual; the topic is there and empty."""
     store = replace(store, prefix=prefix)
     with KafkaBroker(tmp_path / "broker") as broker:
         broker.create_topic(TOPIC, partitions=partitions, config=TOPIC_CONFIG)
-        with NodeProcess(tmp_path / "node", node_settings(tmp_path, broker, store)) as node:
+        settings = node_settings(tmp_path, broker, store) | sections
+        with NodeProcess(tmp_path / "node", settings) as node:
             yield Scene(broker, node, store, partitions)
 
 
