@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_client.frame_check import FrameError
 from kafka_formats.errors import CorruptData, RetryLater
@@ -26,6 +26,7 @@ from kafka_listener.protocol.codec import (
     head_of,
 )
 from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.leader_epochs import LeaderEpochs
 from kafka_listener.protocol.refusals import produce_refused, producer_id_refused
 from rlm.data_plane.read_request import ClientEnd, SendRules
 from rlmm.wire.schema import Values
@@ -52,6 +53,7 @@ class Answers:
     offsets: OffsetAnswers
     counts: ReadCounts
     told: Callable[[], Awaitable[None]]
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
 
     def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
         """The answer, with its size. DisconnectError: there is none."""
@@ -106,6 +108,7 @@ class Answers:
         body = await client.exchange(request.head, request.client_id, asked)
         if self.brokers.learn(body):
             await self.told()
+        self.epochs.settle(body)
         told_nodes.rewrite_metadata(body, self.replicas.nodes)
         return body
 
