@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kafka_listener.virtual_nodes import Replica, VirtualNodes
+from kafka_listener.virtual_nodes import REPLICA_IDS, Replica, VirtualNodes
 
 
 @dataclass(slots=True)
@@ -37,9 +37,13 @@ class LiveReplicas:
         return tuple(self._registered[each] for each in sorted(self._registered.keys() - live))
 
     def registered(self, others: Iterable[Replica]) -> None:
-        """Take the replicas that the metadata log names now; this one may be among them."""
+        """Take the replicas that the metadata log names now; this one may be among them. One whose
+        id no virtual id is made of serves nobody, and is left out.
+        """
         self._registered = {
-            each.node_id: each for each in others if each.node_id != self.own.node_id
+            each.node_id: each
+            for each in others
+            if each.node_id != self.own.node_id and 0 <= each.node_id < REPLICA_IDS
         }
         self._tell()
 

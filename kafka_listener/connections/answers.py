@@ -26,7 +26,7 @@ from kafka_listener.protocol.codec import (
     head_of,
 )
 from kafka_listener.protocol.error_codes import ErrorCode
-from kafka_listener.protocol.leader_epochs import LeaderEpochs
+from kafka_listener.protocol.newest_leaders import NewestLeaders
 from kafka_listener.protocol.refusals import produce_refused, producer_id_refused
 from rlm.data_plane.read_request import ClientEnd, SendRules
 from rlmm.wire.schema import Values
@@ -53,7 +53,7 @@ class Answers:
     offsets: OffsetAnswers
     counts: ReadCounts
     told: Callable[[], Awaitable[None]]
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    leaders: NewestLeaders = field(default_factory=NewestLeaders)
 
     def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
         """The answer, with its size. DisconnectError: there is none."""
@@ -108,7 +108,7 @@ class Answers:
         body = await client.exchange(request.head, request.client_id, asked)
         if self.brokers.learn(body):
             await self.told()
-        self.epochs.settle(body)
+        self.leaders.settle(body)
         told_nodes.rewrite_metadata(body, self.replicas.nodes)
         return body
 

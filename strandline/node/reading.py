@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from api.metrics.read import ReadFigures, ReadMetrics
+from kafka_formats.errors import InvalidRequest
 from rlm.control.node_problem import NodeProblem
 from rlmm.records.node_facts import ReadAddress
 from strandline.node import ambient
@@ -66,7 +67,15 @@ def _listener(node: Node) -> ReadListener:
     from kafka_listener.live_replicas import LiveReplicas
     from kafka_listener.reading.tier_reading import TierReading
     from kafka_listener.reading.where import Prefer
+    from kafka_listener.virtual_nodes import REPLICA_IDS
 
+    if node.directory.node_id >= REPLICA_IDS:
+        raise InvalidRequest(
+            f"node id {node.directory.node_id} is too large for a read replica: clients are told "
+            f"of nodes whose ids are made of it. Format it with one below {REPLICA_IDS}, or leave "
+            "read.listen out",
+            field="read.listen",
+        )
     settings = node.settings
     brokers = Brokers(
         settings.kafka.bootstrap_addresses(),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_listener.live_replicas import LiveReplicas
-from kafka_listener.virtual_nodes import Replica
+from kafka_listener.virtual_nodes import REPLICA_IDS, Replica
 
 OWN, SECOND, THIRD = (Replica(number, f"replica-{number}", 19_092) for number in (1, 2, 3))
 SILENCE_S = 10.0
@@ -70,6 +70,13 @@ def test_one_that_has_no_read_listener_any_more_is_left_out_at_once() -> None:
     assert told(live) == [1, 3]
     live.registered((OWN, SECOND, THIRD))
     assert told(live) == [1, 3], "it may be back, and has not fetched yet"
+
+
+def test_one_whose_id_is_too_large_for_a_virtual_node_is_left_out() -> None:
+    live = replicas()
+    live.registered((SECOND, Replica(REPLICA_IDS, "large", 19_092)))
+    live.heard(5, {2: 300, REPLICA_IDS: 300}, 100.0)
+    assert told(live) == [1, 2]
 
 
 def test_one_that_moved_is_told_at_its_new_address() -> None:

@@ -18,7 +18,7 @@ UNKNOWN = -1
 
 
 @dataclass(slots=True)
-class LeaderEpochs:
+class NewestLeaders:
     """One per node, of brokers' ids: an answer comes here before its nodes are rewritten. Topics
     without an id are left as they are: one made anew begins at epoch 0.
     """
