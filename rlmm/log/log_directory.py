@@ -304,11 +304,8 @@ class LogDirectory:
                 f"{segments[0].base_offset}: install a snapshot first"
             )
         segment = segments[at]
-        # From an index entry to `from_offset` is less than the index interval, so a read of this
-        # length always reaches the wanted batch's header.
-        length = max(bytes_max, INDEX_INTERVAL_BYTES + HEADER_BYTES)
         try:
-            found = self._batches(segment, length, from_offset, end_offset)
+            found = self._batches(segment, bytes_max, from_offset, end_offset)
         except FileNotFoundError as error:
             raise NotFound(
                 f"offset {from_offset} was cut from the metadata log: install a snapshot first"
@@ -327,15 +324,22 @@ class LogDirectory:
         return holding[0].header.last_offset + 1
 
     def _batches(
-        self, segment: SegmentFile, length: int, from_offset: int, end_offset: int
+        self, segment: SegmentFile, bytes_max: int, from_offset: int, end_offset: int
     ) -> tuple[StoredBatch, ...]:
-        """Offsets and lengths lie outside the CRC: each batch must begin where the last ended."""
+        """Offsets and lengths lie outside the CRC: each batch must begin where the last ended.
+
+        Nothing at or above `end_offset` is looked at: the writer may be changing it.
+        """
         path, source = segment.path, str(segment.path)
         next_offset, start = segment.border_before(from_offset)
-        data = self._disk.read(path, start, length)
+        # From an index entry to `from_offset` is less than the index interval, so a read of this
+        # length always reaches the wanted batch's header.
+        data = self._disk.read(path, start, max(bytes_max, INDEX_INTERVAL_BYTES + HEADER_BYTES))
         found: list[StoredBatch] = []
-        at = 0
+        at = size = 0
         while len(data) - at >= HEADER_BYTES:
+            if found and (next_offset >= end_offset or size >= bytes_max):
+                break
             header = parse_header(data, at, source=source, position=start + at)
             check_place(header, next_offset, source, start + at)
             next_offset = header.last_offset + 1
@@ -351,6 +355,7 @@ class LogDirectory:
                     return ()
                 batch = data[at : at + header.size_bytes]
                 found.append(StoredBatch(header, batch, source, start + at))
+                size += header.size_bytes
             at += header.size_bytes
         if not found:
             raise CorruptData(

@@ -5,6 +5,9 @@ Quorum state, appends, truncations and snapshots keep the core's order (`rlmm/ra
 
 A pass is a hop to the thread and one back, and a commit waits for both: an append and its flush go
 in one pass.
+
+A voter set is below the recovery point before it counts as synced: a replica whose tail was cut
+below it would go by an older set, perhaps as the only voter.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Append:
+    """`names_voters`: a VotersRecord is among them."""
+
     batches: tuple[PlacedBatch, ...]
+    names_voters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ class DiskQueue:
         self._idle.set()
         self._failed = False
         self._generation = 0
+        self._voters_to_sync = False
 
     def submit(self, job: Job) -> None:
         """Queue a job; `begin` follows in this turn of the loop."""
@@ -143,6 +150,7 @@ class DiskQueue:
         for job in jobs:
             if isinstance(job, Append):
                 waiting.extend(job.batches)
+                self._voters_to_sync |= job.names_voters
                 continue
             if isinstance(job, Flush):
                 flush = job
@@ -164,6 +172,9 @@ class DiskQueue:
             began = self._observer.now()
             self._directory.sync()
             done.sync_s = self._observer.now() - began
+            if self._voters_to_sync:
+                self._directory.store_recovery_point()
+                self._voters_to_sync = False
             # Only the last: it covers the others, or they are about a log that is gone.
             done.events.append(FlushCompleted(flush.epoch, flush.offset, flush.generation))
         done.written_end, done.generation = self._directory.log_end_offset, self._generation

@@ -48,6 +48,7 @@ from rlmm.raft.messages import (
     Request,
     Response,
     VoteResponse,
+    VotersRecord,
 )
 from rlmm.raft.timers import NEVER_MS
 from rlmm.rows.feature_level import FeatureLevels
@@ -267,7 +268,10 @@ class QuorumDriver:
         placed = tuple(place(batch, timestamp_ms=now_ms) for batch in action.batches)
         for batch in placed:
             self.tail.add(batch)
-        self.jobs.submit(Append(placed))
+        names_voters = any(
+            isinstance(record, VotersRecord) for batch in action.batches for record in batch.control
+        )
+        self.jobs.submit(Append(placed, names_voters))
         first, last = action.batches[0], action.batches[-1]
         self._observer.appended(
             last.end_offset,

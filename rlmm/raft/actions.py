@@ -10,7 +10,8 @@ Contract of the driver. Actions form one queue, first in, first out, across step
    at the latest with the next completed flush.
 3. `Flush` is asynchronous and may be merged with later ones (zero-linger group commit: the next one
    starts when the running one ends). Its completion is reported with the same three numbers, and
-   only when *all* of the log below `offset` is durable.
+   only when *all* of the log below `offset` is durable, and recovery knows so if that has a
+   VotersRecord which the last one had not: a cut must not take a voter set back that counts.
 4. Sends, answers and notices are fire and forget. Reads named in a response see every append that
    precedes it in the queue, flushed or not.
 5. `Fatal` is the last action there will be: stop the node, change nothing on disk.

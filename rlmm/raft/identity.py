@@ -82,17 +82,19 @@ def stop_as_the_older(r: Replica, peer: ReplicaKey) -> None:
 
 
 def refuses_second_process(r: Replica, request: VoteRequest) -> bool:
-    """True if this epoch's vote went to another process with the candidate's key. A candidate that
-    restarts never stands in the same epoch again, so nothing honest is refused.
+    """True if this epoch's vote went to another process with the candidate's key, or may have: the
+    stored vote of an earlier life of this node names none. A candidate that restarts never stands
+    in the same epoch again, and one that asks again behind this node's restart soon stands in the
+    next: nothing honest is kept out for long.
     """
-    given = r.vote_given
-    if given is None or request.incarnation == NOT_TOLD:
+    if r.state.voted != request.candidate or request.incarnation == NOT_TOLD:
         return False
-    epoch, candidate, incarnation = given
-    if (epoch, candidate) != (request.epoch, request.candidate):
-        return False
+    epoch, incarnation = r.vote_given or (NOT_TOLD, NOT_TOLD)
+    if epoch != request.epoch:
+        return True
     if incarnation in (NOT_TOLD, request.incarnation):
         return False
+    candidate = request.candidate
     r.warn(
         f"two processes ask for a vote in epoch {epoch} as node {candidate.node_id}, directory id "
         f"{candidate.directory_id}: the second was refused; {WHAT_TO_DO}"

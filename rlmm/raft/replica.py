@@ -177,7 +177,7 @@ class Replica:
         self.leader_high_watermark = -1
         self.stored: PersistedState | None = initial.quorum
         self.incarnations: dict[ReplicaKey, int] = {}
-        self.vote_given: tuple[int, ReplicaKey, int] | None = None
+        self.vote_given: tuple[int, int] | None = None
         self.cut: LogCut | None = None
         self.state: State = Unattached(0, -1, None, 0)
         self.requests: dict[int, PendingRequest] = {}

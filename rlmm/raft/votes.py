@@ -30,7 +30,7 @@ def handle(r: Replica, correlation: Hashable, request: VoteRequest) -> None:
                 granted = False
             else:
                 quorum_state.vote_for(r, request.candidate)
-                r.vote_given = (request.epoch, request.candidate, request.incarnation)
+                r.vote_given = (request.epoch, request.incarnation)
     told_end = damaged_tail.told_end(r, request.candidate, pre_vote=request.pre_vote)
     response = VoteResponse(
         error, public_leader_id(r), r.epoch, granted, r.log.last_epoch, told_end, tail_was_cut=cut

@@ -89,6 +89,21 @@ def test_reading_stops_below_the_given_end() -> None:
     assert [batch.header.base_offset for batch in log.read(0, 1, bytes_max=1_000)] == [0]
 
 
+def test_what_the_writer_may_be_changing_is_not_looked_at() -> None:
+    disk = CrashDisk()
+    log = open_log(disk)
+    append(log, b"a", b"b")
+    first = disk.size(PARTITION / segments(disk)[0])
+    append(log, b"c")
+    file = disk.medium.file(PARTITION / segments(disk)[0])
+    file.live[first:] = bytes(len(file.live) - first)
+    (batch,) = log.read(0, 2, bytes_max=1 << 20)
+    assert batch.header.last_offset == 1
+    assert log.border_from(1) == log.border_from(2) == 2
+    with pytest.raises(CorruptData):
+        log.read(0, 3, bytes_max=1 << 20)
+
+
 def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
     log = open_log(CrashDisk())
     append(log, b"a", b"b", b"c")

@@ -17,8 +17,9 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from kafka_formats.kafka_uuid import Uuid
+from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.log.recovery import PARTITION_DIRECTORY
+from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
 from rlmm.metadata_log import CommittedRecord, Proposal
 from rlmm.quorum.admin import CAUGHT_UP_WITHIN_MS, QuorumAdmin, can_stop
 from rlmm.quorum.driver import QuorumDriver
@@ -428,3 +429,23 @@ def test_nobody_leads_before_the_operator_accepts_that_what_was_cut_is_lost() ->
             assert not lost.running
 
     run_virtually(main)
+
+
+def test_a_record_that_adds_a_voter_is_below_the_recovery_point_once_it_counts() -> None:
+    """A voter whose tail was cut below it would take itself for the only one, and lead alone."""
+
+    async def act() -> None:
+        network = Network()
+        alone = Replica(network, 1, voters_of(1))
+        await alone.start(limits=LogLimits(recovery_point_interval_s=3_600.0))
+        replicas = [alone]
+        new = await joined(network, replicas, 2)
+        await admin(alone).add_voter(voter(new), deadline_s=DEADLINE_S)
+        end = alone.log.describe().high_watermark
+        later = [replica.disk.copy() for replica in replicas]
+        for replica in reversed(replicas):
+            await replica.stop()
+        for disk in later:
+            assert load_recovery_point(disk, METADATA) >= end
+
+    run_virtually(act)

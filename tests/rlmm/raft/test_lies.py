@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlmm.raft.actions import Fatal, PersistedState, Role
+from rlmm.raft.actions import Fatal, PersistedState, PersistQuorumState, Role
 from rlmm.raft.events import ResponseReceived
 from rlmm.raft.identity import INCARNATIONS_MAX, is_older
 from rlmm.raft.messages import (
@@ -31,7 +31,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.raft.quorum_state import EPOCH_MAX
 from rlmm.raft.replica import InitialState, StoredSnapshot
-from tests.rlmm.raft.story import Story, key
+from tests.rlmm.raft.story import Story, key, voter_set
 from tests.rlmm.raft.test_fetch import answer_fetch, following, records, response
 
 FRESH = ReplicaKey(2, "a new disk")
@@ -304,6 +304,20 @@ def test_an_epochs_vote_goes_to_one_process_even_where_two_have_one_identity() -
         (Error.STALE_BROKER_EPOCH, False),
     ]
     assert "two processes ask for a vote in epoch 1 as node 2" in story.warnings(1)[0]
+
+
+def test_a_vote_of_an_earlier_life_is_not_given_again_to_what_may_be_another_process() -> None:
+    story = Story()
+    first = VoteRequest(1, key(2), key(1), 0, 0, pre_vote=False, incarnation=40)
+    story.request(1, first)
+    *_, given = (each.state for each in story.said[1] if isinstance(each, PersistQuorumState))
+    story.start(1, InitialState(given, format_voters=voter_set(1, 2, 3)))
+    asking = (replace(first, incarnation=41), replace(first, incarnation=-1))
+    answers = [story.request(1, each) for each in asking]
+    assert [answer.vote_granted for answer in answers] == [False, True]  # type: ignore[attr-defined]
+    next_epoch = story.request(1, replace(first, epoch=2, incarnation=41))
+    assert isinstance(next_epoch, VoteResponse)
+    assert next_epoch.vote_granted
 
 
 def test_the_older_process_does_not_disturb_those_who_have_a_leader() -> None:
