@@ -116,6 +116,22 @@ class Connection:
         return self._closed
 
     @property
+    def lost(self) -> bool:
+        """True also if the server has ended it meanwhile, which nobody had to ask for."""
+        reader = self._reader
+        return self._closed or reader.at_eof() or reader.exception() is not None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if it speaks TLS."""
+        return self._endpoint.tls is not None
+
+    @property
+    def peer_host(self) -> str:
+        """The server's IP address; empty once it is unknown."""
+        return str((self._writer.get_extra_info("peername") or ("",))[0])
+
+    @property
     def name(self) -> str:
         """`host:port`, for messages."""
         return self._endpoint.name

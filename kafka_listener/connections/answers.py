@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafka_client.frame_check import FrameError
 from kafka_formats.errors import CorruptData, RetryLater
+from kafka_listener.access import rights as topic_rights
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching, TierRecords
+from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import told_nodes
 from kafka_listener.protocol.apis import SERVED, Api, Served, Treatment, served
@@ -32,10 +36,6 @@ from rlm.data_plane.read_request import ClientEnd, SendRules
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import DisconnectError
 
-NO_SASL = (
-    "wants to log in: this read listener takes clients on loopback, without authentication, only. "
-    "Set security.protocol=PLAINTEXT in the client"
-)
 NO_ACKNOWLEDGEMENT = 0
 """The acks of a producer that waits for no answer."""
 SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30.0)
@@ -51,6 +51,8 @@ class Answers:
     brokers: Brokers
     fetching: Fetching
     offsets: OffsetAnswers
+    logins: Logins
+    rights: TopicRights
     counts: ReadCounts
     told: Callable[[], Awaitable[None]]
     leaders: NewestLeaders = field(default_factory=NewestLeaders)
@@ -61,6 +63,10 @@ class Answers:
         try:
             head = head_of(frame)
             found = served(head.api_key, head.version)
+            if found is not None and found.treatment is Treatment.LOGIN:
+                self.counts.requests[Api(head.api_key).name] += 1
+                return self.logins.answer(client, head, frame)
+            self.logins.check(client, head)
             if found is None:
                 return _not_served(head)
             self.counts.requests[Api(head.api_key).name] += 1
@@ -97,9 +103,6 @@ class Answers:
             if request.body["acks"] == NO_ACKNOWLEDGEMENT:
                 raise DisconnectError("produces without waiting for an answer")
             return encode_response(head, produce_refused(request.body))
-        if head.api_key == Api.SASL_HANDSHAKE:
-            self.counts.refused(client.name, NO_SASL)
-            return encode_response(head, {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM})
         self.counts.refused(client.name, "asks for a producer id: a read replica has none")
         return encode_response(head, producer_id_refused())
 
@@ -109,6 +112,7 @@ class Answers:
         if self.brokers.learn(body):
             await self.told()
         self.leaders.settle(body)
+        topic_rights.leave_out(body, partial(self.rights.gives, client), asked)
         told_nodes.rewrite_metadata(body, self.replicas.nodes)
         return body
 
@@ -136,8 +140,13 @@ class Answers:
         return body
 
     async def _versions(self, client: Client, request: ClientRequest) -> Values:
+        logs_in = self.logins.are_wanted
         frame = encode_request(request.head, request.client_id, request.body)
         try:
+            if logs_in:
+                # The twin has asked for them already: a broker answers that once before a login.
+                versions = await client.versions()
+                return {"api_keys": told_nodes.api_keys(versions, logs_in=True)}
             answer = await client.relay(frame[4:])
             body = decode_response(request.head, answer)
         except (RetryLater, FrameError):
@@ -146,9 +155,9 @@ class Answers:
             if not self.brokers.versions:  # an empty list would end Java's client for good
                 raise DisconnectError("asked for versions before any broker was reached") from None
             body = {"error_code": ErrorCode.NONE, "api_keys": []}
-            body["api_keys"] = told_nodes.api_keys(self.brokers.versions)
+            body["api_keys"] = told_nodes.api_keys(self.brokers.versions, logs_in=logs_in)
             return body
-        told_nodes.rewrite_versions(body)
+        told_nodes.rewrite_versions(body, logs_in=logs_in)
         return body
 
 
@@ -191,6 +200,9 @@ def _sender(client: Client) -> Callable[[Pieces], Awaitable[None]]:
                 await client.connection.write_part(piece)
                 continue
             assert isinstance(piece, TierRecords)
+            if client.connection.is_encrypted:  # a worker has no part in its keys
+                await client.connection.write_part(await piece.batches.read())
+                continue
             with client.connection.lend() as lent:
                 sent = await piece.batches.send_to(lent, SEND_RULES)
                 if sent.end is not ClientEnd.TOOK_ALL or sent.sent_bytes != piece.size_bytes:

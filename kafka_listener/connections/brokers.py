@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_client.connection import Connection, Endpoint
 from kafka_client.frame_check import FrameError
-from kafka_formats.errors import CorruptData, Refused, RetryLater
+from kafka_client.sasl import SaslCredentials
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
 from kafka_listener.connections.topic_ids import TopicIds
 from kafka_listener.protocol import codec
 from kafka_listener.protocol.apis import SERVED, Api
@@ -33,6 +35,8 @@ OWN_METADATA_VERSION = 12
 """At most; from it on topics can be asked for by id."""
 ANSWER_BYTES_MAX = 64 << 20
 BROKERS_MAX = 1_000
+TLS_KEPT_S = 30.0
+"""Certificates and authorities are read again after that, for new connections."""
 
 
 async def ask(
@@ -70,6 +74,16 @@ async def exchange(
         raise CorruptData(f"a malformed answer: {error}", source=name) from error
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerSecurity:
+    """The way to connect to brokers, and the node's own credentials, for its own questions.
+    `new_tls` reads files: Refused.
+    """
+
+    new_tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    sasl: SaslCredentials | None = None
+
+
 @dataclass(eq=False)
 class Brokers:
     """One per node. `kafka_cluster_id` empty: that of the first broker that answers."""
@@ -78,12 +92,14 @@ class Brokers:
     kafka_cluster_id: str
     monotonic: Callable[[], float]
     new_nonce: Callable[[], str]
+    security: BrokerSecurity = field(default_factory=BrokerSecurity)
     topics: TopicIds = field(init=False)
     known: dict[int, Address] = field(default_factory=dict)
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     trouble: str | None = None
     _failed_at: dict[Address, float] = field(default_factory=dict)
     _own: dict[Address, Connection] = field(default_factory=dict)
+    _tls: tuple[float, ssl.SSLContext | None] | None = None
 
     def __post_init__(self) -> None:
         self.topics = TopicIds(self.monotonic)
@@ -98,39 +114,60 @@ class Brokers:
             self.known = told
         return bool(new)
 
-    async def open(self, broker_id: int | None) -> Connection:
-        """A connection to that broker, or to any. RetryLater: it can't be reached."""
+    async def open(self, broker_id: int | None, *, as_node: bool = True) -> Connection:
+        """A connection to that broker, or to any, with the node's login or with none. RetryLater:
+        it can't be reached.
+        """
         if broker_id is not None:
             address = self.known.get(broker_id)
             if address is None:
                 raise RetryLater(f"no broker {broker_id} is known")
-            return await self._open(address)
+            return await self._open(address, as_node=as_node)
         failure = RetryLater("no broker is known: look at kafka.bootstrap")
         for address in dict.fromkeys((*self.known.values(), *self.bootstrap)):
             try:
-                return await self._open(address)
+                return await self._open(address, as_node=as_node)
             except RetryLater as error:
                 failure = error
         raise failure
 
-    async def _open(self, address: Address) -> Connection:
+    async def answers(self, broker_id: int | None) -> bool:
+        """True if that broker, or any, takes connections."""
+        try:
+            connection = await self.open(broker_id, as_node=False)
+        except RetryLater:
+            return False
+        connection.abort()
+        return True
+
+    async def _open(self, address: Address, *, as_node: bool = True) -> Connection:
         failed_at = self._failed_at.get(address)
         if failed_at is not None and self.monotonic() - failed_at < PAUSE_AFTER_FAILURE_S:
             raise RetryLater(f"the broker at {address[0]}:{address[1]} can't be reached just now")
-        endpoint = Endpoint(
-            *address,
-            connect_deadline_s=CONNECT_DEADLINE_S,
-            request_deadline_s=ASK_DEADLINE_S,
-            response_bytes_max=ANSWER_BYTES_MAX,
-        )
         try:
+            endpoint = Endpoint(
+                *address,
+                tls=await self._present_tls(),
+                sasl=self.security.sasl if as_node else None,
+                connect_deadline_s=CONNECT_DEADLINE_S,
+                request_deadline_s=ASK_DEADLINE_S,
+                response_bytes_max=ANSWER_BYTES_MAX,
+            )
             connection = await Connection.open(endpoint, new_nonce=self.new_nonce)
-        except (RetryLater, CorruptData, Refused) as error:
+        except (RetryLater, CorruptData) as error:
             self._failed_at[address] = self.monotonic()
+            raise RetryLater(str(error)) from error
+        except (Refused, InvalidRequest) as error:  # which the logins of clients do not wait for
             raise RetryLater(str(error)) from error
         self._failed_at.pop(address, None)
         self.versions = connection.api_versions
         return connection
+
+    async def _present_tls(self) -> ssl.SSLContext | None:
+        now = self.monotonic()
+        if self._tls is None or now - self._tls[0] > TLS_KEPT_S:
+            self._tls = now, await asyncio.to_thread(self.security.new_tls)
+        return self._tls[1]
 
     async def refresh(self) -> bool:
         """Ask one of them for all of them; True if there is a new one. RetryLater: none answers.

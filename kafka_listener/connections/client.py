@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_client.connection import Connection
+from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.access.login import Login
+from kafka_listener.access.rights import Rights
 from kafka_listener.connections import brokers
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.protocol.apis import Api, Versions
@@ -33,31 +36,44 @@ class Told:
 @dataclass(slots=True, eq=False)
 class Client(Caller):
     """`broker_id` None: it came to the first port, and any broker will do. The twin is opened when
-    it is needed, and again if it broke meanwhile.
+    it is needed, and again if it broke meanwhile; but once only if the client logs in over it.
+
+    `login` None: nobody logs in at this listener. `rights` are the broker's word and its time.
     """
 
     connection: ServerConnection = field(kw_only=True)
     brokers: Brokers = field(kw_only=True)
     broker_id: int | None = field(kw_only=True)
+    login: Login | None = field(kw_only=True, default=None)
+    rights: dict[str, tuple[Rights, float]] = field(default_factory=dict)
     ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
     _twin: Connection | None = None
 
     async def twin(self) -> Connection:
-        """RetryLater: the broker can't be reached."""
-        if self._twin is None or self._twin.closed:
-            self._twin = await self.brokers.open(self.broker_id)
+        """RetryLater: the broker can't be reached, or has ended the connection that the client
+        logged in on.
+        """
+        if self._twin is None or self._twin.lost:
+            if self._twin is not None and self.login is not None:
+                raise RetryLater(f"{self._twin.name} has ended the connection of {self.name}")
+            self._twin = await self.brokers.open(self.broker_id, as_node=self.login is None)
         return self._twin
+
+    @property
+    def twin_is_lost(self) -> bool:
+        """True if there was one, and its broker has ended it or does not answer."""
+        return self._twin is not None and self._twin.lost
 
     async def versions(self) -> Mapping[int, Versions]:
         """Those of the broker, or of whichever was asked last while it can't be reached."""
         return (await self.twin()).api_versions
 
-    async def relay(self, frame: bytes) -> bytes:
+    async def relay(self, frame: bytes, *, deadline_s: float = RELAY_DEADLINE_S) -> bytes:
         """The broker's answer to a frame as it came, each without its size. RetryLater,
         CorruptData.
         """
         twin = await self.twin()
-        return await twin.relay(SIZE.pack(len(frame)) + frame, deadline_s=RELAY_DEADLINE_S)
+        return await twin.relay(SIZE.pack(len(frame)) + frame, deadline_s=deadline_s)
 
     async def exchange(
         self, head: Head, client_id: str | None, body: Mapping[str, Any], *, wait_s: float = 0.0

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.access.rights import fetch_error
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import fetch
 from kafka_listener.protocol.codec import ClientRequest, Pieces, encode_around, encode_response
@@ -38,6 +40,9 @@ GAPS_MAX = 4
 PAUSE_S_MAX = 5.0
 """An answer without anything new is held back for so long at most, or as long as the client says:
 it asks again at once."""
+
+
+InTier = tuple[Wanted, TopicIdPartition, TierEnds]
 
 
 class TierRecords(Elsewhere):
@@ -89,6 +94,7 @@ class Fetching:
     bytes_max: int
     lost_ranges_are_gaps: bool
     replicas: LiveReplicas
+    rights: TopicRights
 
     async def answer(
         self, client: Client, request: ClientRequest, send: Callable[[Pieces], Awaitable[None]]
@@ -137,15 +143,18 @@ class Fetching:
 
     async def _from_tier(self, run: FetchRun, reading: AsyncExitStack) -> None:
         """Answer what the tier has; the rest is left `to_broker`."""
-        below: list[tuple[Wanted, TopicIdPartition, TierEnds]] = []
+        below: list[InTier] = []
         ids = await self.ends.resolve(run.client, fetch.wanted_in(run.request.body))
         for wanted in fetch.wanted_in(run.request.body):
             tip = ids.get((wanted.topic, wanted.partition))
+            if not self._gives(run, wanted, tip):
+                continue
             ends = None if tip is None else self.tier.ends(tip)
             if tip is None or ends is None or wanted.offset >= ends.end_offset:
                 run.to_broker.append(wanted)
             else:
                 below.append((wanted, tip, ends))
+        below = await self._readable(run, below)
         told = await self.ends.of(run.client, [tip for _, tip, _ in below])
         for wanted, tip, ends in below:
             broker = told[tip]
@@ -163,6 +172,31 @@ class Fetching:
                 run.read_committed,
                 broker,
             ), shown, reading)  # fmt: skip
+
+    def _gives(self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition | None) -> bool:
+        """False: the settings keep the topic from the client, which is its answer."""
+        told = wanted.topic if isinstance(wanted.topic, str) else None
+        name = tip.topic if tip is not None else told
+        if self.rights.gives(run.client, name):
+            return True
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name else ErrorCode.UNKNOWN_TOPIC_ID
+        run.answers[wanted.where] = fetch.error_answer(wanted, error)
+        return False
+
+    async def _readable(self, run: FetchRun, below: list[InTier]) -> list[InTier]:
+        """Those that the client may read; the others are answered. What is left to the broker, the
+        broker refuses itself.
+        """
+        rights = await self.rights.of(run.client, {tip.topic for _, tip, _ in below})
+        kept = []
+        for each in below:
+            wanted, tip, _ = each
+            error = fetch_error(rights.get(tip.topic))
+            if error:
+                run.answers[wanted.where] = fetch.error_answer(wanted, error)
+            else:
+                kept.append(each)
+        return kept
 
     async def _from_tier_one(
         self, run: FetchRun, wanted: Wanted, query: FetchQuery, shown: Ends, reading: AsyncExitStack

@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
+from kafka_listener.access.rights import EVERYTHING, GivenTopics
 from kafka_listener.connections.answers import Answers
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching
 from kafka_listener.connections.log_ends import LogEnds
+from kafka_listener.connections.logins import NOBODY_LOGS_IN, Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol.codec import load_schemas
 from kafka_listener.reading.read_port import TierReads
@@ -26,6 +29,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlmm.wire.anonymous_share import AnonymousShare
 from rlmm.wire.sasl_server import SaslServer
 from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
+from rlmm.wire.tls_handshakes import TlsHandshakes
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +37,8 @@ BACKLOG = 1024
 TICK_S = 1.0
 REFRESH_S = 30.0
 """Pause between two questions for all brokers; answers to clients tell of new ones meanwhile."""
+LOGIN_BYTES_MAX = 64 << 10
+"""Of a request before the login is done: the token of OAUTHBEARER is the largest part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,23 @@ class ReadLimits:
             idle_deadline_s=self.idle_deadline_s,
             # Above the longest a broker lets a member of a group wait.
             answer_deadline_s=700,
+            anonymous_request_bytes_max=LOGIN_BYTES_MAX,
+            anonymous_requests_in_flight_max=1,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAccess:
+    """The rules of who may read. `mechanisms` None: clients do not log in, for the reason
+    `why_not`, and have the node's own rights in the topics that are `given`. `tls` None: plain
+    text.
+    """
+
+    mechanisms: tuple[str, ...] | None = None
+    why_not: str = NOBODY_LOGS_IN
+    authorisation_s: float = 30.0
+    given: GivenTopics = EVERYTHING
+    tls: ssl.SSLContext | None = None
 
 
 @dataclass(eq=False)
@@ -68,6 +90,10 @@ class _Port:
     limits: ListenerLimits
     share: AnonymousShare
     server: asyncio.Server | None = None
+    handshakes: TlsHandshakes | None = None
+
+    def connection(self) -> ServerConnection:
+        return ServerConnection(self)
 
     def begin(self, caller: Caller, frame: bytes) -> Awaitable[bytes]:
         assert isinstance(caller, Client)
@@ -95,17 +121,29 @@ class ReadListener:
     tier: TierReads
     sleep: Callable[[float], Awaitable[None]]
     limits: ReadLimits
+    access: ReadAccess = ReadAccess()
     counts: ReadCounts = field(init=False)
     answers: Answers = field(init=False)
+    logins: Logins = field(init=False)
     _connections: dict[ServerConnection, Client] = field(default_factory=dict)
     _ports: dict[int | None, _Port] = field(default_factory=dict)
     _trouble: dict[str, str] = field(default_factory=dict)
     _tasks: tuple[asyncio.Task[None], ...] = ()
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _share: AnonymousShare = field(init=False)
 
     def __post_init__(self) -> None:
         monotonic = self.brokers.monotonic
         self.counts = ReadCounts(monotonic)
+        limits = self.limits.of_connections()
+        self._share = AnonymousShare(
+            requests_per_turn=limits.anonymous_requests_per_turn_of_all,
+            requests_per_s=limits.anonymous_requests_per_s_max,
+            answer_bytes_max=limits.anonymous_answer_bytes_max,
+        )
+        access = self.access
+        self.logins = Logins(self.brokers, self.counts, access.mechanisms, access.why_not)
+        rights = TopicRights(monotonic, access.authorisation_s, access.given)
         ends = LogEnds(self.brokers, monotonic)
         fetching = Fetching(
             self.tier,
@@ -115,10 +153,18 @@ class ReadListener:
             self.limits.fetch_bytes_max,
             self.limits.lost_ranges_are_gaps,
             self.replicas,
+            rights,
         )
-        offsets = OffsetAnswers(self.tier, ends, self.counts)
+        offsets = OffsetAnswers(self.tier, ends, self.counts, rights)
         self.answers = Answers(
-            self.replicas, self.brokers, fetching, offsets, self.counts, self._open_ports
+            self.replicas,
+            self.brokers,
+            fetching,
+            offsets,
+            self.logins,
+            rights,
+            self.counts,
+            self._open_ports,
         )
 
     @property
@@ -141,7 +187,7 @@ class ReadListener:
         await self._open_port(None)
         await self._open_ports()
         loop = asyncio.get_running_loop()
-        self._tasks = (loop.create_task(self._tick()), loop.create_task(self._refresh()))
+        self._tasks = tuple(map(loop.create_task, (self._tick(), self._watch(), self._refresh())))
         log.info(
             "node %d serves Kafka consumers on %s:%d and, for %d brokers, on the ports behind it",
             self.own.node_id,
@@ -159,6 +205,8 @@ class ReadListener:
         for connection in tuple(self._connections):
             connection.end(None)
         for port in self._ports.values():
+            if port.handshakes is not None:
+                port.handshakes.close()
             if port.server is not None:
                 port.server.close()
                 await port.server.wait_closed()
@@ -171,16 +219,17 @@ class ReadListener:
 
     def accepted(self, connection: ServerConnection, broker_id: int | None) -> Client | None:
         """A client; None: there is no room."""
-        if len(self._connections) >= self.limits.connections_max:
+        if len(self._connections) >= self.limits.connections_max and not self._made_room():
             self.counts.refused(connection.name, "found no room: read.connections_max are open")
             return None
         client = Client(
             connection.name,
             SaslServer(None, self.brokers.new_nonce, plain_allowed=False),
-            is_peer=True,
+            is_peer=not self.logins.are_wanted,
             connection=connection,
             brokers=self.brokers,
             broker_id=broker_id,
+            login=self.logins.new(),
         )
         self._connections[connection] = client
         return client
@@ -190,6 +239,15 @@ class ReadListener:
         client = self._connections.pop(connection, None)
         if client is not None:
             client.leave()
+
+    def _made_room(self) -> bool:
+        """End the oldest connection that has not logged in, so that others get in."""
+        for connection, client in self._connections.items():
+            if not client.is_peer:
+                connection.end("was ended to make room before it had logged in")
+                self.ended(connection)
+                return True
+        return False
 
     async def _open_ports(self) -> None:
         """Listen for every known broker."""
@@ -210,12 +268,19 @@ class ReadListener:
 
     async def _open_port(self, broker_id: int | None) -> None:
         number = self.own.port if broker_id is None else port_of(self.own.port, broker_id)
-        limits = self.limits.of_connections()
-        share = AnonymousShare(requests_per_turn=1, requests_per_s=1, answer_bytes_max=1)
-        port = _Port(self, broker_id, limits, share)
+        port = _Port(self, broker_id, self.limits.of_connections(), self._share)
+        if self.access.tls is not None:
+            port.handshakes = TlsHandshakes(
+                self.access.tls,
+                port.connection,
+                at_once_max=self.limits.connections_max,
+                deadline_s=port.limits.tls_handshake_deadline_s,
+                refused=self.counts.refused,
+            )
+        accept = port.connection if port.handshakes is None else port.handshakes.accept
         try:
             port.server = await asyncio.get_running_loop().create_server(
-                partial(ServerConnection, port), self.bind_host, number, backlog=BACKLOG
+                accept, self.bind_host, number, backlog=BACKLOG
             )
         except OSError as error:
             raise InvalidRequest(
@@ -229,8 +294,14 @@ class ReadListener:
     async def _tick(self) -> None:
         while True:
             await self.sleep(TICK_S)
+            self._share.next_second()
             for connection in tuple(self._connections):
                 connection.tick()
+
+    async def _watch(self) -> None:
+        while True:
+            await self.sleep(TICK_S)
+            await self.logins.tick(tuple(self._connections.values()))
 
     async def _refresh(self) -> None:
         while True:

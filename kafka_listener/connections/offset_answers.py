@@ -9,6 +9,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.protocol import offsets
 from kafka_listener.protocol.codec import ClientRequest
 from kafka_listener.protocol.error_codes import ErrorCode
@@ -25,14 +26,19 @@ class OffsetAnswers:
     tier: TierReads
     ends: LogEnds
     counts: ReadCounts
+    rights: TopicRights
 
     async def list_offsets(self, client: Client, request: ClientRequest) -> Values:
         """The tier first, where it may know better; then the leader, asked once for all others."""
+        all_asked = offsets.asked_in(request.body)
+        refused = await self.rights.refused(client, {one.topic for one in all_asked})
+        found: dict[Asked, FoundOffset | ErrorCode] = {
+            one: refused[one.topic] for one in all_asked if one.topic in refused
+        }
         asked = [
-            one for one in offsets.asked_in(request.body) if offsets.tier_is_asked(one.timestamp)
+            one for one in all_asked if one not in found and offsets.tier_is_asked(one.timestamp)
         ]
         known = await self._known(client, [(one.topic, one.partition) for one in asked])
-        found: dict[Asked, FoundOffset | ErrorCode] = {}
         told = await self.ends.of(client, list(known.values()))
         for one in asked:
             tip = known.get((one.topic, one.partition))
@@ -79,7 +85,16 @@ class OffsetAnswers:
 
     async def epoch_ends(self, client: Client, request: ClientRequest) -> Values:
         """The leader's answers, and the tier's for epochs that its cache does not cover."""
-        epochs = offsets.epochs_in(request.body)
+        refused = await self.rights.refused(
+            client, {each["topic"] for each in request.body["topics"]}
+        )
+        asked = offsets.without_topics(request.body, refused)
+        body = await self._epoch_ends(client, request, asked)
+        offsets.refuse_epochs(body, request.body, refused)
+        return body
+
+    async def _epoch_ends(self, client: Client, request: ClientRequest, asked: Values) -> Values:
+        epochs = offsets.epochs_in(asked)
         known = await self._known(client, list(epochs))
         told = await self.ends.of(client, list(known.values()))
         below: dict[TopicPartition, EpochEnd] = {}
@@ -89,12 +104,11 @@ class OffsetAnswers:
                 end = self.tier.epoch_end(tip, epochs[name], broker)
                 if end is not None:
                     below[name] = end
-        asked = {**request.body, "replica_id": offsets.CONSUMER}
         try:
             body = await client.exchange(request.head, request.client_id, asked)
         except (RetryLater, CorruptData) as error:
             self.counts.not_available(str(error))
-            return offsets.no_epoch_ends(request.body, below)
+            return offsets.no_epoch_ends(asked, below)
         offsets.with_epoch_ends(body, below)
         return body
 

@@ -35,6 +35,7 @@ class Api(IntEnum):
     API_VERSIONS = 18
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    SASL_AUTHENTICATE = 36
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
@@ -42,14 +43,14 @@ class Api(IntEnum):
 
 class Treatment(Enum):
     """RELAYED: sent on as it is, and so is the answer. READ: decoded, answered here or with the
-    broker's help. REFUSED: answered with an error that makes a client stop. CLOSED: refused, and
-    ApiVersions does not name it.
+    broker's help. REFUSED: answered with an error that makes a client stop. LOGIN: relayed where
+    clients log in at the brokers; elsewhere refused, and ApiVersions does not name it.
     """
 
     RELAYED = "relayed"
     READ = "read"
     REFUSED = "refused"
-    CLOSED = "closed"
+    LOGIN = "login"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,12 @@ SERVED: Mapping[int, Served] = {
     Api.SYNC_GROUP: Served(Treatment.RELAYED, 0, 5),
     Api.DESCRIBE_GROUPS: Served(Treatment.RELAYED, 0, 6),
     Api.LIST_GROUPS: Served(Treatment.RELAYED, 0, 5),
-    Api.SASL_HANDSHAKE: Served(Treatment.CLOSED, 0, 1),
+    # After a handshake of version 0 the messages come without a header.
+    Api.SASL_HANDSHAKE: Served(Treatment.LOGIN, 1, 1),
     Api.API_VERSIONS: Served(Treatment.READ, 0, 4),
     Api.INIT_PRODUCER_ID: Served(Treatment.REFUSED, 0, 6),
     Api.OFFSET_FOR_LEADER_EPOCH: Served(Treatment.READ, 2, 4),
+    Api.SASL_AUTHENTICATE: Served(Treatment.LOGIN, 0, 2),
     Api.DESCRIBE_CLUSTER: Served(Treatment.READ, 0, 2),
     Api.CONSUMER_GROUP_HEARTBEAT: Served(Treatment.RELAYED, 0, 1),
     Api.CONSUMER_GROUP_DESCRIBE: Served(Treatment.RELAYED, 0, 1),
@@ -93,12 +96,14 @@ def served(api_key: int, version: int) -> Served | None:
     return found if found is not None and found.low <= version <= found.high else None
 
 
-def announced(broker: Mapping[int, Versions]) -> dict[int, Versions]:
-    """The versions for ApiVersions: ours that the broker has, too."""
+def announced(broker: Mapping[int, Versions], *, logs_in: bool = False) -> dict[int, Versions]:
+    """The versions for ApiVersions: ours that the broker has, too. `logs_in`: the client logs in
+    at its broker.
+    """
     common = {}
     for api, ours in SERVED.items():
         low, high = broker.get(api, (0, -1))
         low, high = max(low, ours.low), min(high, ours.high)
-        if ours.treatment is not Treatment.CLOSED and low <= high:
+        if low <= high and (logs_in or ours.treatment is not Treatment.LOGIN):
             common[int(api)] = (low, high)
     return common

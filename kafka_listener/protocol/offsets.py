@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_listener.protocol.error_codes import ErrorCode
@@ -164,6 +164,27 @@ def epochs_in(body: Values) -> dict[TopicPartition, int]:
         for topic in body["topics"]
         for each in topic["partitions"]
     }
+
+
+def without_topics(body: Values, names: Collection[str]) -> Values:
+    """An OffsetForLeaderEpoch without those topics, as a consumer's."""
+    topics = [topic for topic in body["topics"] if topic["topic"] not in names]
+    return {**body, "topics": topics, "replica_id": CONSUMER}
+
+
+def refuse_epochs(answer: Values, body: Values, refused: Mapping[str, ErrorCode]) -> None:
+    """Add the errors of those topics to the answer."""
+    answer["topics"] += [
+        {
+            "topic": topic["topic"],
+            "partitions": [
+                {"partition": each["partition"], "error_code": refused[topic["topic"]]}
+                for each in topic["partitions"]
+            ],
+        }
+        for topic in body["topics"]
+        if topic["topic"] in refused
+    ]
 
 
 def with_epoch_ends(answer: Values, tier: Mapping[TopicPartition, EpochEnd]) -> None:

@@ -103,9 +103,9 @@ def no_coordinator(request: Values, error: ErrorCode, why: str) -> Values:
     }
 
 
-def rewrite_versions(body: Values) -> None:
+def rewrite_versions(body: Values, *, logs_in: bool) -> None:
     """ApiVersions: ours that the broker has, too."""
-    body["api_keys"] = api_keys(versions_in(body))
+    body["api_keys"] = api_keys(versions_in(body), logs_in=logs_in)
 
 
 def versions_in(body: Values) -> dict[int, Versions]:
@@ -114,11 +114,11 @@ def versions_in(body: Values) -> dict[int, Versions]:
     }
 
 
-def api_keys(broker: Mapping[int, Versions]) -> list[Values]:
+def api_keys(broker: Mapping[int, Versions], *, logs_in: bool) -> list[Values]:
     """The list of an ApiVersions answer."""
     return [
         {"api_key": key, "min_version": low, "max_version": high}
-        for key, (low, high) in sorted(announced(broker).items())
+        for key, (low, high) in sorted(announced(broker, logs_in=logs_in).items())
     ]
 
 

@@ -139,11 +139,14 @@ class ServerConnection(asyncio.Protocol):
         return self._transport
 
     @property
+    def is_encrypted(self) -> bool:
+        return self.transport.get_extra_info("ssl_object") is not None
+
+    @property
     def is_private(self) -> bool:
         """True if nobody can listen: it is encrypted, or stays on the machine."""
-        transport = self.transport
-        host = (transport.get_extra_info("peername") or ("",))[0]
-        return transport.get_extra_info("ssl_object") is not None or is_loopback(host)
+        host = (self.transport.get_extra_info("peername") or ("",))[0]
+        return self.is_encrypted or is_loopback(host)
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import resource
 
+from strandline.settings.read import ReadSettings
 from strandline.settings.settings import HttpSettings, QuorumSettings, Settings
 
 FILES_BESIDES_CONNECTIONS = 512
@@ -68,7 +69,9 @@ def files_limit() -> int:
 
 def _files_besides_clients(settings: Settings) -> int:
     stores = sum(store.connections_max for store in settings.stores.values())
-    read = settings.read.connections_max * _READ_FILES if settings.read.listen else 0
+    read = 0
+    if settings.read.listen:
+        read = settings.read.connections_max * (_READ_FILES + _files_each(settings.read) - 1)
     return FILES_BESIDES_CONNECTIONS + stores + read
 
 
@@ -82,7 +85,7 @@ def _quorum_files(settings: Settings) -> int:
     return settings.quorum.connections_max * _files_each(settings.quorum)
 
 
-def _files_each(listener: HttpSettings | QuorumSettings) -> int:
+def _files_each(listener: HttpSettings | QuorumSettings | ReadSettings) -> int:
     """With TLS as many handshakes may be under way besides."""
     return 1 if listener.tls_certificate_file is None else 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,10 +15,12 @@ from rlm.control.node_problem import NodeProblem
 from rlmm.records.node_facts import ReadAddress
 from strandline.node import ambient
 from strandline.node.node import Node
+from strandline.settings.kafka import ANNOUNCED, KafkaSettings
 from strandline.settings.read import ReadSettings
 
 if TYPE_CHECKING:
-    from kafka_listener.connections.listener import ReadLimits, ReadListener
+    from kafka_listener.connections.brokers import BrokerSecurity
+    from kafka_listener.connections.listener import ReadAccess, ReadLimits, ReadListener
     from kafka_listener.connections.replica_watch import ReplicaWatch
     from kafka_listener.live_replicas import LiveReplicas
     from kafka_listener.virtual_nodes import Replica
@@ -31,6 +34,7 @@ class ReadReplica:
 
     def __init__(self) -> None:
         self._listener: ReadListener | None = None
+        self._tls: tuple[ssl.SSLContext, ReadSettings] | None = None
 
     def problems(self) -> Iterable[NodeProblem]:
         """Trouble that keeps clients from reading."""
@@ -44,7 +48,9 @@ class ReadReplica:
         if not node.settings.read.listen:
             yield
             return
-        listener = _listener(node)
+        tls = _tls(node.settings.read)
+        self._tls = None if tls is None else (tls, node.settings.read)
+        listener = _listener(node, tls)
         looking = asyncio.create_task(_watch(node, listener.replicas).run(), name=_WATCH)
         node.parts.task_watch.watch((looking,))
         try:
@@ -57,8 +63,19 @@ class ReadReplica:
             await asyncio.wait((looking,))
             await listener.close()
 
+    def reload_tls(self) -> bool:
+        """Read the certificate files again, for new connections; False without files.
+        InvalidRequest: a file is wrong, and nothing changes.
+        """
+        if self._tls is None:
+            return False
+        context, read = self._tls
+        _tls(read)  # one of its own first
+        _load_certificate(context, read)
+        return True
 
-def _listener(node: Node) -> ReadListener:
+
+def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     # Slow to import, and seldom needed: the schemas of Kafka's protocol.
     from kafka_listener.connections.brokers import Brokers
     from kafka_listener.connections.leader_epochs import LeaderEpochs
@@ -82,6 +99,7 @@ def _listener(node: Node) -> ReadListener:
         node.directory.kafka_cluster_id,
         ambient.monotonic,
         ambient.new_nonce,
+        _security(settings.kafka),
     )
     tier = TierReading(
         node.parts.reads,
@@ -95,9 +113,9 @@ def _listener(node: Node) -> ReadListener:
     assert registered is not None
     own = _replica(node.directory.node_id, registered)
     replicas = LiveReplicas(own, settings.read.silence_max_s)
-    return ReadListener(
-        replicas, settings.read.address[0], brokers, tier, ambient.sleep, _limits(settings.read)
-    )
+    limits, access = _limits(settings.read), _access(settings.read, tls)
+    host = settings.read.address[0]
+    return ReadListener(replicas, host, brokers, tier, ambient.sleep, limits, access)
 
 
 def _replica(node_id: int, at: ReadAddress) -> Replica:
@@ -116,6 +134,58 @@ def _watch(node: Node, replicas: LiveReplicas) -> ReplicaWatch:
 
     ask = partial(node.metadata_log.silences, deadline_s=_ASK_DEADLINE_S)
     return ReplicaWatch(replicas, registered, ask, ambient.monotonic, ambient.sleep)
+
+
+def _security(kafka: KafkaSettings) -> BrokerSecurity:
+    """InvalidRequest: the credentials are unusable."""
+    from kafka_listener.connections.brokers import BrokerSecurity
+    from strandline.node.broker_connection import broker_connection
+
+    # Another broker is asked than the node's own one: only how to connect is taken from it.
+    own = broker_connection(
+        kafka.model_copy(update={"broker": ANNOUNCED}), node_id=-1, kafka_cluster_id=""
+    )
+    return BrokerSecurity(own.tls, own.sasl())
+
+
+def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:
+    from kafka_listener.access.rights import GivenTopics
+    from kafka_listener.connections.listener import ReadAccess
+    from kafka_listener.connections.logins import NOBODY_LOGS_IN, WITH_A_CERTIFICATE
+
+    return ReadAccess(
+        mechanisms=tuple(read.sasl_mechanisms) if read.authentication == "sasl" else None,
+        why_not=WITH_A_CERTIFICATE if read.authentication == "certificate" else NOBODY_LOGS_IN,
+        authorisation_s=read.authorisation_s,
+        given=GivenTopics(read.given_topics),
+        tls=tls,
+    )
+
+
+def _tls(read: ReadSettings) -> ssl.SSLContext | None:
+    """The context of the listener; None: plain text. InvalidRequest: a file can't be used."""
+    if read.tls_certificate_file is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load_certificate(context, read)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, read: ReadSettings) -> None:
+    """Load the listener's files into it. InvalidRequest: one can't be used."""
+    assert read.tls_certificate_file is not None
+    try:
+        # The empty password makes an encrypted key an error; without it OpenSSL asks.
+        context.load_cert_chain(read.tls_certificate_file, read.tls_key_file, "")
+        if read.tls_ca_file is not None:
+            context.load_verify_locations(read.tls_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequest(
+            f"the read listener's certificate, key or authority can't be used: {error}; they are "
+            "PEM files, the first two belong together, and the key must not be encrypted",
+            field="read.tls_certificate_file",
+        ) from error
 
 
 def _limits(read: ReadSettings) -> ReadLimits:

@@ -34,7 +34,8 @@ logger = logging.getLogger("strandline")
 tier_logger = logging.getLogger("rlm.control.run_events")
 
 NOTHING_TO_READ = (
-    "neither http.tokens_file nor http.tls_certificate_file is set, so nothing is read again"
+    "no http.tokens_file is set, nor a tls_certificate_file of http or read, so nothing is read "
+    "again"
 )
 
 
@@ -74,7 +75,7 @@ async def _run(settings: Settings, log: LogOutput) -> None:
         metrics.hold.read_from(node.hold.usage)
     try:
         async with serving(node, metrics) as http, replica.serving(node, metrics.read):
-            loop.add_signal_handler(signal.SIGHUP, _reload, http, node)
+            loop.add_signal_handler(signal.SIGHUP, _reload, http, replica, node)
             leave_out_of_collections()
             await node.remote_log.start()
             node.snapshots.start()
@@ -132,12 +133,14 @@ def _nothing_to_reload() -> None:
     logger.info("SIGHUP while the node starts: tokens and certificates are read now anyway")
 
 
-def _reload(http: HttpInterface, node: Node) -> None:
+def _reload(http: HttpInterface, replica: ReadReplica, node: Node) -> None:
     look_again()
     node.pool.look_for_keys()
     logger.info("the stores' keys are read again at their next request")
     try:
         read = http.reload()
+        if replica.reload_tls():
+            read = (*read, "certificates of the read listener")
         logger.info("%s", f"{' and '.join(read)} were read again" if read else NOTHING_TO_READ)
     except InvalidRequest as error:
         logger.error("kept the old tokens and certificates: %s", error)

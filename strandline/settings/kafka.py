@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from strandline.settings.fields import PositiveSeconds, Section
+from strandline.settings.fields import LOOPBACK_HOSTS, PositiveSeconds, Section
+from strandline.settings.read import READABLE, ReadSettings
 
 
 class SecurityProtocol(StrEnum):
@@ -73,16 +74,38 @@ class KafkaSettings(Section):
             found.append((host.strip("[]"), int(port)))
         return tuple(found)
 
-    def check_readable(self) -> None:
-        """ValueError: a read replica can't serve these brokers."""
+    def check_readable(self, read: ReadSettings) -> None:
+        """ValueError: a read replica with these settings can't serve these brokers."""
         if not self.bootstrap and self.broker in ("", ANNOUNCED):
             raise ValueError(
                 "read.listen passes new records on from the brokers: set kafka.bootstrap"
             )
-        self.bootstrap_addresses()
-        if self.security_protocol is not SecurityProtocol.PLAINTEXT:
+        hosts = {host for host, _ in self.bootstrap_addresses()}
+        if read.authentication == "sasl":
+            self._check_logins(read, hosts)
+        elif not read.topics and (
+            read.authentication == "certificate"
+            or self.security_protocol is not SecurityProtocol.PLAINTEXT
+        ):
             raise ValueError(
-                "read.listen: clients come without authentication, and would get the rights of "
-                "kafka.sasl_username or of the node's certificate. Brokers with "
-                "kafka.security_protocol other than PLAINTEXT are not served yet"
+                "read.topics is empty, so clients may read nothing: name the topics that they may "
+                "read with this node's own rights at the brokers (glob patterns), or set "
+                'read.authentication = "sasl"'
+            )
+
+    def _check_logins(self, read: ReadSettings, hosts: set[str]) -> None:
+        if not self.security_protocol.startswith("SASL_"):
+            raise ValueError(
+                'read.authentication = "sasl": clients log in at the brokers, so set '
+                "kafka.security_protocol to SASL_PLAINTEXT or SASL_SSL, kafka.bootstrap to those "
+                "listeners, and kafka.sasl_username to a user of this node's own"
+            )
+        is_readable = self.security_protocol is SecurityProtocol.SASL_PLAINTEXT and not hosts <= {
+            *LOOPBACK_HOSTS
+        }
+        if is_readable and READABLE & set(read.sasl_mechanisms):
+            raise ValueError(
+                "on the way to the brokers anybody could read the secrets of PLAIN and "
+                'OAUTHBEARER: set kafka.security_protocol = "SASL_SSL", or read.sasl_mechanisms = '
+                '["SCRAM-SHA-256", "SCRAM-SHA-512"]'
             )

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from rlmm.records.node_facts import ReadAddress
-from strandline.settings.fields import LOOPBACK_HOSTS, PositiveInt, Section
+from strandline.settings.fields import (
+    LOOPBACK_HOSTS,
+    PatternList,
+    PositiveInt,
+    PositiveSeconds,
+    Section,
+)
 
 _PORT_MAX = 65_535
+
+
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+READABLE: frozenset[Mechanism] = frozenset({"PLAIN", "OAUTHBEARER"})
+"""Mechanisms whose messages let anybody who sees them log in."""
 
 
 class ReadSettings(Section):
@@ -17,8 +29,8 @@ class ReadSettings(Section):
 
     listen: str = Field(
         default="",
-        description="`host:port` where Kafka consumers connect, on loopback; a broker's clients "
-        "come to the port after it plus the broker's id. Empty: no read listener.",
+        description="`host:port` where Kafka consumers connect; a broker's clients come to the "
+        "port after it plus the broker's id. Empty: no read listener.",
     )
     advertised: str = Field(
         default="",
@@ -35,6 +47,32 @@ class ReadSettings(Section):
         default=10,
         description="Clients are told of another replica until it has not fetched the metadata log "
         "for longer.",
+    )
+    authentication: Literal["none", "sasl", "certificate"] = Field(
+        default="none",
+        description="`sasl`: clients log in at their broker through this node, and read what they "
+        "may read there. `certificate`: they need one of `tls_ca_file`, and read `topics` as this "
+        "node. `none`: they read `topics` as this node; on loopback only.",
+    )
+    sasl_mechanisms: list[Mechanism] = Field(
+        default=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
+        description="Mechanisms that are passed on; `PLAIN` and `OAUTHBEARER` only where nobody "
+        "can listen: with TLS, or on loopback.",
+    )
+    authorisation_s: PositiveSeconds = Field(
+        default=30.0,
+        description="Right to read a topic, as the broker told it, holds for so long; then it is "
+        "asked for again.",
+    )
+    topics: PatternList = Field(
+        default=[],
+        description="Glob patterns of topics that clients may read without a login of their own. "
+        "Empty: all, where neither they nor this node log in, on loopback.",
+    )
+    tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
+    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
+    tls_ca_file: Path | None = Field(
+        default=None, description="PEM bundle that signed the clients' certificates."
     )
     prefer: Literal["tier", "broker"] = Field(
         default="tier",
@@ -62,15 +100,36 @@ class ReadSettings(Section):
 
     @model_validator(mode="after")
     def _safe(self) -> ReadSettings:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
         if not self.listen:
             return self
         host, port = self.address
         if not host or not 0 < port <= _PORT_MAX:
             raise ValueError("listen is not host:port")
-        if host not in LOOPBACK_HOSTS:
+        has_tls = self.tls_certificate_file is not None
+        if self.authentication == "certificate" and not (has_tls and self.tls_ca_file):
             raise ValueError(
-                "the read listener has neither TLS nor authentication yet, and listens on "
-                'loopback only: set listen = "127.0.0.1:PORT"'
+                'authentication = "certificate" needs tls_certificate_file, tls_key_file, and '
+                "tls_ca_file for the clients' certificates"
+            )
+        if self.authentication != "certificate" and self.tls_ca_file is not None:
+            raise ValueError(
+                'tls_ca_file is for authentication = "certificate" alone: a certificate beside a '
+                "login would be a second identity, which the brokers never see. Leave one out"
+            )
+        if host in LOOPBACK_HOSTS:
+            return self
+        if self.authentication == "none":
+            raise ValueError(
+                "beyond loopback the read listener has to know its clients: set authentication = "
+                '"sasl" or "certificate", or listen = "127.0.0.1:PORT"'
+            )
+        if not has_tls and READABLE & set(self.sasl_mechanisms):
+            raise ValueError(
+                "beyond loopback anybody could read the secrets of PLAIN and OAUTHBEARER: give "
+                'tls_certificate_file and tls_key_file, or set sasl_mechanisms = ["SCRAM-SHA-256", '
+                '"SCRAM-SHA-512"]'
             )
         return self
 
@@ -80,6 +139,11 @@ class ReadSettings(Section):
             return None
         host, port = self.address
         return ReadAddress(self.advertised or host, port, self.zone)
+
+    @property
+    def given_topics(self) -> tuple[str, ...]:
+        """The patterns of `topics`, or of all where the list may be empty."""
+        return tuple(self.topics) or ("*",)
 
     @property
     def address(self) -> tuple[str, int]:

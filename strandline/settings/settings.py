@@ -461,7 +461,7 @@ class Settings(BaseSettings):
         if self.topics.mark_deleted and not self.kafka.broker:
             raise ValueError("topics.mark_deleted asks the brokers: set kafka.broker, or not this")
         if self.read.listen:
-            self.kafka.check_readable()
+            self.kafka.check_readable(self.read)
         return self
 
     @model_validator(mode="after")

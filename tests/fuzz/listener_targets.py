@@ -5,6 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from kafka_client.frame_check import FrameError
+from kafka_listener.access import login as logins
+from kafka_listener.access import rights
+from kafka_listener.access.login import Terms
+from kafka_listener.access.rights import GivenTopics
 from kafka_listener.protocol import codec, fetch, offsets, told_nodes
 from kafka_listener.protocol.apis import SERVED, Api, Treatment, served
 from kafka_listener.protocol.codec import Head
@@ -13,6 +17,8 @@ from kafka_listener.virtual_nodes import Replica, VirtualNodes
 from rlmm.wire.frames import SIZE
 from tests.fuzz.engine import Target
 
+_ANSWERED = (Treatment.READ, Treatment.LOGIN)
+_LOGIN = logins.Login(0.0, logins.Phase.EXCHANGE, "SCRAM-SHA-512")
 _NODES = VirtualNodes.alone(Replica(100, "replica", 19_092))
 
 
@@ -54,6 +60,8 @@ def _request(data: bytes) -> None:
         case Api.OFFSET_FOR_LEADER_EPOCH:
             offsets.epochs_in(body)
             codec.encode_response(head, offsets.no_epoch_ends(body, {}))
+        case Api.SASL_HANDSHAKE:
+            logins.handshake(logins.Login(0.0), body["mechanism"], Terms(is_private=False), 0.0)
         case Api.PRODUCE:
             codec.encode_response(head, produce_refused(body))
 
@@ -74,7 +82,7 @@ def _answers() -> list[bytes]:
     return [
         bytes([head.api_key, head.version]) + codec.encode_response(head, body)[SIZE.size :]
         for head in _read()
-        if SERVED[head.api_key].treatment is Treatment.READ
+        if SERVED[head.api_key].treatment in _ANSWERED
     ]
 
 
@@ -84,7 +92,7 @@ def _answer(data: bytes) -> None:
         return
     api_key, version = data[:2]
     how = served(api_key, version)
-    if how is None or how.treatment is not Treatment.READ:
+    if how is None or how.treatment not in _ANSWERED:
         return
     head = Head(api_key, version, 7)
     body = codec.decode_response(head, data[2:])
@@ -92,17 +100,24 @@ def _answer(data: bytes) -> None:
         case Api.METADATA:
             told_nodes.topics_in(body)
             told_nodes.brokers_in(body)
+            rights.rights_in(body)
+            rights.leave_out(body, GivenTopics(("a*",)).gives, {"topics": [{"name": "orders"}]})
             told_nodes.rewrite_metadata(body, _NODES)
         case Api.FIND_COORDINATOR:
             told_nodes.rewrite_coordinators(body, _NODES)
         case Api.DESCRIBE_CLUSTER:
             told_nodes.rewrite_cluster(body, _NODES)
         case Api.API_VERSIONS:
-            told_nodes.rewrite_versions(body)
+            told_nodes.rewrite_versions(body, logs_in=bool(version % 2))
         case Api.LIST_OFFSETS:
             offsets.offsets_in(body)
         case Api.OFFSET_FOR_LEADER_EPOCH:
             offsets.with_epoch_ends(body, {})
+        case Api.SASL_HANDSHAKE:
+            logins.handshake_answered(_LOGIN, body["error_code"], 0.0)
+        case Api.SASL_AUTHENTICATE:
+            lifetime_ms = body.get("session_lifetime", 0)
+            logins.answered(_LOGIN, body["error_code"], body["auth_bytes"], lifetime_ms, 0.0)
         case Api.FETCH:
             wanted = fetch.Wanted((0, 0), "orders", 1, 0, 0)
             fetch.answers_in(body, [wanted])

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kafka_listener.connections.brokers import Brokers
-from kafka_listener.connections.listener import ReadLimits, ReadListener
+from kafka_listener.connections.brokers import Brokers, BrokerSecurity
+from kafka_listener.connections.listener import ReadAccess, ReadLimits, ReadListener
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.reading.read_port import TierReads
 from kafka_listener.virtual_nodes import Replica
@@ -33,12 +33,16 @@ class Listening:
         limits: ReadLimits | None = None,
         *,
         brokers: int = 1,
+        access: ReadAccess | None = None,
+        security: BrokerSecurity | None = None,
     ) -> None:
         """`brokers`: their highest id."""
         host, _, port = bootstrap.rpartition(":")
         self._bootstrap = host, int(port)
         self._tier = tier
         self._limits = limits or ReadLimits()
+        self._access = access or ReadAccess()
+        self._security = security or BrokerSecurity()
         self.port = ports_in_a_row(2 + brokers)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -62,10 +66,10 @@ class Listening:
         return self
 
     async def _start(self) -> None:
-        brokers = Brokers((self._bootstrap,), "", time.monotonic, lambda: "nonce")
         replicas = LiveReplicas(Replica(REPLICA_ID, "127.0.0.1", self.port), silence_max_s=10)
+        brokers = Brokers((self._bootstrap,), "", time.monotonic, lambda: "nonce", self._security)
         self.listener = ReadListener(
-            replicas, "127.0.0.1", brokers, self._tier, asyncio.sleep, self._limits
+            replicas, "127.0.0.1", brokers, self._tier, asyncio.sleep, self._limits, self._access
         )
         await self.listener.start()
 

@@ -11,10 +11,12 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.access.rights import Rights
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching, TierRecords
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol.codec import (
     ClientRequest,
@@ -38,6 +40,7 @@ from kafka_listener.reading.read_port import (
 )
 from kafka_listener.virtual_nodes import Replica, virtual_id
 from rlmm.wire.schema import Values
+from tests.kafka_listener.connections.known_rights import KnownRights
 from tests.kafka_listener.connections.tier_in_memory import Batch, TierInMemory
 
 HEAD = Head(1, 11, 5)
@@ -118,6 +121,7 @@ class Scene:
         self.slept: list[float] = []
         self.counts = ReadCounts(lambda: 0.0)
         self.replicas = LiveReplicas(Replica(100, "here", 19_092, "a"), silence_max_s=10)
+        self.rights = KnownRights()
         self.fetching = Fetching(
             self.tier,
             cast(LogEnds, KnownEnds(told)),
@@ -126,6 +130,7 @@ class Scene:
             bytes_max=1_000,
             lost_ranges_are_gaps=gaps,
             replicas=self.replicas,
+            rights=cast(TopicRights, self.rights),
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -342,3 +347,23 @@ async def test_a_client_that_came_to_no_broker_of_its_own_or_asks_for_the_unknow
     scene = with_a_replica_in_zone_b()
     (one,) = await scene.fetch(15, rack_id="b", topic="unknown")
     assert one["preferred_read_replica"] == -1
+
+
+@pytest.mark.parametrize(
+    ("told", "error"), [(Rights(describe=True, read=False), 29), (None, 78), (3, 3)]
+)
+async def test_nothing_of_the_tier_is_read_without_the_right(
+    told: Rights | int | None, error: int
+) -> None:
+    scene = Scene()
+    scene.rights.told["orders"] = told
+    (one,) = await scene.fetch(0)
+    assert (one["error_code"], one["high_watermark"], one["records"]) == (error, -1, b"")
+    assert scene.tier.asked == []
+
+
+async def test_a_topic_that_the_settings_keep_back_is_not_asked_of_the_broker() -> None:
+    scene = Scene()
+    scene.rights.kept_back = frozenset({"orders"})
+    assert [one["error_code"] for one in await scene.fetch(0, 50)] == [29, 29]
+    assert scene.client.asked == []

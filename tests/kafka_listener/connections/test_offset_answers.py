@@ -9,10 +9,12 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.access.rights import NOBODYS, Told
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.protocol import offsets
 from kafka_listener.protocol.codec import ClientRequest, Head
+from tests.kafka_listener.connections.known_rights import KnownRights
 
 TIP = TopicIdPartition("orders", Uuid(bytes(range(16))), 0)
 
@@ -38,8 +40,13 @@ class Stand:
         return {"topics": topics}
 
 
-async def earliest(stand: Stand) -> tuple[int, int]:
-    answers = OffsetAnswers(cast(Any, stand), cast(Any, stand), cast(Any, SimpleNamespace()))
+def answers_of(stand: Stand, rights: KnownRights) -> OffsetAnswers:
+    parts = (stand, stand, SimpleNamespace(not_available=lambda _: None), rights)
+    return OffsetAnswers(*(cast(Any, each) for each in parts))
+
+
+async def earliest(stand: Stand, rights: KnownRights | None = None) -> tuple[int, int]:
+    answers = answers_of(stand, rights or KnownRights())
     partition = {"partition_index": 0, "timestamp": offsets.EARLIEST, "current_leader_epoch": -1}
     body = {
         "replica_id": -1,
@@ -67,3 +74,32 @@ async def test_an_error_of_the_leader_is_not_asked_away(error: int) -> None:
 async def test_a_client_that_may_not_read_is_told_so_at_once() -> None:
     """A right that is granted meanwhile would let the leader answer."""
     assert await earliest(Stand(29)) == (29, -1)
+
+
+@pytest.mark.parametrize(("told", "error"), [(NOBODYS, 29), (None, 5), (3, 5)])
+async def test_without_the_right_nobody_is_asked(told: Told | None, error: int) -> None:
+    """The leader may give it a moment later, and knows nothing below its own disk."""
+    assert await earliest(Stand(0), KnownRights({"orders": told})) == (error, -1)
+
+
+async def test_epochs_are_refused_topic_by_topic() -> None:
+    rights = KnownRights({"salaries": NOBODYS})
+    topics = [
+        {"topic": name, "partitions": [{"partition": 0, "leader_epoch": 3}]}
+        for name in ("salaries", "orders")
+    ]
+    asked: list[Any] = []
+
+    class Leader(Stand):
+        async def exchange(self, _: Head, __: str, body: Any) -> Any:
+            asked.extend(topic["topic"] for topic in body["topics"])
+            return {"topics": []}
+
+    stand = Leader(78)
+    answer = await answers_of(stand, rights).epoch_ends(
+        cast(Client, stand), ClientRequest(Head(23, 4, 1), "a client", {"topics": topics})
+    )
+    assert asked == ["orders"]
+    assert answer["topics"] == [
+        {"topic": "salaries", "partitions": [{"partition": 0, "error_code": 29}]}
+    ]

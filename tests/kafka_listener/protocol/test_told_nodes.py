@@ -126,12 +126,14 @@ def test_versions_are_ours_that_the_broker_has_too() -> None:
     broker = {Api.FETCH: (0, 11), Api.METADATA: (0, 99), Api.SASL_HANDSHAKE: (0, 1), 19: (0, 7)}
     assert announced(broker) == {Api.FETCH: (4, 11), Api.METADATA: (4, 13)}
     assert announced({Api.FETCH: (19, 20)}) == {}
+    assert announced(broker, logs_in=True) == announced(broker) | {Api.SASL_HANDSHAKE: (1, 1)}
 
 
 def test_what_changes_topics_or_records_is_not_served() -> None:
     changing = (19, 20, 21, 24, 25, 26, 28, 33, 37, 43, 44, 45, 46, 47)
     assert [api for api in changing if served(api, 0) is not None] == []
     refused = {
-        api for api, how in SERVED.items() if how.treatment in (Treatment.REFUSED, Treatment.CLOSED)
+        api for api, how in SERVED.items() if how.treatment in (Treatment.REFUSED, Treatment.LOGIN)
     }
-    assert refused == {Api.PRODUCE, Api.INIT_PRODUCER_ID, Api.SASL_HANDSHAKE}
+    login = {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+    assert refused == {Api.PRODUCE, Api.INIT_PRODUCER_ID} | login

@@ -12,6 +12,7 @@ import pytest
 
 from api.http.tokens import TokenBook
 from rsm_backends.key_rounds import current_round
+from strandline.node.reading import ReadReplica
 from strandline.node.running import NOTHING_TO_READ, _reload
 from strandline.node.serving import HttpInterface
 
@@ -42,7 +43,7 @@ def test_only_what_is_configured_was_read_again(
         tokens.write_text(f"somebody read {'0' * 64}\n")
     caplog.set_level(logging.INFO)
     node, before = a_node(), current_round()
-    _reload(interface(tokens, tls=tls), node)
+    _reload(interface(tokens, tls=tls), ReadReplica(), node)
     assert current_round() == before + 1, "the stores' keys, too"
     node.pool.look_for_keys.assert_called_once_with()
     assert [record.getMessage() for record in caplog.records][-1] == said
@@ -56,6 +57,6 @@ def test_a_wrong_tokens_file_keeps_the_old_tokens_and_says_so(
     http = interface(tokens, tls=True)
     tokens.write_text("this is no tokens file at all\n")
     caplog.set_level(logging.INFO)
-    _reload(http, a_node())
+    _reload(http, ReadReplica(), a_node())
     assert "kept the old tokens and certificates: " in caplog.records[-1].getMessage()
     assert len(http.tokens) == 1
