@@ -33,9 +33,11 @@ class TierLoop(VirtualLoop):
 @contextmanager
 def the_dead_are_unheard() -> Iterator[None]:
     """Close the coroutines and streams of killed processes within the block, and drop their
-    complaints.
+    complaints. What was kept from the garbage collector before stays so: all that pytest imported
+    and collected, which later tests would have it go through again and again.
     """
     hook, hooks = sys.unraisablehook, sys.get_asyncgen_hooks()
+    keeps_more = gc.get_freeze_count() > 0
     sys.unraisablehook = lambda _: None
     sys.set_asyncgen_hooks(finalizer=lambda _: None)
     gc.freeze()
@@ -46,6 +48,7 @@ def the_dead_are_unheard() -> Iterator[None]:
             # What a dying upload would have begun in its last breath is never awaited.
             warnings.simplefilter("ignore", RuntimeWarning)
             gc.collect()
-        gc.unfreeze()
+        if not keeps_more:
+            gc.unfreeze()
         sys.unraisablehook = hook
         sys.set_asyncgen_hooks(*hooks)

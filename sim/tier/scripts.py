@@ -59,7 +59,7 @@ from sim.tier.loop import the_dead_are_unheard
 from sim.tier.machine import Machine
 from sim.tier.partition import Partition
 from sim.tier.readers import batches_of
-from sim.tier.world import Plan, World, bare
+from sim.tier.world import Plan, World, bare, shared_memory
 
 LIMITS = CopyLimits(
     scan_interval_s=1.0,
@@ -339,7 +339,7 @@ def play(text: str) -> str:
 def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
     """The output, and the steps before `quiet`."""
     with (
-        tempfile.TemporaryDirectory(prefix="strandline-script-") as path,
+        tempfile.TemporaryDirectory(prefix="strandline-script-", dir=shared_memory()) as path,
         the_dead_are_unheard(),
     ):
         outcome = bare(lambda: _play(lines, crash_at, Path(path)))

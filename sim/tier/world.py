@@ -404,15 +404,19 @@ def run(
     seed: int, events: int, *, trace: list[str] | None = None, plan: Plan | None = None
 ) -> Result:
     """Run one seed. InvariantError: an invariant is broken."""
-    where = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with (
-        tempfile.TemporaryDirectory(prefix="strandline-sim-", dir=where) as path,
+        tempfile.TemporaryDirectory(prefix="strandline-sim-", dir=shared_memory()) as path,
         the_dead_are_unheard(),
     ):
         outcome = bare(lambda: World(seed, Path(path), plan=plan, trace=trace).run(events))
     if isinstance(outcome, InvariantError):
         raise outcome
     return outcome
+
+
+def shared_memory() -> Path | None:
+    """Where a world's brokers keep their files; None: no such file system, the usual place."""
+    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
 
 
 def bare(call: Callable[[], T]) -> T | InvariantError:
