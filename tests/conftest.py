@@ -1,4 +1,5 @@
-"""Real stores for a whole test session: each is started when the first test asks for it.
+"""Real stores for a whole test session: each is started when the first test asks for it. A place in
+memory for tests with thousands of syncs.
 
 No time a machine takes decides a test: Hypothesis has no deadline for an example. What is imported
 and collected is no garbage: going through it again and again took a seventh of the CPU time of the
@@ -8,10 +9,12 @@ tests, and as much of their collection.
 from __future__ import annotations
 
 import gc
+import os
 import re
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -26,6 +29,7 @@ settings.load_profile("no deadline")
 
 close_late_accepts()
 
+MEMORY_DISK = Path("/dev/shm")
 MARKERS_OF_MAKE = ("spark", "integration", "e2e", "soak")
 
 
@@ -57,6 +61,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture
+def many_worlds(tmp_path: Path) -> Iterator[Path]:
+    """A place for hundreds of short-lived nodes or restores: in memory where there is such a thing,
+    since their thousands of fsyncs would prove nothing here.
+    """
+    if not os.access(MEMORY_DISK, os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir=MEMORY_DISK) as path:
+        yield Path(path)
 
 
 @pytest.fixture(scope="session")
