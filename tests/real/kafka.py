@@ -25,6 +25,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.properties import MetaProperties, encode_meta_properties
 from tests.real.class_data import QUIET, class_data, class_options
 from tests.real.kafka_clients import NewRecord, consume_all, produce
 from tests.real.maven import fetch_jars, require_java
@@ -62,6 +64,11 @@ _SMALL_BROKER = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
+
+
+META_PROPERTIES = "meta.properties"
+_formatted: dict[tuple[str, bool, tuple[str, ...]], dict[str, bytes]] = {}
+"""The other files of a format, by version, the options, and whether it is of a controller."""
 
 
 def kafka_jars(version: str = KAFKA_VERSION) -> Path:
@@ -166,9 +173,24 @@ class KafkaBroker:
         return f"127.0.0.1:{self._ports[listener]}"
 
     def format(self) -> None:
-        """Write server.properties and format the log directory."""
+        """Write server.properties and format the log directory. Kafka's tool does so the first
+        time in a process: what it writes for the next broker is the same but for the ids.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
         self._write_properties()
+        alike = self.version, self._controller is self, self._format_options
+        if alike not in _formatted:
+            self._format_by_tool()
+            made = {path.name: path.read_bytes() for path in self.log_dir.iterdir()}
+            _formatted[alike] = {name: made[name] for name in made.keys() - {META_PROPERTIES}}
+            return
+        self.log_dir.mkdir()
+        for name, data in _formatted[alike].items():
+            (self.log_dir / name).write_bytes(data)
+        meta = MetaProperties(1, self.cluster_id, self.node_id, Uuid(os.urandom(16)))
+        (self.log_dir / META_PROPERTIES).write_bytes(encode_meta_properties(meta))
+
+    def _format_by_tool(self) -> None:
         properties = str(self.home / "server.properties")
         run_tool(
             "kafka.tools.StorageTool",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -88,8 +87,8 @@ class KafkaCluster:
         return {number: each for number, each in self.brokers.items() if each.running}
 
     def __enter__(self) -> Self:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(KafkaBroker.format, self.brokers.values()))
+        for broker in self.brokers.values():
+            broker.format()
         try:
             for broker in self.brokers.values():
                 broker.spawn()
