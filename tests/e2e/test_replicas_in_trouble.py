@@ -110,3 +110,5 @@ def test_a_consumer_through_replicas_misses_nothing(tmp_path: Path, seed: int) -
             reader.scan(site.logs(), isolation)
         print(f"{reader.scans} scans, {reader.records} records, {site.ledger.total()} written")
         assert reader.scans > 2
+        for number, node in site.quorum.nodes.items():
+            assert "Traceback" not in node.log, f"node {number}"
