@@ -28,6 +28,7 @@ from kafka_listener.protocol.codec import (
     encode_request,
     encode_response,
     head_of,
+    partitions_in,
 )
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.newest_leaders import NewestLeaders
@@ -38,6 +39,8 @@ from rlmm.wire.server_connection import DisconnectError
 
 NO_ACKNOWLEDGEMENT = 0
 """The acks of a producer that waits for no answer."""
+PARTITION_BYTES = 40
+"""Of a partition in a request, about."""
 SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30.0)
 
 
@@ -72,11 +75,16 @@ class Answers:
             self.counts.requests[Api(head.api_key).name] += 1
             if found.treatment is Treatment.RELAYED:
                 return _relayed(client, frame)
-            return self._answer(client, found, decode_request(frame))
+            return self._answer(client, found, frame)
         except FrameError as error:
-            raise DisconnectError(f"sent {_name(head)} that cannot be read: {error}") from error
+            raise _unreadable(head, error) from error
 
-    async def _answer(self, client: Client, found: Served, request: ClientRequest) -> bytes:
+    async def _answer(self, client: Client, found: Served, frame: bytes) -> bytes:
+        decode = partial(decode_request, frame)
+        try:
+            request = await self.brokers.turns.apart(len(frame) // PARTITION_BYTES, decode)
+        except FrameError as error:
+            raise _unreadable(head_of(frame), error) from error
         if found.treatment is not Treatment.READ:
             return self._refused(client, request)
         match request.head.api_key:
@@ -94,7 +102,8 @@ class Answers:
                 body = await self._cluster(client, request)
             case _:
                 body = await self._versions(client, request)
-        return encode_response(request.head, body)
+        encode = partial(encode_response, request.head, body)
+        return await self.brokers.turns.apart(partitions_in(request.body), encode)
 
     def _refused(self, client: Client, request: ClientRequest) -> bytes:
         head = request.head
@@ -159,6 +168,10 @@ class Answers:
             return body
         told_nodes.rewrite_versions(body, logs_in=logs_in)
         return body
+
+
+def _unreadable(head: Head | None, error: FrameError) -> DisconnectError:
+    return DisconnectError(f"sent {_name(head)} that cannot be read: {error}")
 
 
 def _not_served(head: Head) -> Awaitable[bytes]:

@@ -10,12 +10,14 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kafka_client.connection import Connection, Endpoint
 from kafka_client.frame_check import FrameError
 from kafka_client.sasl import SaslCredentials
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
+from kafka_listener.connections.shares import Turns
 from kafka_listener.connections.topic_ids import TopicIds
 from kafka_listener.protocol import codec
 from kafka_listener.protocol.apis import SERVED, Api
@@ -62,12 +64,17 @@ async def exchange(
     client_id: str | None,
     body: Mapping[str, Any],
     deadline_s: float = ASK_DEADLINE_S,
+    turns: Turns | None = None,
 ) -> Values:
-    """The answer to a request of exactly that version. RetryLater, CorruptData."""
-    frame = codec.encode_request(head, client_id, body)
+    """The answer to a request of exactly that version. Without `turns`, a short one. RetryLater,
+    CorruptData.
+    """
+    turns, partitions = turns or Turns(), codec.partitions_in(body)
+    encode = partial(codec.encode_request, head, client_id, body)
+    frame = await turns.apart(partitions, encode)
     answer = await connection.relay(frame, deadline_s=deadline_s)
     try:
-        return codec.decode_response(head, answer)
+        return await turns.apart(partitions, partial(codec.decode_response, head, answer))
     except FrameError as error:
         connection.abort()
         name = f"{connection.name} (API {head.api_key})"
@@ -97,6 +104,7 @@ class Brokers:
     known: dict[int, Address] = field(default_factory=dict)
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     trouble: str | None = None
+    turns: Turns = field(default_factory=Turns)
     _failed_at: dict[Address, float] = field(default_factory=dict)
     _own: dict[Address, Connection] = field(default_factory=dict)
     _tls: tuple[float, ssl.SSLContext | None] | None = None

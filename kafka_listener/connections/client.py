@@ -13,6 +13,7 @@ from kafka_listener.access.login import Login
 from kafka_listener.access.rights import Rights
 from kafka_listener.connections import brokers
 from kafka_listener.connections.brokers import Brokers
+from kafka_listener.connections.shares import FIRST_BYTES
 from kafka_listener.protocol.apis import Api, Versions
 from kafka_listener.protocol.codec import Head
 from kafka_listener.reading.read_port import BrokerLogEnds
@@ -47,6 +48,8 @@ class Client(Caller):
     login: Login | None = field(kw_only=True, default=None)
     rights: dict[str, tuple[Rights, float]] = field(default_factory=dict)
     ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
+    window_bytes: int = FIRST_BYTES
+    """So much of records its next Fetch asks the broker for."""
     _twin: Connection | None = None
 
     async def twin(self) -> Connection:
@@ -80,7 +83,8 @@ class Client(Caller):
     ) -> Values:
         """The broker's answer, for which it may take `wait_s`. RetryLater, CorruptData."""
         deadline_s = brokers.ASK_DEADLINE_S + wait_s
-        return await brokers.exchange(await self.twin(), head, client_id, body, deadline_s)
+        twin, turns = await self.twin(), self.brokers.turns
+        return await brokers.exchange(twin, head, client_id, body, deadline_s, turns)
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version_max: int) -> Values:
         """The broker's answer to a question of our own. RetryLater, CorruptData."""

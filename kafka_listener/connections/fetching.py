@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -12,10 +13,17 @@ from kafka_listener.access.rights import fetch_error
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.shares import FIRST_BYTES, AnswerRoom, Share, Turns
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import fetch
-from kafka_listener.protocol.codec import ClientRequest, Pieces, encode_around, encode_response
+from kafka_listener.protocol.codec import (
+    ClientRequest,
+    Pieces,
+    encode_around,
+    encode_response,
+    partitions_in,
+)
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.fetch import Ends, Wanted, Where
 from kafka_listener.reading.read_port import (
@@ -61,10 +69,12 @@ class FetchRun:
 
     client: Client
     request: ClientRequest
+    share: Share
     answers: dict[Where, Values] = field(default_factory=dict)
     to_broker: list[Wanted] = field(default_factory=list)
     records: dict[Where, TierRecords] = field(default_factory=dict)
     bytes_left: int = 0
+    broker_bytes: int = 0
     throttle_ms: int = 0
 
     @property
@@ -84,13 +94,16 @@ class FetchRun:
 @dataclass(frozen=True, slots=True)
 class Fetching:
     """`lost_ranges_are_gaps`: an offset in a recorded lost range is answered with the next batch
-    there is, not as out of range. `bytes_max` bounds an answer, but for a first batch.
+    there is, not as out of range. `bytes_max` bounds an answer, but for a first batch, and `room`
+    all of them.
     """
 
     tier: TierReads
     ends: LogEnds
     counts: ReadCounts
     sleep: Callable[[float], Awaitable[None]]
+    turns: Turns
+    room: AnswerRoom
     bytes_max: int
     lost_ranges_are_gaps: bool
     replicas: LiveReplicas
@@ -103,49 +116,61 @@ class Fetching:
         if fetch.names_a_session(request.body):
             refused = fetch.refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return encode_response(request.head, refused)
-        run = FetchRun(client, request)
-        if request.body.get("rack_id"):
-            nearer = await self._nearer(client, request)
-            if nearer:
-                return encode_response(request.head, fetch.answer_of(request.body, nearer))
-        run.bytes_left = min(request.body["max_bytes"], self.bytes_max)
+        count = partitions_in(request.body)
+        wanted = await self.turns.apart(count, partial(fetch.wanted_in, request.body))
         async with AsyncExitStack() as reading:
-            await self._from_tier(run, reading)
+            run = FetchRun(client, request, reading.enter_context(self.room.share()))
+            run.answers = await self._nearer(client, request, wanted)
+            if run.answers:
+                return _whole(await self.turns.apart(count, partial(_pieces, run)))
+            await self._from_tier(run, wanted, reading)
             await self._from_broker(run)
             # A broker that was asked has waited as long as the client says.
             if run.is_idle and run.answers and not run.to_broker:
                 await self.sleep(min(run.wait_s, PAUSE_S_MAX))
-            body = fetch.answer_of(request.body, run.answers, throttle_ms=run.throttle_ms)
-            if not run.records:
-                return encode_response(request.head, body)
-            await send(encode_around(request.head, body, _in_order(run)))
+            pieces = await self.turns.apart(count, partial(_pieces, run))
+            if not run.records and not run.broker_bytes:
+                return _whole(pieces)
+            await send(pieces)  # and have it taken, before its room is another one's
             return b""
 
-    async def _nearer(self, client: Client, request: ClientRequest) -> dict[Where, Values]:
+    async def _nearer(
+        self, client: Client, request: ClientRequest, wanted: Sequence[Wanted]
+    ) -> dict[Where, Values]:
         """Answers that send the client to a replica in its own zone; none: this one is near enough,
         or does not know all of the partitions yet.
         """
-        zone, nodes = request.body["rack_id"], self.replicas.nodes
-        if client.broker_id is None or not nodes.has_nearer(zone):
-            return {}
-        wanted = fetch.wanted_in(request.body)
-        ids = await self.ends.resolve(client, wanted)
-        answers = {}
-        for each in wanted:
-            tip = ids.get((each.topic, each.partition))
-            if tip is None:
-                return {}
-            node = nodes.nearer(zone, tip.topic_id, each.partition, client.broker_id)
-            if node is None:
-                return {}
-            answers[each.where] = fetch.nearer_answer(each, node.node_id)
-        return answers
+        zone, nodes, broker_id = request.body.get("rack_id"), self.replicas.nodes, client.broker_id
+        answers: dict[Where, Values] = {}
+        if not zone or broker_id is None or not nodes.has_nearer(zone):
+            return answers
 
-    async def _from_tier(self, run: FetchRun, reading: AsyncExitStack) -> None:
+        async def answer(some: Sequence[Wanted]) -> None:
+            ids = await self.ends.resolve(client, some)
+            for each in some:
+                tip = ids.get((each.topic, each.partition))
+                node = tip and nodes.nearer(zone, tip.topic_id, each.partition, broker_id)
+                if node:
+                    answers[each.where] = fetch.nearer_answer(each, node.node_id)
+
+        await self.turns.in_slices(wanted, answer)
+        return answers if len(answers) == len(wanted) else {}
+
+    async def _from_tier(
+        self, run: FetchRun, wanted: Sequence[Wanted], reading: AsyncExitStack
+    ) -> None:
         """Answer what the tier has; the rest is left `to_broker`."""
+        granted = run.share.more(min(run.request.body["max_bytes"], self.bytes_max))
+        run.bytes_left = granted
+        await self.turns.in_slices(wanted, partial(self._from_tier_some, run, reading))
+        run.share.keep(granted - run.bytes_left)
+
+    async def _from_tier_some(
+        self, run: FetchRun, reading: AsyncExitStack, some: Sequence[Wanted]
+    ) -> None:
         below: list[InTier] = []
-        ids = await self.ends.resolve(run.client, fetch.wanted_in(run.request.body))
-        for wanted in fetch.wanted_in(run.request.body):
+        ids = await self.ends.resolve(run.client, some)
+        for wanted in some:
             tip = ids.get((wanted.topic, wanted.partition))
             if not self._gives(run, wanted, tip):
                 continue
@@ -249,12 +274,13 @@ class Fetching:
         """Ask the twin for the rest; at once, if there is something to answer without it."""
         if not run.to_broker:
             return
-        body = fetch.for_broker(
-            run.request.body,
-            run.to_broker,
-            bytes_max=max(run.bytes_left, 1),
-            at_once=not run.is_idle,
-        )
+        # A connection that waits for records holds little room, and more with each full answer.
+        window = run.client.window_bytes
+        left = min(run.request.body["max_bytes"], self.bytes_max) - run.share.held_bytes
+        granted = run.share.more(max(min(left, window), 1))
+        count, at_once = len(run.to_broker), not run.is_idle
+        asked = partial(fetch.for_broker, run.request.body, run.to_broker)
+        body = await self.turns.apart(count, partial(asked, bytes_max=granted, at_once=at_once))
         try:
             answer = await run.client.exchange(
                 run.request.head, run.request.client_id, body, wait_s=run.wait_s
@@ -264,10 +290,16 @@ class Fetching:
             code = ErrorCode.OFFSET_NOT_AVAILABLE
             run.answers |= {each.where: fetch.error_answer(each, code) for each in run.to_broker}
             run.to_broker.clear()
+            run.share.keep(run.share.held_bytes - granted)
             return
         run.throttle_ms = answer.get("throttle_time", 0)
-        found = fetch.answers_in(answer, run.to_broker)
-        self.counts.sent_from_broker(sum(len(each["records"] or b"") for each in found.values()))
+        found = await self.turns.apart(count, partial(fetch.answers_in, answer, run.to_broker))
+        run.broker_bytes = sum(len(each["records"] or b"") for each in found.values())
+        run.share.keep(run.share.held_bytes - granted + run.broker_bytes)
+        is_full = 2 * run.broker_bytes >= window
+        window = min(2 * window, self.bytes_max) if is_full else window // 2
+        run.client.window_bytes = max(window, FIRST_BYTES)
+        self.counts.sent_from_broker(run.broker_bytes)
         run.answers |= found
         await self._correct(run, found)
 
@@ -275,10 +307,16 @@ class Fetching:
         """The whole log's start in the place of the broker's; and what the broker dropped between
         two questions is no offset out of range.
         """
-        by_where = {each.where: each for each in run.to_broker}
-        ids = self.ends.resolved(by_where.values())
-        for where, answer in found.items():
-            wanted = by_where[where]
+        await self.turns.in_slices(run.to_broker, partial(self._correct_some, run, found))
+
+    async def _correct_some(
+        self, run: FetchRun, found: dict[Where, Values], some: Sequence[Wanted]
+    ) -> None:
+        ids = self.ends.resolved(some)
+        for wanted in some:
+            answer = found.get(wanted.where)
+            if answer is None:
+                continue
             tip = ids.get((wanted.topic, wanted.partition))
             tier = None if tip is None else self.tier.ends(tip)
             is_out = answer["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -322,6 +360,14 @@ def _is_idle(answer: Values) -> bool:
     return nothing or answer["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def _in_order(run: FetchRun) -> tuple[TierRecords, ...]:
-    """The records from the tier in the order of the answer."""
-    return tuple(run.records[where] for where in sorted(run.records))
+def _whole(pieces: Pieces) -> bytes:
+    """An answer of which nothing is elsewhere."""
+    return b"".join(piece for piece in pieces if isinstance(piece, bytes))
+
+
+def _pieces(run: FetchRun) -> Pieces:
+    """The answer, cut where records come from the tier."""
+    body = fetch.answer_of(run.request.body, run.answers, throttle_ms=run.throttle_ms)
+    return encode_around(
+        run.request.head, body, tuple(run.records[where] for where in sorted(run.records))
+    )

@@ -20,6 +20,7 @@ from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.logins import NOBODY_LOGS_IN, Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.shares import AnswerRoom
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol.codec import load_schemas
@@ -45,12 +46,13 @@ LOGIN_BYTES_MAX = 64 << 10
 class ReadLimits:
     """Bounds of a read listener. A connection has one request under way, as at a broker; a further
     one waits in the socket. Of an answer, `fetch_bytes_max` come from the tier and, in memory, from
-    a broker, but for a first batch.
+    a broker, but for a first batch; `answers_bytes_max` of all answers together.
     """
 
     connections_max: int = 1_000
     request_bytes_max: int = 1 << 20
     fetch_bytes_max: int = 8 << 20
+    answers_bytes_max: int = 128 << 20
     idle_deadline_s: int = 600
     lost_ranges_are_gaps: bool = True
 
@@ -150,12 +152,14 @@ class ReadListener:
             ends,
             self.counts,
             self.sleep,
+            self.brokers.turns,
+            AnswerRoom(self.limits.answers_bytes_max),
             self.limits.fetch_bytes_max,
             self.limits.lost_ranges_are_gaps,
             self.replicas,
             rights,
         )
-        offsets = OffsetAnswers(self.tier, ends, self.counts, rights)
+        offsets = OffsetAnswers(self.tier, ends, self.counts, rights, self.brokers.turns)
         self.answers = Answers(
             self.replicas,
             self.brokers,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.shares import Turns
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.protocol import offsets
 from kafka_listener.protocol.codec import ClientRequest
@@ -27,6 +30,7 @@ class OffsetAnswers:
     ends: LogEnds
     counts: ReadCounts
     rights: TopicRights
+    turns: Turns
 
     async def list_offsets(self, client: Client, request: ClientRequest) -> Values:
         """The tier first, where it may know better; then the leader, asked once for all others."""
@@ -38,6 +42,12 @@ class OffsetAnswers:
         asked = [
             one for one in all_asked if one not in found and offsets.tier_is_asked(one.timestamp)
         ]
+        await self.turns.in_slices(asked, partial(self._ask_tier, client, found))
+        return await self._with_leader(client, request, found)
+
+    async def _ask_tier(
+        self, client: Client, found: dict[Asked, FoundOffset | ErrorCode], asked: Sequence[Asked]
+    ) -> None:
         known = await self._known(client, [(one.topic, one.partition) for one in asked])
         told = await self.ends.of(client, list(known.values()))
         for one in asked:
@@ -54,7 +64,6 @@ class OffsetAnswers:
             answer = await self._of_tier(tip, one.timestamp, broker)
             if answer is not None:
                 found[one] = answer
-        return await self._with_leader(client, request, found)
 
     async def _of_tier(
         self, tip: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
@@ -95,15 +104,19 @@ class OffsetAnswers:
 
     async def _epoch_ends(self, client: Client, request: ClientRequest, asked: Values) -> Values:
         epochs = offsets.epochs_in(asked)
-        known = await self._known(client, list(epochs))
-        told = await self.ends.of(client, list(known.values()))
         below: dict[TopicPartition, EpochEnd] = {}
-        for name, tip in known.items():
-            broker = told[tip]
-            if isinstance(broker, BrokerLogEnds):
-                end = self.tier.epoch_end(tip, epochs[name], broker)
-                if end is not None:
-                    below[name] = end
+
+        async def ask_tier(some: Sequence[TopicPartition]) -> None:
+            known = await self._known(client, some)
+            told = await self.ends.of(client, list(known.values()))
+            for name, tip in known.items():
+                broker = told[tip]
+                if isinstance(broker, BrokerLogEnds):
+                    end = self.tier.epoch_end(tip, epochs[name], broker)
+                    if end is not None:
+                        below[name] = end
+
+        await self.turns.in_slices(list(epochs), ask_tier)
         try:
             body = await client.exchange(request.head, request.client_id, asked)
         except (RetryLater, CorruptData) as error:
@@ -113,7 +126,7 @@ class OffsetAnswers:
         return body
 
     async def _known(
-        self, client: Client, names: list[TopicPartition]
+        self, client: Client, names: Sequence[TopicPartition]
     ) -> dict[TopicPartition, TopicIdPartition]:
         """Those whose topic's id is known. The tier itself says what it has, behind a barrier."""
         wanted = [Wanted((0, 0), topic, partition, 0, 0) for topic, partition in names]

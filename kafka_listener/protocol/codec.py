@@ -42,6 +42,11 @@ class ClientRequest:
     body: Values
 
 
+def partitions_in(body: Mapping[str, Any]) -> int:
+    """The number of partitions that a request names."""
+    return sum(len(topic.get("partitions") or ()) for topic in body.get("topics") or ())
+
+
 def head_of(frame: bytes) -> Head:
     """FrameError: it is too short to be a request."""
     if len(frame) < frames.REQUEST_HEAD.size:

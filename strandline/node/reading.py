@@ -195,6 +195,7 @@ def _limits(read: ReadSettings) -> ReadLimits:
         connections_max=read.connections_max,
         request_bytes_max=read.request_bytes_max,
         fetch_bytes_max=read.fetch_bytes_max,
+        answers_bytes_max=read.answers_bytes_max,
         idle_deadline_s=read.idle_deadline_s,
         lost_ranges_are_gaps=read.lost_range == "gap",
     )

@@ -94,6 +94,11 @@ class ReadSettings(Section):
         description="Bytes of records in one answer, where the client allows more; a first batch "
         "may be larger.",
     )
+    answers_bytes_max: Annotated[int, Field(ge=2**20, le=2**40)] = Field(
+        default=128 * 2**20,
+        description="Bytes of records in all answers under way together. With little room left "
+        "answers are smaller; 64 KiB, or one batch, each of them may have besides.",
+    )
     idle_deadline_s: PositiveInt = Field(
         default=600, description="A connection without requests for longer is ended."
     )

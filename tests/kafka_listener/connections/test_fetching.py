@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -12,10 +13,12 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.rights import Rights
+from kafka_listener.connections import shares
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching, TierRecords
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.shares import FIRST_BYTES, SLICE, AnswerRoom, Turns
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol.codec import (
@@ -84,6 +87,7 @@ class AskedClient:
     name: str = "a client"
     ends: dict[Any, Any] = field(default_factory=dict)
     broker_id: int | None = 3
+    window_bytes: int = FIRST_BYTES
 
     async def exchange(self, _head: Head, _id: object, body: Values, *, wait_s: float) -> Values:
         if not self.reachable:
@@ -122,11 +126,14 @@ class Scene:
         self.counts = ReadCounts(lambda: 0.0)
         self.replicas = LiveReplicas(Replica(100, "here", 19_092, "a"), silence_max_s=10)
         self.rights = KnownRights()
+        self.room = AnswerRoom(1 << 20)
         self.fetching = Fetching(
             self.tier,
             cast(LogEnds, KnownEnds(told)),
             self.counts,
             self._sleep,
+            Turns(),
+            self.room,
             bytes_max=1_000,
             lost_ranges_are_gaps=gaps,
             replicas=self.replicas,
@@ -367,3 +374,50 @@ async def test_a_topic_that_the_settings_keep_back_is_not_asked_of_the_broker() 
     scene.rights.kept_back = frozenset({"orders"})
     assert [one["error_code"] for one in await scene.fetch(0, 50)] == [29, 29]
     assert scene.client.asked == []
+
+
+async def test_a_long_fetch_leaves_the_loop_to_others_and_is_answered_in_whole() -> None:
+    scene = Scene()
+    scene.tier.batches |= {("orders", number): [] for number in range(3, 1_000)}
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(beat())
+    found = await scene.fetch(*[0] * 1_000)
+    beating.cancel()
+    assert len(found) == 1_000
+    assert found[999]["records"] == b"from the broker"
+    assert beats > 2 * (1_000 // SLICE)
+
+
+async def test_an_answer_is_smaller_while_others_hold_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "FIRST_BYTES", 100)
+    scene = Scene()
+    with scene.room.share() as other:
+        other.keep(1 << 20)
+        await scene.fetch(12)
+        await scene.fetch(12, max_bytes=50)
+    assert [query.bytes_max for query in scene.tier.asked] == [100, 50]
+    await scene.fetch(12)
+    assert scene.tier.asked[-1].bytes_max == 1_000
+    assert scene.room.held_bytes == 0
+
+
+async def test_a_connection_that_reads_full_answers_of_the_broker_gets_larger_ones() -> None:
+    scene = Scene(records=bytes(60_000))
+    scene.fetching = replace(scene.fetching, bytes_max=150_000)
+    for expected in (FIRST_BYTES, 2 * FIRST_BYTES):
+        await scene.fetch(500, max_bytes=8 << 20)
+        assert scene.client.asked[-1]["max_bytes"] == expected
+    scene.client.records = b""
+    for expected in (FIRST_BYTES, FIRST_BYTES):
+        await scene.fetch(500, max_bytes=8 << 20)
+        assert scene.client.asked[-1]["max_bytes"] == expected
+    assert scene.room.held_bytes == 0

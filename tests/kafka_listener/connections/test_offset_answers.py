@@ -12,6 +12,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.rights import NOBODYS, Told
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.offset_answers import OffsetAnswers
+from kafka_listener.connections.shares import Turns
 from kafka_listener.protocol import offsets
 from kafka_listener.protocol.codec import ClientRequest, Head
 from tests.kafka_listener.connections.known_rights import KnownRights
@@ -41,7 +42,7 @@ class Stand:
 
 
 def answers_of(stand: Stand, rights: KnownRights) -> OffsetAnswers:
-    parts = (stand, stand, SimpleNamespace(not_available=lambda _: None), rights)
+    parts = (stand, stand, SimpleNamespace(not_available=lambda _: None), rights, Turns())
     return OffsetAnswers(*(cast(Any, each) for each in parts))
 
 

@@ -1,0 +1,96 @@
+"""Every connection's share of what all of them have: turns of the event loop, and room for bytes.
+
+A connection has one request under way. So whoever waits longest for a turn is next, and nobody has
+a second one before the others had theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+SLICE = 100
+"""Partitions of a request that are worked on in one turn. A shorter request waits for none."""
+FIRST_BYTES = 64 << 10
+"""Every answer may have so much. Waiting for records, a connection counts with it."""
+FREE_PARTS = 8
+"""An answer takes no more than such a part of the free room: somebody who is slow to take his
+answers leaves smaller ones to the others, and never none.
+"""
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@dataclass(slots=True)
+class Turns:
+    """One per node."""
+
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def in_slices(
+        self, items: Sequence[Item], work: Callable[[Sequence[Item]], Awaitable[None]]
+    ) -> None:
+        """Have the work done on slices of the items, with a turn for each but the first."""
+        for start in range(0, len(items), SLICE):
+            if start:
+                async with self._turn:
+                    await _next_turn_of_the_loop()
+            await work(items[start : start + SLICE])
+
+    async def apart(self, partitions: int, work: Callable[[], Found]) -> Found:
+        """The result of pure work on so many partitions. What would take several turns is done in a
+        thread: the loop goes on beside it.
+        """
+        if partitions <= SLICE:
+            return work()
+        async with self._turn:
+            return await asyncio.to_thread(work)
+
+
+async def _next_turn_of_the_loop() -> None:
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()
+
+
+@dataclass(slots=True)
+class AnswerRoom:
+    """One per node: at most `bytes_max` of records are under way, and `FIRST_BYTES` or one batch
+    for each connection besides.
+    """
+
+    bytes_max: int
+    held_bytes: int = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """The share of one answer, until it has been taken."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            share.keep(0)
+
+
+@dataclass(slots=True)
+class Share:
+    """The part of the room that one answer holds."""
+
+    room: AnswerRoom
+    held_bytes: int = 0
+
+    def more(self, size_bytes: int) -> int:
+        """Hold up to so much more; return how much it is."""
+        free = max(self.room.bytes_max - self.room.held_bytes, 0)
+        granted = min(size_bytes, max(free // FREE_PARTS, FIRST_BYTES))
+        self.keep(self.held_bytes + granted)
+        return granted
+
+    def keep(self, size_bytes: int) -> None:
+        """Hold so much and no more."""
+        self.room.held_bytes += size_bytes - self.held_bytes
+        self.held_bytes = size_bytes

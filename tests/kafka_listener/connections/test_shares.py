@@ -1,0 +1,81 @@
+"""Turns of the event loop and room for bytes, shared by all connections."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from kafka_listener.connections.shares import FIRST_BYTES, SLICE, AnswerRoom, Turns
+
+MIB = 1 << 20
+
+
+async def nothing(_: Sequence[int]) -> None: ...
+
+
+async def test_long_requests_have_turns_one_after_the_other_and_the_loop_goes_on() -> None:
+    turns, order, beats = Turns(), list[str](), 0
+
+    async def long_request(name: str) -> None:
+        async def work(some: Sequence[int]) -> None:
+            assert len(some) == SLICE
+            order.append(name)
+
+        await turns.in_slices(range(3 * SLICE), work)
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(beat())
+    await asyncio.gather(*(long_request(name) for name in "abc"))
+    beating.cancel()
+    assert order == ["a", "b", "c"] * 3
+    assert beats >= 6, "other work had a turn before each slice but the first ones"
+
+
+async def test_a_short_request_waits_for_no_long_one() -> None:
+    turns, go_on = Turns(), threading.Event()
+    long_one = asyncio.create_task(turns.apart(SLICE + 1, go_on.wait))
+    await asyncio.sleep(0)
+    assert await turns.apart(SLICE, threading.get_ident) == threading.get_ident()
+    await turns.in_slices([1, 2], nothing)
+    second = asyncio.create_task(turns.apart(SLICE + 1, threading.get_ident))
+    await asyncio.sleep(0)
+    assert not second.done(), "one at a time"
+    go_on.set()
+    assert await long_one
+    assert await second != threading.get_ident()
+
+
+async def test_a_turn_that_nobody_waits_for_any_more_is_given_up() -> None:
+    turns = Turns()
+
+    left = asyncio.create_task(turns.in_slices(range(2 * SLICE), nothing))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    await turns.in_slices(range(2 * SLICE), nothing)
+
+
+def test_answers_are_smaller_where_others_hold_the_room_and_never_none() -> None:
+    room = AnswerRoom(128 * MIB)
+    with room.share() as first:
+        assert first.more(8 * MIB) == 8 * MIB
+        first.keep(2 * MIB)
+        assert room.held_bytes == 2 * MIB
+        slow = []
+        for _ in range(1_000):
+            share = room.share()
+            slow.append(share)
+            assert share.__enter__().more(8 * MIB) >= FIRST_BYTES
+        assert 100 * MIB < room.held_bytes < 128 * MIB + 1_000 * FIRST_BYTES
+        assert first.more(8 * MIB) == FIRST_BYTES
+        assert first.more(10) == 10
+        for share in slow:
+            share.__exit__(None, None, None)
+        assert room.held_bytes == 2 * MIB + FIRST_BYTES + 10
+    assert room.held_bytes == 0
