@@ -16,10 +16,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # process, whose tests share servers; those that take longest go first, or the end waits for them.
 SERVERS := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -q
 LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py \
-	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py pipeline/jobs/test_rebuild.py)
+	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py \
+	durability/test_node_power_cuts.py strandline/test_bad_stores.py pipeline/jobs/test_rebuild.py \
+	strandline/test_disaster_recovery.py durability/test_killed_nodes.py \
+	strandline/cli/test_repair_command.py)
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py three_brokers.py \
 	sidecar_beside_kafka.py) tests/kafka_suites/test_subset.py \
-	$(addprefix tests/e2e/test_,leaders_and_followers.py pipeline.py broker_that_tiers.py)
+	$(addprefix tests/e2e/test_,leaders_and_followers.py pipeline.py broker_that_tiers.py \
+	broker_that_tiers_in_trouble.py read_replicas.py read_replica.py image.py broker_on_another_disk.py)
 
 .PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites golden lock executors plugin clean
 
@@ -34,8 +38,10 @@ check: $(VENV)/.dev        ## format, lint, types, who may import whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Each process begins with a quarter of the tests in their order, so most files have their fixtures
+# in one process only. One that is done takes from the rest of another.
 unit: $(VENV)/.dev         ## four processes for two cores: half of the time each waits
-	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 4 -q
+	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 4 --dist worksteal -q
 
 spark: tools                 ## a file goes to one process: each has one Spark session
 	$(PYTEST) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
