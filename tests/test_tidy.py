@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -106,7 +108,8 @@ CODECS_ALLOWED = {
 """The schemas and the UUID type of the one library that has its home there are plain values."""
 
 
-def tracked(*patterns: str) -> list[Path]:
+@cache
+def tracked(*patterns: str) -> tuple[Path, ...]:
     """Files git knows (or would add), so that a build folder never fails a check."""
     out = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
@@ -115,15 +118,68 @@ def tracked(*patterns: str) -> list[Path]:
         check=True,
     ).stdout
     paths = (REPOSITORY / name for name in out.decode().split("\0") if name)
-    return sorted(path for path in paths if path.is_file())
+    return tuple(sorted(path for path in paths if path.is_file()))
 
 
-def python_files() -> list[Path]:
+def python_files() -> tuple[Path, ...]:
     return tracked("*.py")
 
 
 def relative(path: Path) -> str:
     return str(path.relative_to(REPOSITORY))
+
+
+class Function(NamedTuple):
+    """Its length, and the number of its parameters without `self` and `cls`."""
+
+    name: str
+    lines: int
+    parameters: int
+
+
+class Facts(NamedTuple):
+    """What the rules below ask of a Python file. Its syntax tree would take too much memory."""
+
+    opening: str
+    is_docstring_only: bool
+    functions: tuple[Function, ...]
+    imported_roots: frozenset[str]
+    docstrings: tuple[tuple[int, str], ...]
+
+
+@cache
+def facts(path: Path) -> Facts:
+    """Each file is parsed once in a process, whatever is asked of it."""
+    tree = ast.parse(path.read_text())
+    functions: list[Function] = []
+    roots: set[str] = set()
+    texts: list[tuple[int, str]] = []
+    for node in statements(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+                count = len(names) + len(node.args.kwonlyargs) - (names[:1] in (["self"], ["cls"]))
+                functions.append(Function(node.name, lines, count))
+            case ast.Import():
+                roots |= {alias.name.split(".")[0] for alias in node.names}
+            case ast.ImportFrom(module=str(module)):
+                roots.add(module.split(".")[0])
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                texts.append((node.lineno, text.lstrip()))
+    is_docstring_only = len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr)
+    opening = ast.get_docstring(tree) or ""
+    return Facts(opening, is_docstring_only, tuple(functions), frozenset(roots), tuple(texts))
+
+
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, in no order. Functions, imports and docstrings are in no expression."""
+    left: list[ast.AST] = [*tree.body]
+    while left:
+        node = left.pop()
+        yield node
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            left += getattr(node, name, ())
 
 
 def test_files_stay_small_enough_to_read_at_once() -> None:
@@ -138,11 +194,9 @@ def test_files_stay_small_enough_to_read_at_once() -> None:
 def test_functions_stay_small_enough_to_hold_in_the_head() -> None:
     long = []
     for path in python_files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                if lines > FUNCTION_LINES_MAX:
-                    long.append(f"{relative(path)}: {node.name} has {lines} lines")
+        for each in facts(path).functions:
+            if each.lines > FUNCTION_LINES_MAX:
+                long.append(f"{relative(path)}: {each.name} has {each.lines} lines")
     assert long == []
 
 
@@ -152,12 +206,9 @@ def test_parameter_lists_stay_short_where_a_value_object_says_it() -> None:
     for path in python_files():
         if relative(path).startswith(("tests/", "bench/")):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-                count = len(names) + len(node.args.kwonlyargs) - (names[:1] in (["self"], ["cls"]))
-                if count > PARAMETERS_MAX and not node.name.endswith("_command"):
-                    long.add(f"{relative(path)}: {node.name}")
+        for each in facts(path).functions:
+            if each.parameters > PARAMETERS_MAX and not each.name.endswith("_command"):
+                long.add(f"{relative(path)}: {each.name}")
     assert long == set(MORE_PARAMETERS)
 
 
@@ -200,21 +251,11 @@ def test_package_init_files_hold_a_docstring_only() -> None:
     busy = []
     for path in python_files():
         # Spark takes the data source from the package itself.
-        if path.name == "__init__.py" and relative(path) != "pyspark_strandline/__init__.py":
-            body = ast.parse(path.read_text()).body
-            if len(body) != 1 or not isinstance(body[0], ast.Expr):
-                busy.append(relative(path))
+        if path.name != "__init__.py" or relative(path) == "pyspark_strandline/__init__.py":
+            continue
+        if not facts(path).is_docstring_only:
+            busy.append(relative(path))
     assert busy == []
-
-
-def imported_roots(path: Path) -> set[str]:
-    roots: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            roots |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            roots.add(node.module.split(".")[0])
-    return roots
 
 
 @pytest.mark.parametrize("pattern", PURE_MODULES)
@@ -222,36 +263,33 @@ def test_pure_modules_import_no_world(pattern: str) -> None:
     paths = list(REPOSITORY.glob(pattern))
     assert paths, f"{pattern} names no file any more: bring this list up to date"
     for path in paths:
-        assert imported_roots(path) & PURE_FORBIDDEN == set(), relative(path)
+        assert facts(path).imported_roots & PURE_FORBIDDEN == set(), relative(path)
 
 
 def test_what_says_it_is_pure_imports_no_world() -> None:
     says = {
         relative(path): path
         for path in python_files()
-        if relative(path).startswith(PACKAGES)
-        and SAYS_PURE.search(ast.get_docstring(ast.parse(path.read_text())) or "")
+        if relative(path).startswith(PACKAGES) and SAYS_PURE.search(facts(path).opening)
     }
     assert "rlm/reconcile/adoption_plan.py" in says, "the rule finds nothing any more"
     worldly = {}
     for name, path in says.items():
         allowed = next((found for home, found in CODECS_ALLOWED.items() if home in name), set())
-        if found := imported_roots(path) & PURE_FORBIDDEN - allowed:
+        if found := facts(path).imported_roots & PURE_FORBIDDEN - allowed:
             worldly[name] = found
     assert worldly == {}
 
 
-def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+def docstrings(path: Path) -> Iterable[tuple[int, str]]:
     """(line, text) of every docstring, those below assignments included."""
-    if path.suffix == ".pyx":
-        source = path.read_text()
-        for found in re.finditer(r'^ *"""(.+?)"""', source, flags=re.MULTILINE | re.DOTALL):
-            yield source.count("\n", 0, found.start()) + 1, found[1].lstrip()
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        text = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            yield text.lineno, text.value.lstrip()
+    if path.suffix != ".pyx":
+        return facts(path).docstrings
+    source = path.read_text()
+    return [
+        (source.count("\n", 0, found.start()) + 1, found[1].lstrip())
+        for found in re.finditer(r'^ *"""(.+?)"""', source, flags=re.MULTILINE | re.DOTALL)
+    ]
 
 
 @pytest.mark.parametrize("package", PLAIN_WORDS)
@@ -286,7 +324,7 @@ def test_each_large_library_has_one_home(library: str) -> None:
         relative(path)
         for path in python_files()
         if relative(path).startswith(PACKAGES)
-        and library in imported_roots(path)
+        and library in facts(path).imported_roots
         and not relative(path).startswith(ONE_HOME[library])
     ]
     assert strays == []
