@@ -12,6 +12,7 @@ from kafka_listener.access import rights as topic_rights
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.fetching import Fetching, TierRecords
+from kafka_listener.connections.last_metadata import LastMetadata
 from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
@@ -59,6 +60,7 @@ class Answers:
     counts: ReadCounts
     told: Callable[[], Awaitable[None]]
     leaders: NewestLeaders = field(default_factory=NewestLeaders)
+    last: LastMetadata = field(default_factory=LastMetadata)
 
     def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
         """The answer, with its size. DisconnectError: there is none."""
@@ -117,13 +119,29 @@ class Answers:
 
     async def _metadata(self, client: Client, request: ClientRequest) -> Values:
         asked = {**request.body, "allow_auto_topic_creation": False}
-        body = await client.exchange(request.head, request.client_id, asked)
-        if self.brokers.learn(body):
-            await self.told()
+        try:
+            body = await client.exchange(request.head, request.client_id, asked)
+        except RetryLater:
+            if not self.brokers.known or await self.brokers.answers(None):
+                raise  # the client asks another of its nodes
+            body = await self._last_metadata(client, asked)
+        else:
+            self.last.take(body)
+            if self.brokers.learn(body):
+                await self.told()
         self.leaders.settle(body)
         topic_rights.leave_out(body, partial(self.rights.gives, client), asked)
         told_nodes.rewrite_metadata(body, self.replicas.nodes)
         return body
+
+    async def _last_metadata(self, client: Client, asked: Values) -> Values:
+        """The brokers' last word: a client that is ended here may have no other way to the tier."""
+        rights = await self.rights.of(client, self.last.known(asked))
+
+        def may_hear(topic: str) -> bool:
+            return topic_rights.offset_error(rights.get(topic)) == ErrorCode.NONE
+
+        return self.last.answer(asked, self.brokers.known, may_hear)
 
     async def _cluster(self, client: Client, request: ClientRequest) -> Values:
         if request.body.get("endpoint_type", told_nodes.BROKERS) != told_nodes.BROKERS:

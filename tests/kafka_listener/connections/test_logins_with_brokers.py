@@ -287,7 +287,8 @@ def test_who_is_logged_in_reads_the_tier_on_while_no_broker_is_there(
 ) -> None:
     with listening(broker, tier) as replica:
         small = {"fetch.message.max.bytes": 4_000, "queued.min.messages": 1}
-        reading = consumer(replica, login("SCRAM-SHA-512", "reader"), **small)
+        asking = {"topic.metadata.refresh.interval.ms": 500}
+        reading = consumer(replica, login("SCRAM-SHA-512", "reader"), **small, **asking)
         reading.assign([Partition(TOPIC, 0, 0)])
         first = reading.poll(60)
         assert first is not None
