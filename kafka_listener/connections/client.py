@@ -11,6 +11,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.login import Login
 from kafka_listener.access.rights import Rights
+from kafka_listener.access.users import UNKNOWN
 from kafka_listener.connections import brokers
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.shares import FIRST_BYTES
@@ -40,6 +41,7 @@ class Client(Caller):
     it is needed, and again if it broke meanwhile; but once only if the client logs in over it.
 
     `login` None: nobody logs in at this listener. `rights` are the broker's word and its time.
+    Bytes are counted by `user`; `claimed_user` becomes that once the broker says so.
     """
 
     connection: ServerConnection = field(kw_only=True)
@@ -47,6 +49,8 @@ class Client(Caller):
     broker_id: int | None = field(kw_only=True)
     login: Login | None = field(kw_only=True, default=None)
     rights: dict[str, tuple[Rights, float]] = field(default_factory=dict)
+    user: str = UNKNOWN
+    claimed_user: str | None = None
     ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
     window_bytes: int = FIRST_BYTES
     """So much of records its next Fetch asks the broker for."""

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.access.rates import WAIT_S_MAX, TierRates
 from kafka_listener.access.rights import fetch_error
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
@@ -108,6 +110,7 @@ class Fetching:
     lost_ranges_are_gaps: bool
     replicas: LiveReplicas
     rights: TopicRights
+    rates: TierRates = field(default_factory=TierRates)
 
     async def answer(
         self, client: Client, request: ClientRequest, send: Callable[[Pieces], Awaitable[None]]
@@ -128,17 +131,35 @@ class Fetching:
             # A broker that was asked has waited as long as the client says.
             if run.is_idle and run.answers and not run.to_broker:
                 await self.sleep(min(run.wait_s, PAUSE_S_MAX))
+            self._charge(run)
             pieces = await self.turns.apart(count, partial(_pieces, run))
             if not run.records and not run.broker_bytes:
                 return _whole(pieces)
             await send(pieces)  # and have it taken, before its room is another one's
             return b""
 
+    async def _has_its_turn(self, run: FetchRun) -> bool:
+        """Hold a client back that does not wait as it was told. False: it has to wait on."""
+        who = run.client.user, run.request.client_id or ""
+        until = self.ends.monotonic() + WAIT_S_MAX
+        while (wait_s := self.rates.wait_s(*who, now := self.ends.monotonic())) > 0:
+            if now + wait_s > until:
+                return False
+            await self.sleep(wait_s)
+        return True
+
+    def _charge(self, run: FetchRun) -> None:
+        """Count the bytes of the tier, and tell the client to wait for them."""
+        size = sum(len(records) for records in run.records.values())
+        who = run.client.user, run.request.client_id or ""
+        wait_s = self.rates.sent(*who, size, self.ends.monotonic()) if size else 0.0
+        run.throttle_ms = max(run.throttle_ms, ceil(wait_s * 1000))
+
     async def _nearer(
         self, client: Client, request: ClientRequest, wanted: Sequence[Wanted]
     ) -> dict[Where, Values]:
         """Answers that send the client to a replica in its own zone; none: this one is near enough,
-        or does not know all of the partitions yet.
+        does not know all of the partitions yet, or the client may not read one of them.
         """
         zone, nodes, broker_id = request.body.get("rack_id"), self.replicas.nodes, client.broker_id
         answers: dict[Where, Values] = {}
@@ -147,8 +168,11 @@ class Fetching:
 
         async def answer(some: Sequence[Wanted]) -> None:
             ids = await self.ends.resolve(client, some)
+            rights = await self.rights.of(client, {tip.topic for tip in ids.values()})
             for each in some:
                 tip = ids.get((each.topic, each.partition))
+                if tip and fetch_error(rights.get(tip.topic)):
+                    continue  # nobody else may hear of it
                 node = tip and nodes.nearer(zone, tip.topic_id, each.partition, broker_id)
                 if node:
                     answers[each.where] = fetch.nearer_answer(each, node.node_id)
@@ -160,7 +184,8 @@ class Fetching:
         self, run: FetchRun, wanted: Sequence[Wanted], reading: AsyncExitStack
     ) -> None:
         """Answer what the tier has; the rest is left `to_broker`."""
-        granted = run.share.more(min(run.request.body["max_bytes"], self.bytes_max))
+        bytes_max = self.rates.bytes_max(self.bytes_max) if await self._has_its_turn(run) else 0
+        granted = run.share.more(min(run.request.body["max_bytes"], bytes_max))
         run.bytes_left = granted
         await self.turns.in_slices(wanted, partial(self._from_tier_some, run, reading))
         run.share.keep(granted - run.bytes_left)

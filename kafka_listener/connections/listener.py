@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
+from kafka_listener.access.rates import TierRates
 from kafka_listener.access.rights import EVERYTHING, GivenTopics
 from kafka_listener.connections.answers import Answers
 from kafka_listener.connections.brokers import Brokers
@@ -80,6 +81,8 @@ class ReadAccess:
     why_not: str = NOBODY_LOGS_IN
     authorisation_s: float = 30.0
     given: GivenTopics = EVERYTHING
+    user_bytes_per_s: int = 0
+    client_id_bytes_per_s: int = 0
     tls: ssl.SSLContext | None = None
 
 
@@ -158,6 +161,7 @@ class ReadListener:
             self.limits.lost_ranges_are_gaps,
             self.replicas,
             rights,
+            TierRates(access.user_bytes_per_s, access.client_id_bytes_per_s),
         )
         offsets = OffsetAnswers(self.tier, ends, self.counts, rights, self.brokers.turns)
         self.answers = Answers(
@@ -234,6 +238,7 @@ class ReadListener:
             brokers=self.brokers,
             broker_id=broker_id,
             login=self.logins.new(),
+            user=_subject(connection),
         )
         self._connections[connection] = client
         return client
@@ -321,3 +326,10 @@ class ReadListener:
         if self._trouble.get(about) != text:
             log.warning("read listener: %s", text)
         self._trouble[about] = text
+
+
+def _subject(connection: ServerConnection) -> str:
+    """The subject of the client's certificate; empty without one."""
+    tls = connection.transport.get_extra_info("ssl_object")
+    subject = ((tls and tls.getpeercert()) or {}).get("subject", ())
+    return ",".join(f"{name}={value}" for part in subject for name, value in part)

@@ -10,6 +10,7 @@ from kafka_client.frame_check import FrameError
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_listener.access import login as logins
 from kafka_listener.access.login import End, Login, Pass, RefuseMechanism, Terms
+from kafka_listener.access.users import parse_user
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.read_counts import ReadCounts
@@ -71,7 +72,7 @@ class Logins:
         login, action = logins.handshake(
             login, mechanism, await self._terms(client), self.brokers.monotonic()
         )
-        client.login = login
+        client.login, client.claimed_user = login, None
         if isinstance(action, End):
             raise DisconnectError(action.why or "")
         if isinstance(action, RefuseMechanism):
@@ -82,10 +83,13 @@ class Logins:
         return _sized(answer)
 
     async def _authenticate(self, client: Client, head: Head, frame: bytes) -> bytes:
+        assert client.login is not None
+        if client.claimed_user is None:
+            message = decode_request(frame).body["auth_bytes"] or b""
+            client.claimed_user = parse_user(client.login.mechanism, message)
         sent_at = self.brokers.monotonic()
         answer = await self._relay(client, frame)
         body = decode_response(head, answer)
-        assert client.login is not None
         client.login = logins.answered(
             client.login,
             body["error_code"],
@@ -94,6 +98,8 @@ class Logins:
             sent_at,
         )
         client.is_peer = client.login.phase is logins.Phase.IN
+        if client.is_peer:
+            client.user = client.claimed_user
         client.rights.clear()  # a further login may bring others
         return _sized(answer)
 

@@ -158,6 +158,8 @@ def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:
         why_not=WITH_A_CERTIFICATE if read.authentication == "certificate" else NOBODY_LOGS_IN,
         authorisation_s=read.authorisation_s,
         given=GivenTopics(read.given_topics),
+        user_bytes_per_s=read.user_bytes_per_s,
+        client_id_bytes_per_s=read.client_id_bytes_per_s,
         tls=tls,
     )
 

@@ -13,6 +13,7 @@ from strandline.settings.fields import (
     PatternList,
     PositiveInt,
     PositiveSeconds,
+    RateLimit,
     Section,
 )
 
@@ -68,6 +69,14 @@ class ReadSettings(Section):
         default=[],
         description="Glob patterns of topics that clients may read without a login of their own. "
         "Empty: all, where neither they nor this node log in, on loopback.",
+    )
+    user_bytes_per_s: RateLimit = Field(
+        default=0,
+        description="Bytes of the tier a second to each user of the brokers, or certificate; 0: no "
+        "limit.",
+    )
+    client_id_bytes_per_s: RateLimit = Field(
+        default=0, description="The same to each `client.id` of a user."
     )
     tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
     tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from functools import cache
 
 from kafka_client.frame_check import FrameError
 from kafka_listener.access import login as logins
 from kafka_listener.access import rights
-from kafka_listener.access.login import Terms
+from kafka_listener.access.login import MECHANISMS, Terms
 from kafka_listener.access.rights import GivenTopics
+from kafka_listener.access.users import NAME_CHARACTERS_MAX, parse_user
 from kafka_listener.protocol import codec, fetch, offsets, told_nodes
 from kafka_listener.protocol.apis import SERVED, Api, Treatment, served
 from kafka_listener.protocol.codec import Head
@@ -125,6 +127,22 @@ def _answer(data: bytes) -> None:
         codec.encode_response(head, body)
 
 
+def _messages() -> list[bytes]:
+    token = b"e30." + b64encode(b'{"sub": "alice", "exp": 1760000000}') + b".c2ln"
+    return [
+        b"\0\0alice\0secret",
+        b"\x01n,,n=alice=2Cbob,r=nonce",
+        b"\x03n,,\x01auth=Bearer " + token + b"\x01\x01",
+    ]
+
+
+def _message(data: bytes) -> None:
+    """The first byte is the mechanism."""
+    if data:
+        found = parse_user(MECHANISMS[data[0] % len(MECHANISMS)], data[1:])
+        assert len(found) <= NAME_CHARACTERS_MAX
+
+
 def listener_targets() -> list[Target]:
     """A malformed frame is a FrameError; the connection that sent it ends."""
     home = "kafka_listener.protocol.codec"
@@ -136,5 +154,9 @@ def listener_targets() -> list[Target]:
         Target(
             "broker's answer to a replica", (f"{home}.decode_response",), _answer, _answers,
             (FrameError,), factor=400,
+        ),
+        Target(
+            "user's name in a login", ("kafka_listener.access.users.parse_user",), _message,
+            _messages, (), factor=400,
         ),
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -12,10 +12,11 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from kafka_listener.access.rights import Rights
+from kafka_listener.access.rates import WAIT_S_MAX, TierRates
+from kafka_listener.access.rights import NOBODYS, Rights
 from kafka_listener.connections import shares
 from kafka_listener.connections.client import Client
-from kafka_listener.connections.fetching import Fetching, TierRecords
+from kafka_listener.connections.fetching import PAUSE_S_MAX, Fetching, TierRecords
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
 from kafka_listener.connections.shares import FIRST_BYTES, SLICE, AnswerRoom, Turns
@@ -54,8 +55,11 @@ ENDS = BrokerLogEnds(4, 30, 90, 100)
 class KnownEnds:
     """Every topic is known, but `unknown`; the leader's word on each partition is `told`."""
 
-    def __init__(self, told: BrokerLogEnds | int | None = ENDS) -> None:
+    def __init__(
+        self, told: BrokerLogEnds | int | None = ENDS, monotonic: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.told = told
+        self.monotonic = monotonic
 
     async def resolve(self, _client: object, wanted: Iterable[Wanted]) -> dict[Any, Any]:
         return self.resolved(wanted)
@@ -85,6 +89,7 @@ class AskedClient:
     reachable: bool = True
     asked: list[Values] = field(default_factory=list)
     name: str = "a client"
+    user: str = ""
     ends: dict[Any, Any] = field(default_factory=dict)
     broker_id: int | None = 3
     window_bytes: int = FIRST_BYTES
@@ -116,8 +121,14 @@ class Scene:
     """The tier has the offsets 0 to 39 of every partition that is asked for, ten a batch."""
 
     def __init__(
-        self, told: BrokerLogEnds | int | None = ENDS, *, gaps: bool = True, **broker: Any
+        self,
+        told: BrokerLogEnds | int | None = ENDS,
+        *,
+        gaps: bool = True,
+        rates: TierRates | None = None,
+        **broker: Any,
     ) -> None:
+        self.now = 0.0
         self.tier = TierInMemory()
         batches = [Batch(10 * n, 10 * n + 9, b"batch %d." % n) for n in range(4)]
         self.tier.batches = {("orders", number): batches for number in range(3)}
@@ -129,7 +140,7 @@ class Scene:
         self.room = AnswerRoom(1 << 20)
         self.fetching = Fetching(
             self.tier,
-            cast(LogEnds, KnownEnds(told)),
+            cast(LogEnds, KnownEnds(told, lambda: self.now)),
             self.counts,
             self._sleep,
             Turns(),
@@ -138,10 +149,12 @@ class Scene:
             lost_ranges_are_gaps=gaps,
             replicas=self.replicas,
             rights=cast(TopicRights, self.rights),
+            rates=rates or TierRates(),
         )
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
+        self.now += seconds
 
     async def fetch(self, *offsets: int, topic: str = "orders", **more: Any) -> list[Values]:
         """The answers about partitions 0, 1, ..., with records as bytes."""
@@ -421,3 +434,30 @@ async def test_a_connection_that_reads_full_answers_of_the_broker_gets_larger_on
         await scene.fetch(500, max_bytes=8 << 20)
         assert scene.client.asked[-1]["max_bytes"] == expected
     assert scene.room.held_bytes == 0
+
+
+async def test_who_may_not_read_is_not_sent_to_another_zone() -> None:
+    scene = with_a_replica_in_zone_b()
+    scene.rights.told["orders"] = NOBODYS
+    (one,) = await scene.fetch(15, rack_id="b")
+    assert (one["error_code"], one["preferred_read_replica"]) == (29, -1)
+
+
+async def test_who_had_its_bytes_is_told_to_wait_and_held_back() -> None:
+    scene = Scene(rates=TierRates(user_bytes_per_s=20))
+    scene.fetching.rates.wait_s("", "c", scene.now)
+    scene.now = 1.0  # ten bytes are saved up
+    (first,) = await scene.fetch(0)
+    assert first["records"] == b"batch 0.batch 1."
+    assert scene.answer["throttle_time"] == 350, "six bytes are owed, and one is wanted"
+    (second,) = await scene.fetch(16)
+    assert second["records"]
+    assert sum(scene.slept) == pytest.approx(0.35)
+
+
+async def test_who_would_wait_too_long_gets_nothing_of_the_tier() -> None:
+    scene = Scene(rates=TierRates(user_bytes_per_s=1))
+    scene.fetching.rates.sent("", "c", 100, scene.now)
+    (one,) = await scene.fetch(0)
+    assert (one["error_code"], one["records"]) == (0, b"")
+    assert sum(scene.slept) <= WAIT_S_MAX + PAUSE_S_MAX
