@@ -63,6 +63,7 @@ class Client(Caller):
         if self._twin is None or self._twin.lost:
             if self._twin is not None and self.login is not None:
                 raise RetryLater(f"{self._twin.name} has ended the connection of {self.name}")
+            self.leave()
             self._twin = await self.brokers.open(self.broker_id, as_node=self.login is None)
         return self._twin
 
@@ -95,6 +96,6 @@ class Client(Caller):
         return await brokers.ask(await self.twin(), api, body, version_max=version_max)
 
     def leave(self) -> None:
-        """Close the twin: the client has gone."""
+        """Close the twin: the client has gone, or the broker has ended it."""
         if self._twin is not None:
             self._twin.abort()
