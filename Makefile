@@ -9,6 +9,9 @@ PYTEST := $(BIN)/python -m pytest
 # tests/conftest.py refuses a test that is marked from elsewhere.
 naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
 
+# Packages are compiled by themselves: beside `check`, and not by each test process that imports them.
+READY := $(VENV)/.dev $(VENV)/.bytecode
+
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -30,9 +33,13 @@ LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_n
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
 
-test: check unit spark servers   ## everything: lint, types, architecture, unit, Spark, integration, end to end
+test:                      ## everything: lint, types, architecture, unit, Spark, integration, end to end
+	$(MAKE) --no-print-directory -j 2 check tools $(READY)   # one core each
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory spark
+	$(MAKE) --no-print-directory servers
 
-check: $(VENV)/.dev        ## format, lint, types, who may import whom
+check: $(VENV)/.dev-packages   ## format, lint, types, who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -40,26 +47,26 @@ check: $(VENV)/.dev        ## format, lint, types, who may import whom
 
 # Each process begins with a quarter of the tests in their order, so most files have their fixtures
 # in one process only. One that is done takes from the rest of another.
-unit: $(VENV)/.dev         ## four processes for two cores: half of the time each waits
+unit: $(READY)              ## four processes for two cores: half of the time each waits
 	$(PYTEST) -m "not spark and not integration and not e2e and not soak" -n 4 --dist worksteal -q
 
-spark: tools                 ## a file goes to one process: each has one Spark session
+spark: tools $(READY)        ## a file goes to one process: each has one Spark session
 	$(PYTEST) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
 
 tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
 	$(BIN)/python -m tests.real.fetch
 
-servers: tools               ## integration and end to end
+servers: tools $(READY)      ## integration and end to end
 	$(SERVERS) -m "(integration or e2e) and not soak" \
 		$(LONGEST_E2E) $(LONGEST_INTEGRATION) $(call naming,(integration|e2e))
 
-integration: tools
+integration: tools $(READY)
 	$(SERVERS) -m "integration and not soak" $(LONGEST_INTEGRATION) $(call naming,integration)
 
-e2e: tools
+e2e: tools $(READY)
 	$(SERVERS) -m "e2e and not soak" $(LONGEST_E2E) $(call naming,e2e)
 
-soak: tools                 ## long runs
+soak: tools $(READY)        ## long runs
 	$(PYTEST) -m soak -q $(call naming,soak)
 
 kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (KAFKA=4.0.2 MANAGERS=kafka CLASSES=...)
@@ -108,6 +115,10 @@ $(VENV)/.dev: $(VENV)/.dev-packages hatch_build.py $(wildcard pipeline/*/*.pyx)
 
 $(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python
 	@echo "installing the packages of requirements/dev.txt (once, about a minute)"
-	$(PIP) install --no-deps -r requirements/dev.txt
+	$(PIP) install --no-compile --no-deps -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.bytecode: $(VENV)/.dev-packages
+	-$(BIN)/python -m compileall -q $(VENV)/lib
 	touch $@
