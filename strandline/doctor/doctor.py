@@ -60,7 +60,11 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
         *check_certificates(settings),
     ):
         yield finding
-    for finding in (*check_listening(settings), *await check_quorum(settings, identity)):
+    for finding in (
+        *check_listening(settings),
+        *await check_quorum(settings, identity),
+        *await _read_listener(settings),
+    ):
         yield finding
     yield _tokens(settings)
     for finding in check_store_folders(settings):
@@ -73,6 +77,14 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
     for config in configs.values():
         for finding in await check_store(config, identity):
             yield finding
+
+
+async def _read_listener(settings: Settings) -> list[Finding]:
+    if not settings.read.listen:
+        return []
+    from strandline.doctor.read_listener import check_read_listener  # slow: Kafka's schemas
+
+    return await check_read_listener(settings)
 
 
 def _identity(data_dir: Path) -> tuple[FormattedIdentity | None, Finding | None]:

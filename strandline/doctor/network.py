@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +18,7 @@ from strandline.doctor.certificate_validity import valid_until_s
 from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity
 from strandline.doctor.host import in_use
+from strandline.doctor.listening import trouble_to_listen
 from strandline.node import ambient
 from strandline.node.broker_connection import open_broker_view
 from strandline.node.formatting import broker_identity
@@ -48,23 +47,8 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
         if running:
             yield Finding(check, True, "not tried: the node is running")
             continue
-        trouble = _trouble_to_listen(host, port)
+        trouble = trouble_to_listen(host, port)
         yield Finding(check, trouble is None, trouble or "free to listen on")
-
-
-def _trouble_to_listen(host: str, port: int) -> str | None:
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind(address)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return "another process listens there: stop it, or choose another port"
-        return f"can't be listened on ({error.strerror}): name an address of this machine"
-    except UnicodeError:
-        return "can't be listened on (no resolver takes this name): name an address of this machine"
-    return None
 
 
 async def check_quorum(settings: Settings, identity: FormattedIdentity | None) -> list[Finding]:
@@ -117,11 +101,12 @@ async def _reach(node_id: int, host: str, port: int) -> Finding:
 
 def check_certificates(settings: Settings) -> Iterator[Finding]:
     """Check each certificate with its key, as TLS would, and for how long it is valid."""
-    http, quorum, kafka = settings.http, settings.quorum, settings.kafka
+    http, quorum, kafka, read = settings.http, settings.quorum, settings.kafka, settings.read
     files = (
         ("http.tls_certificate_file", http.tls_certificate_file, http.tls_key_file, False),
         ("quorum.tls_certificate_file", quorum.tls_certificate_file, quorum.tls_key_file, False),
         ("kafka.ssl_certificate_file", kafka.ssl_certificate_file, kafka.ssl_key_file, True),
+        ("read.tls_certificate_file", read.tls_certificate_file, read.tls_key_file, False),
     )
     for setting, certificate, key, of_client in files:
         if certificate is not None and key is not None:

@@ -25,6 +25,7 @@ def private_files(settings: Settings) -> dict[str, Path]:
         "http.tls_key_file": settings.http.tls_key_file,
         "quorum.secret_file": settings.quorum.secret_file,
         "quorum.tls_key_file": settings.quorum.tls_key_file,
+        "read.tls_key_file": settings.read.tls_key_file,
     }
     for name, store in settings.stores.items():
         files[f"stores.{name}.credentials_file"] = store.credentials_file

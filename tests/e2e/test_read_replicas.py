@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from tests.e2e.test_sidecar_beside_kafka import TOPIC, TOPIC_CONFIG, Scene, node
 from tests.e2e.writer import Writer
 from tests.real.kafka import KafkaBroker, run_tool
 from tests.real.ports import ports_in_a_row
+from tests.strandline.command import invoke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -162,6 +164,19 @@ def test_clients_are_told_of_both_and_partitions_are_spread_over_them(stage: Sta
     assert [each.leader for each in again.topics[TOPIC].partitions.values()] == leaders
 
 
+def doctor(stage: Stage, number: int) -> str:
+    """Its words about the read listener of one replica."""
+    said = invoke("doctor", "--config", stage.node(number).config, "--json")
+    name = f"read listener 127.0.0.1:{stage.ports[number]}"
+    return " ".join(
+        each["detail"] for each in json.loads(said.stdout) if each["check"].startswith(name)
+    )
+
+
+def test_doctor_connects_as_a_client_does(stage: Stage) -> None:
+    assert doctor(stage, A) == "answers; all 2 nodes that clients are told of do"
+
+
 def test_both_serve_their_share_of_a_scan(stage: Stage) -> None:
     before = {each: stage.tier_bytes(each) for each in (A, B)}
     read_all(stage.bootstrap, stage.expected)
@@ -223,6 +238,7 @@ def test_a_group_reads_on_while_a_replica_is_killed_and_comes_back(stage: Stage)
     stage.wait_until_told(A, {A})
     assert stage.figure(A, 'strandline_read_replicas{state="told"}') == 1
     assert stage.figure(A, 'strandline_read_replicas{state="silent"}') == 1
+    assert doctor(stage, B) == "each of 1 has a port 2 ports free to listen on"
     stage.node(B).start()
     stage.wait_until_told(A, {A, B})
     stage.wait_until_told(B, {A, B})

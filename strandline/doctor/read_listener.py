@@ -1,0 +1,162 @@
+"""Doctor's check of the read listener: free ports before the start, and what a Kafka client finds
+afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Iterator
+
+from kafka_client.connection import Connection, Endpoint
+from kafka_formats.errors import StrandlineError
+from kafka_listener.connections.brokers import OWN_METADATA_VERSION, Brokers, BrokerSecurity, ask
+from kafka_listener.protocol.apis import Api
+from kafka_listener.protocol.told_nodes import brokers_in
+from kafka_listener.virtual_nodes import Address, Replica, VirtualNodes, not_shown, port_of
+from strandline.doctor.finding import Finding
+from strandline.doctor.host import in_use
+from strandline.doctor.listening import trouble_to_listen
+from strandline.node import ambient
+from strandline.node.broker_connection import broker_connection
+from strandline.settings.kafka import ANNOUNCED
+from strandline.settings.read import ReadSettings
+from strandline.settings.settings import Settings
+
+CONNECT_DEADLINE_S = 3.0
+ASK_DEADLINE_S = 10.0
+NODES_TRIED_MAX = 100
+
+
+async def check_read_listener(settings: Settings) -> list[Finding]:
+    """Findings on `read.listen`, which is set."""
+    try:
+        security = _security(settings)
+        if in_use(settings.node.data_dir):
+            return await _as_a_client(settings, security)
+        return await _free_ports(settings, security)
+    except StrandlineError as error:
+        return [Finding(_name(settings.read), False, str(error))]
+
+
+def _name(read: ReadSettings) -> str:
+    return f"read listener {read.listen}"
+
+
+def _security(settings: Settings) -> BrokerSecurity:
+    how = broker_connection(
+        settings.kafka.model_copy(update={"broker": ANNOUNCED}), node_id=-1, kafka_cluster_id=""
+    )
+    return BrokerSecurity(how.tls, how.sasl())
+
+
+async def _free_ports(settings: Settings, security: BrokerSecurity) -> list[Finding]:
+    """The first port, and that of each broker."""
+    bootstrap = settings.kafka.bootstrap_addresses()
+    brokers = Brokers(bootstrap, "", ambient.monotonic, ambient.new_nonce, security)
+    name, (host, port) = _name(settings.read), settings.read.address
+    try:
+        await brokers.refresh()
+    except StrandlineError as error:
+        asked = ", ".join(f"{host}:{port}" for host, port in bootstrap)
+        detail = f"no broker of {asked} tells of the others: {error}"
+        found = [Finding(f"{name}: brokers", False, detail)]
+    else:
+        found = list(_shown(name, Replica(0, host, port), brokers.known))
+    finally:
+        await brokers.close()
+    ports = [port, *(port_of(port, each) for each in sorted(brokers.known))]
+    troubles = {each: trouble_to_listen(host, each) for each in ports if each < 65_536}
+    busy = [f"port {each}: {text}" for each, text in troubles.items() if text is not None]
+    free = f"{len(troubles)} ports free to listen on"
+    return [*found, Finding(name, not busy, "; ".join(busy) or free)]
+
+
+def _shown(name: str, own: Replica, known: dict[int, Address]) -> Iterator[Finding]:
+    left_out = not_shown(known, VirtualNodes.alone(own))
+    check = f"{name}: brokers"
+    if left_out:
+        yield Finding(
+            check,
+            False,
+            f"brokers {left_out} have no port here: their id, counted up from read.listen, is no "
+            "port, or it is not below 32768. Choose a lower port",
+        )
+    else:
+        yield Finding(check, True, f"each of {len(known)} has a port")
+
+
+async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Finding]:
+    """Connect as a client does, and to each node that it is told of."""
+    read, name = settings.read, _name(settings.read)
+    registered = read.registered()
+    assert registered is not None
+    try:
+        tls = _trusting(read)
+    except OSError as error:
+        return [Finding(name, False, f"read.tls_certificate_file can't be used: {error}")]
+    if read.authentication == "certificate":
+        trouble = await _reach((registered.host, registered.port))
+        taken = (
+            "takes connections; clients need a certificate of read.tls_ca_file: no more is asked"
+        )
+        return [Finding(name, trouble is None, trouble or taken)]
+    sasl = security.sasl if read.authentication == "sasl" else None
+    endpoint = Endpoint(
+        registered.host, registered.port, tls, sasl,
+        connect_deadline_s=CONNECT_DEADLINE_S, request_deadline_s=ASK_DEADLINE_S,
+    )  # fmt: skip
+    connection = await Connection.open(endpoint, new_nonce=ambient.new_nonce)
+    try:
+        asked = {"topics": [], "allow_auto_topic_creation": False}
+        body = await ask(connection, Api.METADATA, asked, version_max=OWN_METADATA_VERSION)
+    finally:
+        await connection.close()
+    return [await _reached(name, brokers_in(body))]
+
+
+async def _reached(name: str, told: dict[int, Address]) -> Finding:
+    if not told:
+        detail = "answers, and tells clients of no node: look at the problem `read` of the node"
+        return Finding(name, False, detail)
+    nodes = sorted(told.items())[:NODES_TRIED_MAX]
+    troubles = await asyncio.gather(*(_reach(address) for _, address in nodes))
+    silent = [
+        f"{host}:{port} ({trouble})"
+        for (_, (host, port)), trouble in zip(nodes, troubles, strict=True)
+        if trouble is not None
+    ]
+    if silent:
+        detail = (
+            f"answers, and sends clients to {_few(silent)}: check read.advertised and the "
+            "firewalls; a replica that ended is left out after read.silence_max_s"
+        )
+        return Finding(name, False, detail)
+    return Finding(name, True, f"answers; all {len(nodes)} nodes that clients are told of do")
+
+
+def _few(texts: Iterable[str]) -> str:
+    first, *rest = texts
+    return first if not rest else f"{first} and {len(rest)} more, where nobody answers"
+
+
+async def _reach(address: Address) -> str | None:
+    """The trouble with a connection there; None: it is taken."""
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            _, writer = await asyncio.open_connection(*address)
+    except TimeoutError:
+        return f"no connection within {CONNECT_DEADLINE_S:.0f} s"
+    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
+        return f"no connection: {getattr(error, 'strerror', None) or error}"
+    writer.transport.abort()
+    return None
+
+
+def _trusting(read: ReadSettings) -> ssl.SSLContext | None:
+    """Trust the listener's own certificate, if it has the name that clients are told."""
+    if read.tls_certificate_file is None:
+        return None
+    context = ssl.create_default_context(cafile=read.tls_certificate_file)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
