@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -159,9 +160,11 @@ class Hosts:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """A node that died by itself is why the test failed: it keeps no other one running."""
         for number in NUMBERS:
             if self.pid(number):
-                self.kill(number)
+                with suppress(ProcessLookupError):
+                    self.kill(number)
 
     @staticmethod
     def _holds(holds: Callable[[], bool]) -> bool:
