@@ -150,6 +150,17 @@ def _first_difference(before: Epochs, after: Epochs) -> int | None:
     return None
 
 
+def changed_ranges(before: Epochs, after: Epochs, first: int, last: int) -> list[tuple[int, int]]:
+    """The ranges of [`first`, `last`] (inclusive) whose epoch is another one in `after`."""
+    borders = {entry.start_offset for entry in (*before, *after)}
+    starts = sorted({first, *(each for each in borders if first < each <= last)})
+    return [
+        (start, following - 1)
+        for start, following in pairwise((*starts, last + 1))
+        if start < following and epoch_for_offset(before, start) != epoch_for_offset(after, start)
+    ]
+
+
 def _text(lineage: Epochs) -> str:
     shown = ", ".join(f"{epoch}:{start}" for epoch, start in lineage[-8:])
     return f"{{{'..., ' if len(lineage) > 8 else ''}{shown}}}"

@@ -20,7 +20,7 @@ from rlmm.apply.outcome import Verdict
 from rlmm.lineage import epoch_bounds
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.rows.coverage import epoch_ranges
+from rlmm.rows.coverage import epoch_ranges, offsets_taken_out
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 
 
@@ -113,14 +113,15 @@ def claim_outlook(
 
 
 def _course(state: PartitionState | None, forecast: ClaimForecast) -> ClaimCourse:
-    cut_offsets = 0
-    if state is not None and state.highest_copied is not None and forecast.cut_at is not None:
-        first = max(forecast.cut_at, state.log_start_offset)
-        cut_offsets = max(0, state.highest_copied[0] + 1 - first)
+    cut_offsets, cut_at, after = 0, forecast.cut_at, forecast.state
+    highest = None if state is None else state.highest_copied
+    if state is not None and after is not None and cut_at is not None and highest is not None:
+        first = max(cut_at, state.log_start_offset)
+        cut_offsets = offsets_taken_out(
+            state.lineage, after.lineage, first, highest[0], state.lost_ranges
+        )
     outcome = forecast.outcome
-    return ClaimCourse(
-        outcome.verdict, outcome.message, forecast.cut_at, cut_offsets, forecast.state
-    )
+    return ClaimCourse(outcome.verdict, outcome.message, cut_at, cut_offsets, after)
 
 
 def is_cut_off(row: RemoteLogSegmentMetadata, before: Epochs, after: Epochs) -> bool:

@@ -15,6 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF, BackOff
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.copier import AttemptFailed, Copied
+from rlm.copy.held_heads import with_held_heads
 from rlm.copy.partition_status import (
     CopyUnderWay,
     LastError,
@@ -211,11 +212,22 @@ class PartitionWork:
 
     def epochs_to_claim(self, leader_epoch: int, metadata: MetadataReads) -> Epochs:
         """The epochs that a claim at `leader_epoch` carries: with the lost claims that the stores
-        told of, and what the tier's segments prove.
+        told of, and what the tier's segments and the held ones prove.
+
+        That is nothing at an epoch that was claimed: its first claim said how the lineage begins,
+        and a later one may not change that. A broker that tiers by itself cuts no epochs.
         """
         told = () if self.found is None else self.found.lineage
+        state = metadata.partition_state(self.partition)
+        last = None if state is None else state.last_claim
+        if last is not None and last.leader_epoch >= leader_epoch:
+            return with_lost_claims(self.proven_checkpoint, told)
         known = with_lost_claims(self.claimed_checkpoint, told)
-        return with_lost_claims(known, self._tiered_head(known, leader_epoch, metadata))
+        if state is None or last is None or self.mode is Mode.DELEGATED:
+            return known
+        listed = partial(metadata.list_remote_log_segments, self.partition)
+        known = with_lost_claims(known, tiered_head(known, state.lineage, listed))
+        return with_held_heads(known, state.lineage, state.log_start_offset, self.units)
 
     @property
     def log_start_said(self) -> int:
@@ -244,21 +256,6 @@ class PartitionWork:
             leader_epochs=self.epochs_to_claim(leader_epoch, metadata),
             local_log_start_offset=self.local.local_log_start_offset,
         )
-
-    def _tiered_head(
-        self, checkpoint: Epochs, leader_epoch: int, metadata: MetadataReads
-    ) -> Epochs:
-        """Nothing at an epoch that was claimed: its first claim said how the lineage begins, and a
-        later one may not change that.
-        """
-        state = metadata.partition_state(self.partition)
-        last = None if state is None else state.last_claim
-        if state is None or last is None or last.leader_epoch >= leader_epoch:
-            return ()
-        if self.mode is Mode.DELEGATED:  # its broker's retention cuts no epochs
-            return ()
-        listed = partial(metadata.list_remote_log_segments, self.partition)
-        return tiered_head(checkpoint, state.lineage, listed)
 
     @property
     def broker_log_start(self) -> int:

@@ -31,12 +31,13 @@ from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import CLAIMABLE_MODES, UNKNOWN_OFFSET, Claim, Mode
 from rlmm.records.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.rows import keys, values
-from rlmm.rows.coverage import covered_ranges
+from rlmm.rows.coverage import covered_ranges, offsets_taken_out
 from rlmm.rows.nodes import find_node
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import (
     highest_copied,
     read_lineage,
+    read_lost_ranges,
     read_partition_row,
     read_restart,
 )
@@ -240,7 +241,9 @@ def _suspect(
     highest = highest_copied(draft.rows, claim.partition, before)
     if highest is None:
         return None
-    uncovered = highest[0] + 1 - max(merged.cut_at, row.log_start_offset)
+    first, last = max(merged.cut_at, row.log_start_offset), highest[0]
+    lost = read_lost_ranges(draft.rows, claim.partition, first, last)
+    uncovered = offsets_taken_out(before, merged.epochs, first, last, lost)
     is_new_epoch = row.claim is None or claim.leader_epoch > row.claim.leader_epoch
     limit = LINEAGE_CUT_OFFSETS_MAX if is_new_epoch else 0
     if uncovered <= limit:

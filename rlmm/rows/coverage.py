@@ -17,7 +17,8 @@ from typing import NamedTuple
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.lineage import epoch_bounds
+from rlmm.lineage import changed_ranges, epoch_bounds
+from rlmm.partition_state import LostOffsets
 from rlmm.rows import keys, values
 from rlmm.rows.rows import OverlayRows, RowReader, first_row, last_row, prefix_end
 from rlmm.rows.values import Covered, Interval
@@ -218,6 +219,17 @@ def without(ranges: list[Range], *taken: Range) -> list[Range]:
                 kept.append((high + 1, end))
         ranges = kept
     return ranges
+
+
+def offsets_taken_out(
+    before: Epochs, after: Epochs, start: int, end: int, lost: Iterable[LostOffsets]
+) -> int:
+    """The number of offsets of [`start`, `end`] that `after` has in other epochs, without `lost`
+    ones, which nothing serves.
+    """
+    ranges = changed_ranges(before, after, start, end)
+    left = without(ranges, *((each.start, each.end) for each in lost))
+    return sum(high - low + 1 for low, high in left)
 
 
 def _decode(row: tuple[bytes, bytes]) -> Covered:

@@ -278,7 +278,7 @@ async def _begin_with_nothing(hold: Hold) -> None:
         hold._unread[directory] = ()
 
 
-def _joined_at_the_first_base(work: PartitionWork) -> Epochs:
+def _joined_at_the_first_base(work: PartitionWork, *_: object) -> Epochs:
     if work.local is None:
         return ()
     start = work.local.segments[0].base_offset
@@ -327,8 +327,6 @@ def _led_before(claim: OwnClaim, before: BrokerWord | None, _: BrokerWord | None
 def _yes_at_once(*_: object) -> bool:
     return True
 
-
-_CLAIMED: Any = property(_joined_at_the_first_base)
 
 BUGS: dict[str, Patches] = {
     "a lost answer is cleaned up after": ((Copier, "_attempt", _clean_up_on_suspicion),),
@@ -459,7 +457,7 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     ),
     "what is held is said to reach a head that DeleteRecords took": (
         "hold_below_what_delete_records_took",
-        ((PartitionWork, "claimed_checkpoint", _CLAIMED),),
+        ((PartitionWork, "epochs_to_claim", _joined_at_the_first_base),),
     ),
     "what is held is of any log that begins where it ends": (
         "hold_below_a_log_begun_anew",

@@ -167,6 +167,7 @@ class StateAuditor:
             for offset in range(max(before.log_start_offset, 0), before.highest_copied[0] + 1)
             if epoch_for_offset(before.lineage, offset) is not None
             and epoch_for_offset(before.lineage, offset) != epoch_for_offset(state.lineage, offset)
+            and not any(lost.start <= offset <= lost.end for lost in before.lost_ranges)
         ]
         limit = apply_claims.LINEAGE_CUT_OFFSETS_MAX
         if (
@@ -176,7 +177,7 @@ class StateAuditor:
         ):
             limit = 0
         confirmed = gone and 0 <= row.reset_cut_at <= gone[0]
-        assert not gone or confirmed or before.highest_copied[0] + 1 - gone[0] <= limit, "suspect"
+        assert confirmed or len(gone) <= limit, "suspect"
 
     # ---- the state after an accepted record
 

@@ -53,6 +53,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "hold_through_an_outage",
         "leader_change_during_copy",
         "leader_change_during_copy_unheard",
+        "late_claim_over_held_segments",
         "late_put_of_a_finished_copy",
         "lost_finished_response",
         "retention_past_the_copied_offset",

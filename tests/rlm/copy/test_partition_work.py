@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from rlm.control.backoff import BackOff
 from rlm.copy.partition_work import PartitionWork
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
-from tests.rlm.planner_facts import NOW_MS, ONE_EPOCH, PARTITION
+from rlmm.lineage import merge
+from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.partition_state import PartitionState
+from tests.rlm.planner_facts import NOW_MS, ONE_EPOCH, PARTITION, claim, epochs, state
 
 FAILED = BackOff(1, NOW_MS + 60_000)
 
@@ -44,3 +49,32 @@ def test_a_held_one_backs_off_over_looks_as_well() -> None:
     work.units = ()
     work.seen(replica(10, 20))
     assert work.fills_failed == {}
+
+
+class Recorded:
+    """The metadata know one state, and no segment."""
+
+    def __init__(self, known: PartitionState) -> None:
+        self._known = known
+
+    def partition_state(self, _partition: object) -> PartitionState:
+        return self._known
+
+    def list_remote_log_segments(self, *_of: object) -> tuple[()]:
+        return ()
+
+
+def test_a_claim_at_a_claimed_epoch_tells_no_head_that_came_to_light_since() -> None:
+    """The hold was switched off at its first claim: apply refuses another begin at that epoch."""
+    log = replace(replica(200, 250), leader_epochs=epochs((7, 200), (8, 300)))
+    unit = replace(held(150, 200), leader_epochs=epochs((7, 150)), followed_by=7)
+    lineage = epochs((5, 0), (6, 100), (7, 200), (8, 300))
+    work = PartitionWork(PARTITION, local=log, units=(unit,), lineage=lineage, next_offset=250)
+
+    def told(last_claimed: int) -> int | None:
+        known = state(lineage=lineage, standing=claim(leader_epoch=last_claimed))
+        told = work.epochs_to_claim(8, cast(MetadataReads, Recorded(known)))
+        return merge(lineage, told, leader_epoch=8, higher_epoch=True).cut_at
+
+    assert told(last_claimed=7) == 150
+    assert told(last_claimed=8) is None

@@ -302,6 +302,24 @@ def test_offsets_below_log_start_do_not_count_as_uncovered(world: World) -> None
     world.accept(world.a_claim([(4, 100), (5, 150)], node=NODE_2))
 
 
+@pytest.mark.usefixtures("small_limit")
+def test_a_head_that_becomes_known_takes_no_copies_above_it_out_of_the_lineage() -> None:
+    """Epoch 7 began at 150. Local retention had cut that from the checkpoint of its first claim,
+    which came late; another node has held these records.
+    """
+    world = World()
+    world.leads((5, 0), (6, 100))
+    world.copy(1, 0, 149, [(5, 0), (6, 100)])
+    world.claim((7, 200))
+    world.accept(world.a_lost_range(150, 199))
+    world.copy(2, 200, 999, [(7, 200)])
+    world.claim((7, 150), (8, 1_000), node=NODE_2)
+    assert (world.lost(), world.state.next_offset) == ([(150, 199)], 1_000)
+    world.copy(3, 150, 199, [(7, 150)])
+    assert world.lost() == []
+    assert world.verdict(world.a_claim([(7, 150), (9, 949)], node=NODE_1)) is Verdict.SUSPECT
+
+
 def test_a_reset_lets_another_directory_in_at_the_same_epoch(world: World) -> None:
     claim = world.a_claim([(4, 100)], node=NODE_1_NEW_DISK)
     assert world.verdict(claim) is Verdict.FENCED

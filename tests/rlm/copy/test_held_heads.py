@@ -1,0 +1,96 @@
+"""Epochs that a late claim did not know, by what other nodes have held since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlm.copy.held_heads import with_held_heads
+from rlm.local_log.hold_plan import Unit
+from rlm.local_log.log_dir import LocalSegment
+from tests.rlm.planner_facts import PARTITION, epochs
+
+Entries = tuple[tuple[int, int], ...]
+CHECKPOINT = ((8, 900), (9, 1_000))
+
+
+def unit(base: int, next_base: int, *entries: tuple[int, int], followed_by: int) -> Unit:
+    held = LocalSegment(base, Path(f"{base}.log"), 100, next_base)
+    return Unit(PARTITION, held, epochs(*entries), base, alone=True, followed_by=followed_by)
+
+
+def claimed(
+    recorded: Entries, *units: Unit, checkpoint: Entries = CHECKPOINT, log_start: int = 0
+) -> Entries:
+    found = with_held_heads(epochs(*checkpoint), epochs(*recorded), log_start, units)
+    return tuple((each.epoch, each.start_offset) for each in found)
+
+
+AMID = ((5, 0), (6, 100), (7, 200), (8, 300))
+"""Epoch 7 began at 150, which the claim at it did not know."""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "units", "expected"),
+    [
+        # Segments up to where the recorded lineage goes on, from the top.
+        (
+            AMID,
+            [
+                unit(120, 160, (6, 120), (7, 150), followed_by=7),
+                unit(160, 200, (7, 160), followed_by=7),
+            ],
+            ((5, 0), (6, 100), (7, 150), (8, 300), (9, 1_000)),
+        ),
+        # Others between them went: the epoch's log is one, across the gap too.
+        (
+            AMID,
+            [unit(150, 170, (7, 150), followed_by=7)],
+            ((5, 0), (6, 100), (7, 150), (8, 300), (9, 1_000)),
+        ),
+        # The epoch that followed is known, that of the unit is not; nor is where the other began.
+        (
+            ((5, 0), (8, 300)),
+            [unit(150, 250, (6, 150), (7, 160), followed_by=8)],
+            ((5, 0), (6, 150), (7, 160), (8, 250), (9, 1_000)),
+        ),
+        # What the tier has from an older leader there was cut off, as this shows.
+        (
+            ((5, 0), (6, 100), (8, 300)),
+            [unit(150, 250, (5, 150), (7, 160), followed_by=7)],
+            CHECKPOINT,
+        ),
+        (
+            ((5, 0), (6, 100), (8, 300)),
+            [unit(150, 250, (5, 150), (7, 160), followed_by=8)],
+            ((5, 0), (7, 160), (8, 250), (9, 1_000)),
+        ),
+    ],
+)
+def test_held_segments_tell_where_epochs_of_the_recorded_lineage_begin(
+    recorded: Entries, units: list[Unit], expected: Entries
+) -> None:
+    assert claimed(recorded, *units) == expected
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        unit(200, 300, (7, 200), followed_by=8),  # it is known
+        unit(150, 400, (7, 150), followed_by=7),  # it goes on where epoch 8 began
+        unit(150, 200, (4, 150), followed_by=4),  # cut off: nothing of it is in the lineage
+        unit(150, 350, (6, 150), (7, 160), followed_by=8),  # epoch 8 began below that
+        unit(310, 350, (6, 310), followed_by=6),
+    ],
+)
+def test_segments_of_another_history_and_known_ones_tell_nothing(held: Unit) -> None:
+    assert claimed(AMID, held) == CHECKPOINT
+
+
+def test_nothing_is_told_of_what_nobody_wants_or_where_nothing_is_recorded() -> None:
+    held = unit(150, 200, (7, 150), followed_by=7)
+    assert claimed(AMID, held, log_start=150) != CHECKPOINT
+    assert claimed(AMID, held, log_start=151) == CHECKPOINT
+    assert claimed((), held) == CHECKPOINT
+    assert claimed(AMID, held, checkpoint=()) == ()
