@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, confirm_prefix, ignore_shut_out
-from rlm.stores.store_history import check_may_be_new
+from rlm.stores.store_history import check_may_be_new, check_not_set_back
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 
@@ -135,6 +135,20 @@ class StoreClaims:
             deadline_s=self.around.limits.store_deadline_s,
             check_may_be_new=check,
         )
+        if self.metadata is not None and tier.name == self.stores.default_name:
+            await self._check_not_set_back(self.metadata)
+
+    async def _check_not_set_back(self, metadata: RemoteLogMetadataManager) -> None:
+        try:
+            await check_not_set_back(
+                metadata,
+                self.stores.default,
+                self.around.identity.cluster_id,
+                deadline_s=self.around.limits.store_deadline_s,
+            )
+        except Refused as error:
+            self.on_shut_out(str(error))
+            raise
 
     async def _claim_others(self) -> None:
         while True:

@@ -1,16 +1,23 @@
-"""Decides by the metadata whether a store without a cluster marker may be a new one.
+"""Decides whether a store and the metadata are of one history.
 
 A store that comes up empty (an unmounted disk, another bucket of that name) has no marker either.
 Taken for new, it would be written to while the recorded segments are somewhere else.
+
+A metadata log that was set back (the directory of a sole voter, restored from a backup) does not
+know what was copied since: that would be recorded as lost once the broker has deleted it, and an
+unfinished copy that ended since be removed.
 """
 
 from __future__ import annotations
 
-from kafka_formats.errors import NotFound, RetryLater
+import asyncio
+
+from kafka_formats.errors import NotFound, Refused, RetryLater
 from rlm.control.surroundings import Ambient
 from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import cluster_marker_key, segment_keys
 from rlm.stores.cluster_marker import ClusterMarker
+from rlm.stores.snapshot_upload import uploaded_snapshots
 from rlm.stores.tier_store import TierStore
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -72,6 +79,35 @@ async def check_may_be_new(
         "that bucket, prefix and endpoint are right. Only if it is the right one, and lost what it "
         f"had or all of it was deleted, put the marker there by hand: {marker.on_a_line()}"
     )
+
+
+async def check_not_set_back(
+    metadata: RemoteLogMetadataManager, tier: TierStore, cluster_id: str, *, deadline_s: float
+) -> None:
+    """Refused, with what to do, if the cluster's newest snapshot in the store ends above its log.
+
+    RetryLater: the store does not answer, or no quorum leader tells where the log ends.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            uploaded = await uploaded_snapshots(tier, cluster_id)
+    except TimeoutError:
+        raise RetryLater(
+            f"the store {tier.name!r} did not list its snapshots within {deadline_s:g} s"
+        ) from None
+    except Refused:
+        return  # the upload of snapshots tells that they can't be listed
+    end = max((each.snapshot.end_offset for each in uploaded), default=0)
+    if metadata.applied_offset + 1 < end:
+        await metadata.catch_up(deadline_s=CAUGHT_UP_WAIT_S)
+    if metadata.applied_offset + 1 < end:
+        raise Refused(
+            f"the metadata log ends at offset {metadata.applied_offset + 1}, and had ended at "
+            f"{end} when its newest snapshot came to the store {tier.name!r}: it was set back "
+            "since, to a backup for example, and does not know what was copied meanwhile. Keep "
+            "this data directory aside, and start a new cluster from that snapshot: `strandline "
+            "format --from-snapshot latest` (disaster recovery)"
+        )
 
 
 def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> bool:

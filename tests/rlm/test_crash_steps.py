@@ -46,7 +46,7 @@ def both_times(*steps: str) -> set[str]:
 
 def test_every_call_to_the_store_and_every_proposal_is_among_the_steps(tmp_path: Path) -> None:
     kinds = (".log", ".indexes", ".rsm-manifest")
-    claiming = both_times("put marker", "put probe", "head probe", "delete probe")
+    claiming = both_times("put marker", "list", "put probe", "head probe", "delete probe")
     claiming |= both_times("claim_partition", "record_log_start") | {"before get marker"}
     copying = both_times("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED")
     copying |= both_times("start .log", "put part of .log", "complete .log")

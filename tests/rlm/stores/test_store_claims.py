@@ -9,15 +9,18 @@ from dataclasses import dataclass
 
 import pytest
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.store_claims import NOT_CHECKED, StoreClaims
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.metadata_log import SnapshotId
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
 from tests.rlm.planner_facts import DIRECTORY
@@ -119,9 +122,22 @@ class History(RemoteLogMetadataManager):
     """Of a metadata log that knows these partitions, and no row of theirs."""
 
     known: tuple[TopicIdPartition, ...] = ()
+    applied: int = 99
+    behind: int = 0
+    """Records that a barrier brings."""
+    leader: bool = True
 
     def is_caught_up(self) -> bool:
         return True
+
+    @property
+    def applied_offset(self) -> int:
+        return self.applied
+
+    async def catch_up(self, *, deadline_s: float = 0.0) -> None:
+        if not self.leader:
+            raise RetryLater("no leader")
+        self.applied += self.behind
 
     def partitions(self) -> Iterator[TopicIdPartition]:
         return iter(self.known)
@@ -151,6 +167,49 @@ def test_a_bucket_that_went_stops_no_node_whose_metadata_is_in_use() -> None:
         with pytest.raises(RetryLater, match=r"'main'.*does not exist"):
             used.check("main")
         await used.close()
+
+    run_virtually(main)
+
+
+def test_a_metadata_log_that_was_set_back_to_a_backup_starts_no_node() -> None:
+    """What was copied since would be recorded as lost, and a copy that the log knows half would be
+    removed, though it ended since.
+    """
+
+    async def main() -> None:
+        stores = Away(), Away()
+        claims = claims_of(*stores, history=History())
+        for end in (50, 101):
+            key = snapshot_key("b/", IDENTITY.cluster_id, SnapshotId(end, 3))
+            await stores[0].put(key, b"rows", crc32c=crc32c(b"rows"))
+        with pytest.raises(Refused, match=r"ends at offset 100.*ended at 101.*--from-snapshot"):
+            await claims.start(may_be_away=True)
+        await claims.close()
+
+        lagging = claims_of(*stores, history=History(behind=1))
+        await lagging.start()
+        assert lagging.problems() == ()
+        await lagging.close()
+
+    run_virtually(main)
+
+
+def test_without_a_quorum_leader_nobody_knows_if_the_log_was_set_back_and_the_store_waits() -> None:
+    async def main() -> None:
+        stores, history, told = (Away(), Away()), History(leader=False), list[str]()
+        key = snapshot_key("b/", IDENTITY.cluster_id, SnapshotId(101, 3))
+        await stores[0].put(key, b"rows", crc32c=crc32c(b"rows"))
+        claims = claims_of(*stores, history=history)
+        claims.on_shut_out = told.append
+        await claims.start(may_be_away=True)
+        with pytest.raises(RetryLater, match="no leader"):
+            claims.check("main")
+        history.leader = True
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        assert len(told) == 1, "the node has to stop"
+        with pytest.raises(RetryLater, match="set back"):
+            claims.check("main")
+        await claims.close()
 
     run_virtually(main)
 
