@@ -369,7 +369,7 @@ class Fetching:
     async def _judge_out_of_range(
         self, client: Client, tip: TopicIdPartition, wanted: Wanted, answer: Values
     ) -> None:
-        client.ends.pop(tip, None)
+        self.ends.doubt(client, tip)
         broker = (await self.ends.of(client, [tip]))[tip]
         if (
             isinstance(broker, BrokerLogEnds)

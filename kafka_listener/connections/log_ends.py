@@ -136,6 +136,12 @@ class LogEnds:
         ends = told.ends
         return Ends(ends.high_watermark, ends.last_stable_offset, tier.log_start_offset)
 
+    def doubt(self, client: Client, tip: TopicIdPartition) -> None:
+        """Have the leader asked anew. The end that it told is shown until it answers."""
+        told = client.ends.get(tip)
+        if told is not None:
+            client.ends[tip] = replace(told, at=NEVER)
+
     def saw(self, client: Client, tip: TopicIdPartition, answer: Values) -> None:
         """Take note of the end in a leader's Fetch answer, for which it was asked otherwise."""
         end, stable = answer["high_watermark"], answer["last_stable_offset"]

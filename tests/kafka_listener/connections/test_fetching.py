@@ -79,6 +79,8 @@ class KnownEnds:
 
     def saw(self, *_: object) -> None: ...
 
+    def doubt(self, *_: object) -> None: ...
+
 
 @dataclass
 class AskedClient:

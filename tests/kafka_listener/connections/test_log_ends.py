@@ -109,6 +109,18 @@ async def test_ends_that_were_told_do_not_fall_while_the_leader_is_away(asked_be
     assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(320, 310, 0)
 
 
+async def test_an_end_that_is_doubted_is_shown_until_the_leader_answers() -> None:
+    """A consumer that sees a lower one may begin anew."""
+    scene = Scene()
+    await scene.of()
+    scene.log_ends.doubt(scene.client, TIP)
+    scene.leader.reachable = False
+    assert await scene.of() is None
+    assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(300, 290, 0)
+    scene.leader.reachable = True
+    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300)
+
+
 async def test_while_no_broker_answers_a_topic_has_the_id_that_was_told_last() -> None:
     scene = Scene()
     asked = [Wanted((0, 0), "orders", 0, 5, 100)]
