@@ -8,12 +8,16 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
+from kio import index
 
 from kafka_client.frame_check import FrameError
 from kafka_listener.protocol.apis import SERVED, Treatment
 from rlmm.wire import frames, schema
 from rlmm.wire.schema import Elsewhere, Values
+
+# kio resolves a module's name anew each time, five times for a Fetch.
+load_request_schema = cache(index.load_request_schema)
+load_response_schema = cache(index.load_response_schema)
 
 CLIENT_ELEMENTS_MAX = 10_000
 """Of one list in a client's request: partitions, above all."""

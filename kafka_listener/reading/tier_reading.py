@@ -82,7 +82,9 @@ class TierReading:
 
     @asynccontextmanager
     async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:
-        query = replace(query, broker=self._leaders.newest(query.partition, query.broker))
+        newest = self._leaders.newest(query.partition, query.broker)
+        if newest is not query.broker:
+            query = replace(query, broker=newest)
         async with AsyncExitStack() as held:
             try:
                 answer = await self._answer(query, held)
