@@ -78,7 +78,7 @@ REST = Answer(206, (ETAG, DATED, ("Content-Range", "bytes 4-9/10")), DATA[4:])
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def left_to_the_collector() -> Iterator[None]:
     yield
     gc.collect()
