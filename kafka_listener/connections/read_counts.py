@@ -14,6 +14,10 @@ log = logging.getLogger(__name__)
 
 LINES_PER_S_MAX = 10
 """Of warnings; the others of a second are counted alone."""
+REPEAT_S = 60.0
+"""The same line again after that: a client that waits asks twice a second."""
+LINES_KEPT_MAX = 1_000
+NEVER = float("-inf")
 
 
 @dataclass(slots=True)
@@ -29,6 +33,7 @@ class ReadCounts:
     refusals: int = 0
     _second: float = 0.0
     _lines: int = 0
+    _told: dict[str, float] = field(default_factory=dict)
 
     def sent_from_tier(self, size_bytes: int) -> None:
         self.tier_bytes += size_bytes
@@ -57,9 +62,16 @@ class ReadCounts:
         self._warn("%s %s", who, why)
 
     def _warn(self, text: str, *values: object) -> None:
-        now = self.monotonic()
+        now, line = self.monotonic(), text % values
+        if now - self._told.get(line, NEVER) < REPEAT_S:
+            return
         if now - self._second >= 1.0:
             self._second, self._lines = now, 0
         self._lines += 1
-        if self._lines <= LINES_PER_S_MAX:
-            log.warning(text, *values)
+        if self._lines > LINES_PER_S_MAX:
+            return
+        self._told.pop(line, None)
+        self._told[line] = now
+        if len(self._told) > LINES_KEPT_MAX:
+            del self._told[next(iter(self._told))]
+        log.warning("%s", line)
