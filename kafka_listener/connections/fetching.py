@@ -135,6 +135,7 @@ class Fetching:
             pieces = await self.turns.apart(count, partial(_pieces, run))
             if not run.records and not run.broker_bytes:
                 return _whole(pieces)
+            run.answers.clear()  # the records are in the pieces now
             await send(pieces)  # and have it taken, before its room is another one's
             return b""
 
