@@ -28,6 +28,8 @@ _REQUEST_BYTES_MIN = 8
 
 COUNTED_BYTES = 256
 """Bytes of a request that count once: Kafka's tools ask for less at a time."""
+TLS_PART_BYTES = 256 << 10
+"""Written at once to a connection with TLS, which has them encrypted in memory besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,17 @@ class ServerConnection(asyncio.Protocol):
         left. RetryLater: the client has gone.
         """
         assert len(self._slots) == 1, "other answers are under way"
+        if not self.is_encrypted:
+            await self._write_out(data, high_bytes=0)
+            return
+        # A transport with TLS takes all for written that it has given on, and pauses at its limit:
+        # at 0 bytes for ever.
+        for at in range(0, len(data), TLS_PART_BYTES):
+            await self._write_out(data[at : at + TLS_PART_BYTES], high_bytes=1)
+
+    async def _write_out(self, data: bytes, *, high_bytes: int) -> None:
         if not self.transport.is_closing():
-            self.transport.set_write_buffer_limits(high=0)
+            self.transport.set_write_buffer_limits(high=high_bytes)
             self.transport.write(data)
         # A client that takes nothing is ended by `tick`.
         while self._writing_paused and not self.transport.is_closing():
