@@ -24,6 +24,9 @@ from kafka_listener.protocol.error_codes import ErrorCode
 
 TOPICS_MAX = 10_000
 """Of which a connection remembers its rights."""
+REFUSAL_KEPT_S = 1.0
+"""No longer than it takes to answer about all of a topic's partitions: it may be given at any time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,9 @@ class TopicRights:
 
     def _is_kept(self, client: Client, topic: str, now: float) -> bool:
         kept = client.rights.get(topic)
-        return kept is not None and now - kept[1] < self.kept_s
+        if kept is None:
+            return False
+        return now - kept[1] < (self.kept_s if kept[0].read else min(REFUSAL_KEPT_S, self.kept_s))
 
     async def _ask(self, client: Client, topics: list[str], now: float) -> dict[str, Told]:
         try:
@@ -84,10 +89,9 @@ class TopicRights:
         except (RetryLater, CorruptData):
             return {}
         told = rights_in(body)
-        for topic, rights in told.items():
+        for topic in topics:
             client.rights.pop(topic, None)
-            if (
-                isinstance(rights, Rights) and rights.read
-            ):  # a refusal holds no longer than it has to
+            rights = told.get(topic)
+            if isinstance(rights, Rights):
                 client.rights[topic] = rights, now
         return told

@@ -1,4 +1,4 @@
-"""Consumers that log in at a stock broker with ACLs, through a node with its settings."""
+"""Consumers that log in at a stock broker with ACLs, over TLS and through a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.kafka_listener.connections.guarded_broker import (
     guarded_broker,
     login,
 )
-from tests.real.certificates import make_certificate
+from tests.real.certificates import Certificate, make_certificate
 from tests.real.kafka_clients import ConsumedRecord, consume_all
 from tests.real.ports import ports_in_a_row
 
@@ -44,14 +44,29 @@ def read_port() -> int:
 
 
 @pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def over_tls(certificate: Certificate, mechanism: str, user: str) -> dict[str, str]:
+    return login(mechanism, user) | {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(certificate.certificate),
+    }
+
+
+@pytest.fixture(scope="module")
 def stage(
-    tmp_path_factory: pytest.TempPathFactory, minio_store_config: StoreConfig, read_port: int
+    tmp_path_factory: pytest.TempPathFactory,
+    minio_store_config: StoreConfig,
+    read_port: int,
+    certificate: Certificate,
 ) -> Iterator[Scene]:
     """reader may read, describer hear of the topic; the node logs all that it can."""
     folder = tmp_path_factory.mktemp("logins")
     store = replace(minio_store_config, prefix="e2e/logins/")
     (folder / "password").write_text(PASSWORD)
-    with guarded_broker(folder / "broker", make_certificate(folder)) as broker:
+    with guarded_broker(folder / "broker", certificate) as broker:
         broker.create_topic(TOPIC, config=TOPIC_CONFIG)
         allow(broker, "reader", TOPIC, AclOperation.READ)
         allow(broker, "describer", TOPIC, AclOperation.DESCRIBE)
@@ -63,7 +78,12 @@ def stage(
             "sasl_username": NODE.username,
             "sasl_password_file": str(folder / "password"),
         }
-        settings["read"] = {"listen": f"127.0.0.1:{read_port}", "authentication": "sasl"}
+        settings["read"] = {
+            "listen": f"127.0.0.1:{read_port}",
+            "authentication": "sasl",
+            "tls_certificate_file": str(certificate.certificate),
+            "tls_key_file": str(certificate.key),
+        }
         settings["log.levels"] = dict.fromkeys(LogArea, "debug")
         with NodeProcess(folder / "node", settings) as node:
             yield Scene(broker, node, store, 1)
@@ -83,21 +103,26 @@ def seen(stage: Scene) -> list[ConsumedRecord]:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_who_may_read_reads_the_whole_history(
-    stage: Scene, seen: list[ConsumedRecord], read_port: int, mechanism: str
+    stage: Scene,
+    seen: list[ConsumedRecord],
+    read_port: int,
+    certificate: Certificate,
+    mechanism: str,
 ) -> None:
     address = f"127.0.0.1:{port_of(read_port, BROKER_ID)}"
     assert seen[0].offset == 0
-    assert_same(consume_all(address, TOPIC, 0, config=login(mechanism, "reader")), seen)
+    client = over_tls(certificate, mechanism, "reader")
+    assert_same(consume_all(address, TOPIC, 0, config=client), seen)
     text = PLAIN.get(f"{stage.node.url}/metrics").text
     (sent,) = (line for line in text.splitlines() if 'read_bytes_total{source="tier"}' in line)
     assert float(sent.rsplit(" ", 1)[1]) > 0
 
 
 def test_who_may_not_is_told_so_and_no_secret_is_in_the_nodes_log(
-    stage: Scene, seen: list[ConsumedRecord], read_port: int
+    stage: Scene, seen: list[ConsumedRecord], read_port: int, certificate: Certificate
 ) -> None:
     address = f"127.0.0.1:{port_of(read_port, BROKER_ID)}"
     with pytest.raises(KafkaException) as refused:
-        consume_all(address, TOPIC, 0, config=login("PLAIN", "describer"))
+        consume_all(address, TOPIC, 0, config=over_tls(certificate, "PLAIN", "describer"))
     assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert PASSWORD not in stage.node.log

@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
 
+import uvloop
+
 from kafka_listener.connections.brokers import Brokers, BrokerSecurity
 from kafka_listener.connections.listener import ReadAccess, ReadLimits, ReadListener
 from kafka_listener.live_replicas import LiveReplicas
@@ -44,7 +46,7 @@ class Listening:
         self._access = access or ReadAccess()
         self._security = security or BrokerSecurity()
         self.port = ports_in_a_row(2 + brokers)
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def test_a_group_of_javas_consumer_logs_in_and_reads_everything(
     assert [line.encode() for line in java_reads(replica, tmp_path, PASSWORD).splitlines()] == ALL
 
 
-def java_reads(replica: Listening, folder: Path, password: str) -> str:
+def java_reads(replica: Listening, folder: Path, password: str, *more: str) -> str:
     settings = folder / "client.properties"
     settings.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
@@ -135,8 +136,8 @@ def java_reads(replica: Listening, folder: Path, password: str) -> str:
     )
     return run_tool(
         CONSOLE, "--bootstrap-server", replica.address, "--topic", TOPIC, "--from-beginning",
-        "--max-messages", str(RECORDS), "--timeout-ms", "60000", "--group", "java",
-        "--command-config", str(settings),
+        "--command-config", str(settings), "--group", "waiting" if more else "java",
+        *(more or ("--max-messages", str(RECORDS), "--timeout-ms", "60000")),
     )  # fmt: skip
 
 
@@ -280,6 +281,29 @@ def test_a_consumer_that_logs_in_again_and_again_reads_on(
         assert read == ALL
         assert time.monotonic() - began > 2 * SESSION_S
         assert replica.listener.counts.refusals == 0
+
+
+def test_javas_consumer_logs_in_again_while_it_waits_at_the_end(
+    broker: KafkaBroker, tier: TierInMemory, tmp_path: Path
+) -> None:
+    with listening(broker, tier, "SHORT") as replica:
+        waits = ("--timeout-ms", str(int(3 * SESSION_S * 1000)))
+        read = java_reads(replica, tmp_path, PASSWORD, *waits)
+        assert [line.encode() for line in read.splitlines() if line.startswith("0")] == ALL
+        counts = replica.listener.counts
+        assert counts.refusals == 0
+        # Each connection asks for versions once.
+        assert counts.requests["SASL_HANDSHAKE"] > counts.requests["API_VERSIONS"]
+
+
+def test_a_user_reads_no_faster_than_its_rate(broker: KafkaBroker, tier: TierInMemory) -> None:
+    tiered = sum(len(batch.raw) for batch in tier.batches[TOPIC, 0])
+    access = replace(ACCESS, user_bytes_per_s=tiered // 4)
+    security = BrokerSecurity(sasl=NODE)
+    with Listening(broker.address("SASL"), tier, access=access, security=security) as replica:
+        began = time.monotonic()
+        assert read_from_0(replica, login("SCRAM-SHA-512", "reader")) == ALL
+        assert time.monotonic() - began > 2
 
 
 def test_who_is_logged_in_reads_the_tier_on_while_no_broker_is_there(

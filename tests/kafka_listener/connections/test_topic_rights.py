@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from kafka_formats.errors import RetryLater
 from kafka_listener.access.login import Login
-from kafka_listener.access.rights import ALL, NOBODYS, GivenTopics, Rights, Told
+from kafka_listener.access.rights import ALL, NOBODYS, NOT_TOLD, GivenTopics, Rights, Told
 from kafka_listener.connections.client import Client
-from kafka_listener.connections.topic_rights import TOPICS_MAX, TopicRights
+from kafka_listener.connections.topic_rights import REFUSAL_KEPT_S, TOPICS_MAX, TopicRights
 from rlmm.wire.schema import Values
 
 KEPT_S = 30.0
@@ -65,11 +65,22 @@ async def test_a_right_is_asked_for_again_after_its_time() -> None:
     assert scene.twin.asked == [["orders"]] * 2
 
 
-async def test_a_refusal_is_not_kept() -> None:
+async def test_a_refusal_is_kept_for_a_moment() -> None:
     scene = Scene(Twin())
     assert await scene.of("orders") == {"orders": NOBODYS}
     scene.twin.bits["orders"] = READ
+    assert await scene.of("orders") == {"orders": NOBODYS}
+    scene.now = REFUSAL_KEPT_S
     assert await scene.of("orders") == {"orders": ALL}
+
+
+async def test_a_broker_that_tells_no_rights_any_more_gives_none() -> None:
+    scene = Scene(Twin({"orders": READ}))
+    await scene.of("orders")
+    scene.twin.bits["orders"], scene.now = NOT_TOLD, KEPT_S
+    assert await scene.of("orders") == {}
+    scene.twin.reachable = False
+    assert await scene.of("orders") == {}
 
 
 async def test_while_no_broker_answers_rights_stay_and_no_new_ones_come() -> None:
@@ -94,7 +105,9 @@ async def test_who_does_not_log_in_reads_what_is_given_and_the_node_may_read() -
     assert found == {"orders": ALL, "plans": NOBODYS, "own.x": NOBODYS}
     assert scene.twin.asked == [["orders", "own.x"]]
     scene.twin.reachable, scene.now = False, 10 * KEPT_S
-    assert await scene.of("own.x", "plans") == {"own.x": ALL, "plans": NOBODYS}
+    assert await scene.of("own.x", "own.y", "plans") == {
+        "own.x": NOBODYS, "own.y": ALL, "plans": NOBODYS,
+    }  # fmt: skip
 
 
 async def test_the_settings_list_is_not_for_those_who_log_in() -> None:
