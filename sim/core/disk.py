@@ -70,7 +70,13 @@ class Disk:
         """Make the first `operations` since the last sync durable."""
         for operation in self.unsynced[:operations]:
             _replay(self.synced, operation)
+            self._note_recovery_point(operation)
         del self.unsynced[:operations]
+
+    def _note_recovery_point(self, operation: Batch | _Truncate) -> None:
+        """Behind each voter set, which recovery must not cut, and never above the log's end."""
+        if _names_voters(operation) or self.recovery_point > self.synced_end:
+            self.recovery_point = self.synced_end
 
     def cut_head(self, start_offset: int) -> None:
         """Remove whole batches below `start_offset`, durably; a batch begins there."""
@@ -86,6 +92,7 @@ class Disk:
         self.snapshots[content.snapshot] = content
         self.batches, self.synced, self.unsynced = [], [], []
         self.start_offset, self.start_epoch = content.snapshot
+        self.recovery_point = min(self.recovery_point, self.start_offset)
         self.view_flushed = max(self.view_flushed, content.snapshot.end_offset)
 
     def crash(self, random: Random, *, torn: bool) -> None:
@@ -108,7 +115,8 @@ class Disk:
         if not doomed:
             return
         old_end, old_epoch = self.end_offset, self._last_epoch()
-        _truncate(self.synced, random.choice(doomed[-10:]).base_offset)
+        worst = [batch for batch in doomed if _names_voters(batch)]  # none is to be there
+        _truncate(self.synced, random.choice(worst or doomed[-10:]).base_offset)
         self.batches = list(self.synced)
         self.cut = LogCut(old_epoch, old_end)
         self.lost_synced = True
@@ -165,6 +173,12 @@ class Disk:
             committed_offset=self.view_flushed,
             cut=cut,
         )
+
+
+def _names_voters(operation: Batch | _Truncate) -> bool:
+    return isinstance(operation, Batch) and any(
+        isinstance(record, VotersRecord) for record in operation.control
+    )
 
 
 def _truncate(batches: list[Batch], end_offset: int) -> None:

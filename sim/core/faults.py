@@ -30,6 +30,8 @@ class Faults:
         random = world.random
         percent = random.choice((15, 30, 60))
         self.kinds = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
+        if world.voter_count == 1:
+            self.kinds |= {"crash", "damage"}  # a tail with a voter set in it
         self._crash_permille = random.choice((2, 10, 30)) if "crash_at_action" in self.kinds else 0
         self._period_ms = random.choice((30, 100, 300))
         self._down_ms = random.choice((100, 1000, 3000))
@@ -168,6 +170,8 @@ class Faults:
     def _may_format_again(self, host: ReplicaHost) -> bool:
         disk = host.disk
         first = disk.key in disk.format_voters.keys and not host.name.startswith("impostor")
+        # One alone in its line would lead at once, as the operations page says.
+        first = first and len(disk.format_voters.keys) > 1
         return first and not disk.lost_synced and self._may_lose(host)
 
     def _format_again(self, host: ReplicaHost) -> None:

@@ -65,6 +65,8 @@ class World:
         self.network = Network(self.schedule, self.random)
         self.batches_per_fetch = self.random.choice((2, 10, 1000))
         self.voter_count = self.random.choice((3, 3, 3, 5))
+        if Random(f"alone in {seed}").randrange(6) == 0:
+            self.voter_count = 1  # it grows, shrinks and moves
         self.auditor = Auditor(self)
         self.disks: dict[ReplicaKey, Disk] = {}
         self.hosts: list[ReplicaHost] = []
@@ -75,13 +77,14 @@ class World:
         self._format()
 
     def _format(self) -> None:
-        keys = [ReplicaKey(node_id, f"d{node_id}") for node_id in range(1, self.voter_count + 2)]
+        node_ids = range(1, max(self.voter_count, 3) + 2)
+        keys = [ReplicaKey(node_id, f"d{node_id}") for node_id in node_ids]
         voters = VoterSet(tuple(Voter(key) for key in keys[: self.voter_count]))
         # A quorum that never ran waits for all, which under faults may take the whole run.
         state = PersistedState(0) if self.random.randrange(8) else None
         for key in keys:
             self._add_host(f"n{key.node_id}", Disk(key, voters, quorum=state))
-        self.peer_ids = tuple(key.node_id for key in keys[: self.voter_count])
+        self.peer_ids = tuple(node_ids[:-1])
         if "impostor" in self.faults.kinds:
             self._add_host("impostor", impostor_disk(self.hosts[1].disk, "dx"))
 

@@ -35,6 +35,8 @@ class Workload:
         self.on = True
         random = world.random
         self._change_permille = random.choice((0, 5, 30, 100))
+        if world.voter_count == 1:
+            self._change_permille += 100
         self._snapshot_permille = random.choice((0, 10, 60, 200))
         self._period_ms = random.choice((2, 10, 40))
 

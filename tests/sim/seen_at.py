@@ -19,6 +19,7 @@ SEEN_AT = {
     "a wiped disk counts as the old replica": 24,
     "a commit is believed in any epoch": 24,
     "truncation does not undo a voter change": 24,
+    "a cut takes back a voter set that counts": 333,
     # sim.nodes
     "a failed write is repeated behind its torn half": 28,
     "an installed snapshot leaves the view's rows": 9,
