@@ -4,7 +4,8 @@ one_leader_per_epoch, committed_never_lost, hw_is_durable, same_offset_same_stat
 acknowledged_is_durable; and of the protocol: log_matching, leader_completeness, hw_monotone,
 one_vote_per_epoch, vote_is_kept, epoch_monotone, persisted_first, fetch_is_durable,
 commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
-change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, no_fatal, liveness.
+change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, stands_with_its_log,
+voters_of_own_log, no_fatal, liveness. Those of stable leadership are in `leaderships.py`.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class Auditor:
 
     def role_changed(self, host: ReplicaHost, change: act.RoleChanged) -> None:
         if change.role is act.Role.PROSPECTIVE:
+            check(
+                host.installing is None,
+                "stands_with_its_log",
+                f"{host.name} stands for election while {host.installing} replaces its log",
+            )
             check(
                 change.epoch == host.visible_epoch,
                 "prospective_keeps_epoch",
@@ -167,6 +173,17 @@ class Auditor:
             end_offset >= host.high_watermark,
             "no_truncation_below_hw",
             f"{host.name} truncates to {end_offset}, {host.high_watermark} is committed there",
+        )
+
+    def voters_of_log(self, host: ReplicaHost) -> None:
+        """A truncation takes back the voter sets above it, and no other."""
+        core, sets = host.core, host.disk.voter_sets()
+        assert core is not None
+        latest = sets[-1][1] if sets else host.disk.format_voters
+        check(
+            core.voters.keys == latest.keys,
+            "voters_of_own_log",
+            f"{host.name} goes by {core.voters.keys}, its log has {latest.keys}",
         )
 
     def installing(self, host: ReplicaHost, content: SnapshotContent) -> None:

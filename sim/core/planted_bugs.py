@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
+from unittest.mock import patch
 
 from rlmm.raft import (
     barriers,
@@ -15,6 +16,7 @@ from rlmm.raft import (
     fetch_validation,
     follower_fetch,
     high_watermark,
+    leader,
     leader_fetch,
     progress,
     quorum_state,
@@ -27,7 +29,7 @@ from rlmm.raft import (
 )
 from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
 from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
-from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey
+from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey, VoteRequest
 from rlmm.raft.replica import InitialState, LogView, Replica
 from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
 from rlmm.raft.voters import VoterHistory
@@ -53,6 +55,8 @@ _to_prospective = quorum_state.to_prospective
 _progress_of = progress.of
 _poll = follower_fetch.poll
 _remembered = damaged_tail.remembered
+_can_grant = votes.can_grant
+_committed = voter_changes.committed
 
 
 def _whole_log(r: Replica) -> int:
@@ -165,6 +169,18 @@ def _change_above_any_commit(r: Replica, state: Leader) -> bool:
     return state.change is not None or r.voters.has_uncommitted(r.high_watermark)
 
 
+def _any_pre_vote(state: State, request: VoteRequest, *, log_up_to_date: bool) -> bool:
+    if request.pre_vote and isinstance(state, Follower):
+        return log_up_to_date
+    return _can_grant(state, request, log_up_to_date=log_up_to_date)
+
+
+def _stay(r: Replica, state: Leader) -> None:
+    """Counts a removed leader among those that may lead."""
+    with patch.object(Replica, "is_voter", True):
+        _committed(r, state)
+
+
 BUGS: dict[str, Patches] = {
     "the leader counts what it has not synced": ((high_watermark, "own_durable_end", _whole_log),),
     "the follower fetches before it has synced": ((follower_fetch, "poll", _fetch_before_flush),),
@@ -199,6 +215,9 @@ BUGS: dict[str, Patches] = {
     "the fastest replica commits": ((high_watermark, "majority_end", _everybody_at_once),),
     "a commit is believed in any epoch": ((high_watermark, "learned", _learn_in_any_epoch),),
     "truncation does not undo a voter change": ((VoterHistory, "truncate_to", _voters_stay),),
+    "a leader never misses its majority": ((leader, "lost_majority", _no),),
+    "a pre-vote disturbs a leader that is heard": ((votes, "can_grant", _any_pre_vote),),
+    "a leader that was removed stays": ((voter_changes, "committed", _stay),),
     "a cut takes back a voter set that counts": ((Disk, "_note_recovery_point", _no),),
 }
 

@@ -67,6 +67,7 @@ class World:
         self.voter_count = self.random.choice((3, 3, 3, 5))
         if Random(f"alone in {seed}").randrange(6) == 0:
             self.voter_count = 1  # it grows, shrinks and moves
+        self.install_ms_max = Random(f"installs of {seed}").choice((200, 200, 10_000))
         self.auditor = Auditor(self)
         self.disks: dict[ReplicaKey, Disk] = {}
         self.hosts: list[ReplicaHost] = []

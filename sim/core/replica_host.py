@@ -24,6 +24,8 @@ from rlmm.raft.messages import (
     SnapshotId,
 )
 from sim.core.disk import Disk, SnapshotContent
+from sim.core.invariants import check
+from sim.core.leaderships import Leadership
 from sim.ground.clock import HostClock
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class ReplicaHost:
         self.high_watermark = 0
         self.applied = 0
         self.digest = 0
+        self.truncated = False
+        self.leadership = Leadership(check, self.disk.key)
 
     # ---- life
 
@@ -135,7 +139,10 @@ class ReplicaHost:
                 self.backlog.append(event)
             return
         self.world.note(self, event)
-        self._take(core.step(event, self.clock.at(self.world.schedule.now_ms)))
+        now_ms = self.clock.at(self.world.schedule.now_ms)
+        actions = core.step(event, now_ms)
+        self.leadership.stepped(core, event, actions, now_ms)
+        self._take(actions)
 
     def _take(self, actions: tuple[act.Action, ...]) -> None:
         for action in actions:
@@ -170,6 +177,9 @@ class ReplicaHost:
                 self.world.faults.crash(self)
                 return
             self._carry_out(self.queue.popleft())
+        if self.truncated and not self.queue and self.core is not None:
+            self.truncated = False
+            self.world.auditor.voters_of_log(self)
 
     def _carry_out(self, action: act.Action) -> None:
         auditor = self.world.auditor
@@ -198,6 +208,7 @@ class ReplicaHost:
                 auditor.truncating(self, action.end_offset)
                 self.generation = action.generation
                 self.disk.truncate(action.end_offset)
+                self.truncated = True
             case act.WriteSnapshotChunk():
                 self._write_piece(action)
             case act.InstallSnapshot():
@@ -366,7 +377,7 @@ class ReplicaHost:
         )
         self.installing = content
         self.world.auditor.installing(self, content)
-        delay_ms = self.world.random.randrange(200)
+        delay_ms = self.world.random.randrange(self.world.install_ms_max)
         self.world.schedule.after(delay_ms, partial(self._installed, self.incarnation, content))
 
     def _installed(self, incarnation: int, content: SnapshotContent) -> None:
