@@ -44,7 +44,8 @@ class Phase(Enum):
 @dataclass(frozen=True, slots=True)
 class Login:
     """`begun_at`: when the connection was opened, when a further login began, or when it failed.
-    `session_ends` is the broker's word; `is_first` until a login succeeded.
+    `session_ends` is the broker's word, and `end_is_told` says that there was one; `is_first` until
+    a login succeeded.
     """
 
     begun_at: float
@@ -52,6 +53,7 @@ class Login:
     mechanism: str = ""
     requests: int = 0
     session_ends: float = inf
+    end_is_told: bool = True
     is_first: bool = True
 
 
@@ -141,29 +143,37 @@ def handshake_answered(login: Login, error_code: int, now: float) -> Login:
 
 
 def answered(
-    login: Login, error_code: int, message: bytes, session_lifetime_ms: int, now: float
+    login: Login, error_code: int, message: bytes, session_lifetime_ms: int | None, now: float
 ) -> Login:
     """The broker's answer to a SaslAuthenticate. `now` is when the request was sent: the broker
-    counts the session's lifetime from a later moment.
+    counts the session's lifetime from a later moment. Version 0 does not tell it (None).
     """
     if error_code != ErrorCode.NONE:
         return replace(login, phase=Phase.FAILED, begun_at=now)
     if not _is_last(login.mechanism, message):
         return login
-    ends = now + session_lifetime_ms / 1000 if session_lifetime_ms > 0 else inf
-    return replace(login, phase=Phase.IN, session_ends=ends, requests=0, is_first=False)
+    ends = now + session_lifetime_ms / 1000 if session_lifetime_ms else inf
+    return replace(
+        login,
+        phase=Phase.IN,
+        session_ends=ends,
+        end_is_told=session_lifetime_ms is not None,
+        requests=0,
+        is_first=False,
+    )
 
 
 def ticked(login: Login, now: float, *, twin_is_lost: bool, broker_answers: bool) -> End | None:
     """Once a second. A twin that is lost while its broker is out of reach, too, is let go: what the
-    client may read of the tier, it reads on. `broker_answers` matters for a lost twin only.
+    client may read of the tier, it reads on, if the end of its session is known. `broker_answers`
+    matters for a lost twin only.
     """
     waited_s = now - login.begun_at
     match login.phase:
         case Phase.FAILED:
             return End(None) if twin_is_lost or waited_s >= FAILED_FOR_S else None
         case Phase.IN:
-            if twin_is_lost and broker_answers:
+            if twin_is_lost and (broker_answers or not login.end_is_told):
                 return End("has to log in again: its broker ended the connection")
             return None
     if twin_is_lost:

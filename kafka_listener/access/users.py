@@ -1,7 +1,10 @@
 """The name of a user in the first message of a login, by which bytes are counted. Pure.
 
-Not for deciding anything: the broker does that. Sources: RFC 4616, RFC 5802, RFC 7628; the
-principal of a token is its `sub`, as Kafka's brokers take it by default.
+Not for deciding anything: the broker does that. A message that has several names is read as Kafka's
+brokers read it: in SCRAM the first `n` is the user (what is behind the nonce are extensions), in
+OAUTHBEARER the last `auth` has the token. Sources: RFC 4616, RFC 5802, RFC 7628; Kafka's
+ScramMessages and OAuthBearerClientInitialResponse; the principal of a token is its `sub`, as
+Kafka's brokers take it by default.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ def parse_user(mechanism: str, message: bytes) -> str:
     elif mechanism == OAUTHBEARER:
         name = _subject(text)
     else:
-        fields = {part[:1]: part[2:] for part in text.split(",") if part[1:2] == "="}
-        name = fields.get("n", UNKNOWN).replace("=2C", ",").replace("=3D", "=")
+        names = (part[2:] for part in text.split(",") if part.startswith("n="))
+        name = next(names, UNKNOWN).replace("=2C", ",").replace("=3D", "=")
     return name[:NAME_CHARACTERS_MAX]
 
 
 def _subject(text: str) -> str:
-    token = text.partition("auth=Bearer ")[2].partition("\x01")[0]
-    claims = token.split(".")[1:2]
+    pairs = dict(pair.partition("=")[::2] for pair in text.split("\x01"))
+    claims = pairs.get("auth", "").partition(" ")[2].split(".")[1:2]
     try:
         padded = claims[0] + "=" * (-len(claims[0]) % 4)
         found = json.loads(base64.urlsafe_b64decode(padded))

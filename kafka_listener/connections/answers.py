@@ -160,9 +160,9 @@ class Answers:
             )
         try:
             body = await client.exchange(request.head, request.client_id, request.body)
-        except (RetryLater, CorruptData) as error:
+        except (RetryLater, CorruptData):  # whose text names a broker's address
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return told_nodes.no_coordinator(request.body, code, str(error))
+            return told_nodes.no_coordinator(request.body, code, told_nodes.BROKER_AWAY)
         told_nodes.rewrite_coordinators(body, self.replicas.nodes)
         return body
 

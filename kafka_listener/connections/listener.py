@@ -8,7 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
 from kafka_listener.access.rates import TierRates
@@ -220,6 +220,15 @@ class ReadListener:
                 await port.server.wait_closed()
         self._ports.clear()
         await self.brokers.close()
+
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Have new connections use it, where TLS is used: the one before trusted authorities that
+        may be trusted no more.
+        """
+        self.access = replace(self.access, tls=tls)
+        for port in self._ports.values():
+            if port.handshakes is not None:
+                port.handshakes.tls = tls
 
     def problems(self) -> Iterable[NodeProblem]:
         """Trouble that keeps clients from reading."""

@@ -53,7 +53,10 @@ class Logins:
         """
         if client.login is not None:
             _, action = self._asked(client, client.login, head)
-            assert action is Pass.SERVE, "what is relayed belongs to a login"
+            if action is not Pass.SERVE:
+                raise DisconnectError(
+                    f"sent an unknown version {head.version} of a login's message"
+                )
 
     async def answer(self, client: Client, head: Head, frame: bytes) -> bytes:
         """The answer to SaslHandshake and SaslAuthenticate: the broker's. DisconnectError."""
@@ -94,7 +97,7 @@ class Logins:
             client.login,
             body["error_code"],
             body["auth_bytes"],
-            body.get("session_lifetime", 0),
+            body.get("session_lifetime"),
             sent_at,
         )
         client.is_peer = client.login.phase is logins.Phase.IN

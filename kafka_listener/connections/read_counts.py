@@ -18,6 +18,8 @@ REPEAT_S = 60.0
 """The same line again after that: a client that waits asks twice a second."""
 LINES_KEPT_MAX = 1_000
 NEVER = float("-inf")
+SHOWN_CHARACTERS_MAX = 100
+"""Of a client id, which may be any text."""
 
 
 @dataclass(slots=True)
@@ -52,8 +54,9 @@ class ReadCounts:
         """A client came to offsets that were lost before they were copied."""
         self.lost_range_answers += 1
         self._warn(
-            "client %s at %s came to the lost offsets %d to %d of %s: %s",
-            client_id, client, lost.start, lost.end, partition, lost.why,
+            "client %r at %s came to the lost offsets %d to %d of %s: %s",
+            (client_id or "")[:SHOWN_CHARACTERS_MAX], client, lost.start, lost.end, partition,
+            lost.why,
         )  # fmt: skip
 
     def refused(self, who: str, why: str) -> None:

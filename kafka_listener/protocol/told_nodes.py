@@ -22,6 +22,8 @@ BROKERS = 1
 
 TRANSACTIONS_REFUSED = "a read replica serves consumers: transactions are the brokers' alone"
 
+BROKER_AWAY = "the broker cannot be reached just now"
+
 
 @dataclass(frozen=True, slots=True)
 class ToldTopic:

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 class TlsHandshakes:
     """Of one listener. `accept` is its protocol factory; a connection whose handshake is done
     becomes one of `make`. At most `at_once_max` are under way, each for `deadline_s` at most: a
-    further one ends the oldest, since a peer's takes no time, and `refused` is told.
+    further one ends the oldest, since a peer's takes no time, and `refused` is told. Another `tls`
+    is for new connections.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class TlsHandshakes:
         deadline_s: float,
         refused: Callable[[str, str], None],
     ) -> None:
-        self._tls = tls
+        self.tls = tls
         self._make = make
         self._at_once_max = at_once_max
         self._deadline_s = deadline_s
@@ -77,7 +78,7 @@ class TlsHandshakes:
             secured = await asyncio.get_running_loop().start_tls(
                 transport,
                 early,
-                self._tls,
+                self.tls,
                 server_side=True,
                 ssl_handshake_timeout=self._deadline_s,
             )

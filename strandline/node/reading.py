@@ -33,12 +33,11 @@ class ReadReplica:
     """One per node, before there is a listener and with none, too."""
 
     def __init__(self) -> None:
-        self._listener: ReadListener | None = None
-        self._tls: tuple[ssl.SSLContext, ReadSettings] | None = None
+        self._listening: tuple[ReadListener, ReadSettings] | None = None
 
     def problems(self) -> Iterable[NodeProblem]:
         """Trouble that keeps clients from reading."""
-        return self._listener.problems() if self._listener is not None else ()
+        return self._listening[0].problems() if self._listening is not None else ()
 
     @asynccontextmanager
     async def serving(self, node: Node, metrics: ReadMetrics) -> AsyncIterator[None]:
@@ -48,14 +47,12 @@ class ReadReplica:
         if not node.settings.read.listen:
             yield
             return
-        tls = _tls(node.settings.read)
-        self._tls = None if tls is None else (tls, node.settings.read)
-        listener = _listener(node, tls)
+        listener = _listener(node, _tls(node.settings.read))
         looking = asyncio.create_task(_watch(node, listener.replicas).run(), name=_WATCH)
         node.parts.task_watch.watch((looking,))
         try:
             await listener.start()
-            self._listener = listener
+            self._listening = listener, node.settings.read
             metrics.watch(partial(_figures, listener))
             yield
         finally:
@@ -67,12 +64,13 @@ class ReadReplica:
         """Read the certificate files again, for new connections; False without files.
         InvalidRequest: a file is wrong, and nothing changes.
         """
-        if self._tls is None:
+        if self._listening is None:
             return False
-        context, read = self._tls
-        _tls(read)  # one of its own first
-        _load_certificate(context, read)
-        return True
+        listener, read = self._listening
+        tls = _tls(read)
+        if tls is not None:
+            listener.use_tls(tls)
+        return tls is not None
 
 
 def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
@@ -169,13 +167,6 @@ def _tls(read: ReadSettings) -> ssl.SSLContext | None:
     if read.tls_certificate_file is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load_certificate(context, read)
-    return context
-
-
-def _load_certificate(context: ssl.SSLContext, read: ReadSettings) -> None:
-    """Load the listener's files into it. InvalidRequest: one can't be used."""
-    assert read.tls_certificate_file is not None
     try:
         # The empty password makes an encrypted key an error; without it OpenSSL asks.
         context.load_cert_chain(read.tls_certificate_file, read.tls_key_file, "")
@@ -188,6 +179,7 @@ def _load_certificate(context: ssl.SSLContext, read: ReadSettings) -> None:
             "PEM files, the first two belong together, and the key must not be encrypted",
             field="read.tls_certificate_file",
         ) from error
+    return context
 
 
 def _limits(read: ReadSettings) -> ReadLimits:

@@ -132,6 +132,11 @@ class ReadSettings(Section):
                 'tls_ca_file is for authentication = "certificate" alone: a certificate beside a '
                 "login would be a second identity, which the brokers never see. Leave one out"
             )
+        if self.authentication == "sasl" and self.topics:
+            raise ValueError(
+                "topics is for clients without a login of their own: what those read who log in, "
+                'the brokers\' ACLs alone decide. Leave it out, or authentication = "sasl"'
+            )
         if host in LOOPBACK_HOSTS:
             return self
         if self.authentication == "none":

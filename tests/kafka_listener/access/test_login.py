@@ -51,13 +51,15 @@ class Connection:
             self.login = logins.handshake_answered(self.login, error, self.now)
         return action
 
-    def send(self, answer: bytes = b"", error: int = 0, lifetime_ms: int = 0) -> logins.Action:
+    def send(
+        self, answer: bytes = b"", error: int = 0, lifetime_ms: int | None = 0
+    ) -> logins.Action:
         action = self.ask(Api.SASL_AUTHENTICATE)
         if action is Pass.RELAY:
             self.login = logins.answered(self.login, error, answer, lifetime_ms, self.now)
         return action
 
-    def log_in(self, mechanism: str = "PLAIN", lifetime_ms: int = 0) -> None:
+    def log_in(self, mechanism: str = "PLAIN", lifetime_ms: int | None = 0) -> None:
         assert self.choose(mechanism) is Pass.RELAY
         if mechanism in NOT_LAST and mechanism != "OAUTHBEARER":
             assert self.send(NOT_LAST[mechanism]) is Pass.RELAY
@@ -182,6 +184,14 @@ def test_a_lost_twin_ends_the_client_but_where_its_broker_is_away() -> None:
     assert isinstance(ticked(one, lost=True, answers=True), End)
     one.choose("PLAIN")
     assert ticked(one) is None, "a further login has its own time"
+    assert isinstance(ticked(one, lost=True), End)
+
+
+def test_a_session_whose_end_was_not_told_ends_with_the_twin() -> None:
+    """SaslAuthenticate 0 tells of no lifetime; the broker ends the session all the same."""
+    one = Connection()
+    one.log_in(lifetime_ms=None)
+    assert one.ask(Api.FETCH) is Pass.SERVE
     assert isinstance(ticked(one, lost=True), End)
 
 

@@ -45,5 +45,24 @@ def test_other_messages_have_none(mechanism: str, message: bytes) -> None:
     assert parse_user(mechanism, message) == UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        ("SCRAM-SHA-512", b"n,,n=alice,r=nonce,n=bob"),
+        ("SCRAM-SHA-512", b"n,a=alice,m=x,n=alice,r=nonce,n=bob,n=bob"),
+        (
+            "OAUTHBEARER",
+            bearer({"sub": "alice"}).replace(b"auth=", b"x=auth=Bearer e30.e30.x\x01auth="),
+        ),
+        ("OAUTHBEARER", bearer({"sub": "bob"})[:-1] + bearer({"sub": "alice"})[4:]),
+        ("OAUTHBEARER", bearer({"sub": "alice"}).replace(b"Bearer ", b"bEARER   ")),
+    ],
+)
+def test_nobody_reads_at_the_rate_of_another_name_than_the_broker_takes(
+    mechanism: str, message: bytes
+) -> None:
+    assert parse_user(mechanism, message) == "alice"
+
+
 def test_a_name_is_bounded() -> None:
     assert len(parse_user("PLAIN", b"\0" + b"x" * 60_000 + b"\0secret")) == NAME_CHARACTERS_MAX

@@ -84,6 +84,7 @@ def test_a_coordinator_of_a_transaction_is_refused_and_one_of_a_group_waited_for
         asked = {"key_type": key_type, "coordinator_keys": ["key"]}
         (found,) = ask(client, Api.FIND_COORDINATOR, 4, asked)["coordinators"]
         assert (found["error_code"], found["node_id"], found["key"]) == (error, -1, "key")
+        assert "127.0.0.1" not in found["error_message"], "no broker's address is told"
 
 
 def test_the_ends_of_logs_are_asked_for_again(client: socket.socket) -> None:

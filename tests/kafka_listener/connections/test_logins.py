@@ -146,6 +146,17 @@ def test_without_a_login_nothing_is_answered(connect: Connect, api: Api, version
     assert connect().send(encode_request(Head(api, version, 1), "a client", {})) == b""
 
 
+def test_a_login_message_of_an_unknown_version_ends_the_client_with_a_line(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect()
+    client.choose("PLAIN")
+    unknown = struct.pack(">ihhih", 10, Api.SASL_AUTHENTICATE, 9, 1, -1)
+    assert client.send(unknown) == b""
+    assert "an unknown version 9 of a login's message" in caplog.text
+    assert not [each for each in caplog.records if each.exc_info]
+
+
 def test_a_failed_login_has_the_brokers_answer_and_an_end(
     connect: Connect, broker: ScriptedBroker
 ) -> None:

@@ -32,6 +32,11 @@ def settings(read: dict[str, Any], **kafka: Any) -> Settings:
             {"security_protocol": "SASL_SSL"},
             "sasl_mechanisms = ",
         ),
+        (
+            {"authentication": "sasl", "topics": ["orders"]},
+            {"security_protocol": "SASL_PLAINTEXT"},
+            "the brokers' ACLs alone",
+        ),
         ({"authentication": "sasl"}, {}, "set kafka.security_protocol to SASL_PLAINTEXT"),
         ({"authentication": "sasl"}, {"security_protocol": "SSL"}, "clients log in at the brokers"),
         (
