@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_formats.log_names import segment_file_name
-from kafka_formats.record_batch import LOG_OVERHEAD
+from kafka_formats import offset_checkpoint
+from kafka_formats.log_names import parse_segment_file_name, segment_file_name
+from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, parse_header
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.quorum_state_file import QUORUM_STATE, QuorumState
-from rlmm.log.recovery import LOG_SUFFIX, PARTITION_DIRECTORY
+from rlmm.log.recovery import (
+    LOG_SUFFIX,
+    PARTITION_DIRECTORY,
+    RECOVERY_POINT_CHECKPOINT,
+    TOPIC,
+)
 from rlmm.log.snapshot_files import parse_snapshot_file_name
 from sim.ground.medium import Directory, File, Medium
 
@@ -18,10 +24,10 @@ METADATA = Path("/data/metadata")
 LOG = METADATA / PARTITION_DIRECTORY
 
 
-def _files(medium: Medium) -> dict[str, File]:
-    """Durable files of the log's directory, by name."""
+def _files(medium: Medium, path: Path = LOG) -> dict[str, File]:
+    """Durable files of a directory, by name."""
     directory: Directory = medium.root
-    for name in LOG.parts[1:]:
+    for name in path.parts[1:]:
         node = directory.durable.get(name)
         if not isinstance(node, Directory):
             return {}
@@ -57,6 +63,34 @@ def _has_batch(content: bytearray, data: bytes) -> bool:
             return False
         begin += LOG_OVERHEAD + size
     return begin == at
+
+
+def recovery_point(medium: Medium) -> int:
+    """The stored recovery point; 0 before there is one."""
+    file = _files(medium, METADATA).get(RECOVERY_POINT_CHECKPOINT)
+    if file is None:
+        return 0
+    return offset_checkpoint.parse(bytes(file.durable), source="medium").get((TOPIC, 0), 0)
+
+
+def log_end(medium: Medium) -> int:
+    """The end of the log's whole batches, one behind the other; 0 without any."""
+    end = 0
+    for name, file in sorted(_files(medium).items()):
+        parsed = parse_segment_file_name(name)
+        if parsed is None or parsed[1] != LOG_SUFFIX:
+            continue
+        if end not in (0, parsed[0]):
+            return end
+        end, at, content = parsed[0], 0, bytes(file.durable)
+        while len(content) - at >= HEADER_BYTES:
+            if not any(content[at + SIZE_AT : at + LOG_OVERHEAD]):
+                return end
+            header = parse_header(content, at, source="medium", position=at)
+            if header.base_offset != end or at + header.size_bytes > len(content):
+                return end
+            end, at = header.last_offset + 1, at + header.size_bytes
+    return end
 
 
 def snapshot_end(medium: Medium) -> int:

@@ -24,7 +24,13 @@ from rlmm.raft.messages import (
 from rlmm.view.view import View
 from sim.core.elections import Elections
 from sim.core.invariants import InvariantError
-from sim.nodes.durable import holds, snapshot_end, stored_quorum_state
+from sim.nodes.durable import (
+    holds,
+    log_end,
+    recovery_point,
+    snapshot_end,
+    stored_quorum_state,
+)
 from sim.nodes.log_copy import StoredBytes
 from sim.nodes.reference import Reference
 
@@ -62,6 +68,18 @@ class Auditor:
     def started(self, machine: Machine, process: Process) -> None:
         stored = stored_quorum_state(machine.disk.medium)
         process.epoch = stored.leader_epoch if stored is not None else 0
+
+    def recovery_point_stored(self, machine: Machine) -> None:
+        """Recovery takes the medium's word for how far the log was durable."""
+        medium = machine.disk.medium
+        if machine.lost:
+            return
+        end, held = recovery_point(medium), max(log_end(medium), snapshot_end(medium))
+        self.check(
+            end <= held,
+            "recovery_point_is_durable",
+            f"{machine.name} has the recovery point {end} and a durable log up to {held}",
+        )
 
     def performing(self, machine: Machine, process: Process, action: object) -> None:
         """Check an action just before it is carried out."""

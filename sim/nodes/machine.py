@@ -76,6 +76,15 @@ class MachineDisk(ForgetfulDisk):
         super().rename(old, new)
         self.bad.discard(new)
 
+    def truncate(self, path: Path, size: int) -> None:
+        super().truncate(path, size)
+        self._machine.world.auditor.recovery_point_stored(self._machine)
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        if path == METADATA:
+            self._machine.world.auditor.recovery_point_stored(self._machine)
+
     def remove(self, path: Path) -> None:
         super().remove(path)
         self.bad.discard(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import rlmm.log.log_directory
 import rlmm.log.quorum_state_file
 import rlmm.log.recovery
 import rlmm.manager.apply_loop
@@ -50,6 +51,7 @@ _answered = Proposals.answered
 _run_pass = DiskQueue._run
 _finish = SnapshotWriter.finish
 _roll = LogDirectory._roll
+_truncate_to = LogDirectory.truncate_to
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -155,6 +157,11 @@ async def _at_once(_: ApplyLoop, call: Callable[[], object]) -> object:
     return call()
 
 
+def _truncate_alone(directory: LogDirectory, end_offset: int) -> None:
+    with patch.object(rlmm.log.log_directory, "store_recovery_point", _nothing):
+        _truncate_to(directory, end_offset)
+
+
 def _any_border(_: LogDirectory, offset: int) -> int:
     return offset
 
@@ -167,6 +174,9 @@ BUGS: dict[str, Patches] = {
     ),
     "the recovery point is not synced": (
         (rlmm.log.recovery, "replace_file", _unsynced_replacement),
+    ),
+    "a truncation leaves the recovery point above it": (
+        (LogDirectory, "truncate_to", _truncate_alone),
     ),
     "a failed write is repeated behind its torn half": (
         (LogDirectory, "_write", _write_until_it_works),
