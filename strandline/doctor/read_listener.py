@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 
 from kafka_client.connection import Connection, Endpoint
+from kafka_client.sasl import SaslCredentials
 from kafka_formats.errors import StrandlineError
 from kafka_listener.connections.brokers import OWN_METADATA_VERSION, Brokers, BrokerSecurity, ask
 from kafka_listener.protocol.apis import Api
@@ -19,8 +20,9 @@ from strandline.doctor.host import in_use
 from strandline.doctor.listening import trouble_to_listen
 from strandline.node import ambient
 from strandline.node.broker_connection import broker_connection
+from strandline.settings.fields import LOOPBACK_HOSTS
 from strandline.settings.kafka import ANNOUNCED
-from strandline.settings.read import ReadSettings
+from strandline.settings.read import READABLE, ReadSettings
 from strandline.settings.settings import Settings
 
 CONNECT_DEADLINE_S = 3.0
@@ -95,13 +97,11 @@ async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Fin
         tls = _trusting(read)
     except OSError as error:
         return [Finding(name, False, f"read.tls_certificate_file can't be used: {error}")]
-    if read.authentication == "certificate":
-        trouble = await _reach((registered.host, registered.port))
-        taken = (
-            "takes connections; clients need a certificate of read.tls_ca_file: no more is asked"
-        )
-        return [Finding(name, trouble is None, trouble or taken)]
     sasl = security.sasl if read.authentication == "sasl" else None
+    why_not = _why_not_asked(read, registered.host, sasl)
+    if why_not is not None:
+        trouble = await _reach((registered.host, registered.port))
+        return [Finding(name, trouble is None, trouble or f"takes connections; {why_not}")]
     endpoint = Endpoint(
         registered.host, registered.port, tls, sasl,
         connect_deadline_s=CONNECT_DEADLINE_S, request_deadline_s=ASK_DEADLINE_S,
@@ -113,6 +113,22 @@ async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Fin
     finally:
         await connection.close()
     return [await _reached(name, brokers_in(body))]
+
+
+def _why_not_asked(read: ReadSettings, host: str, sasl: SaslCredentials | None) -> str | None:
+    """None: doctor may be a client. The node's password is for the brokers: it is shown in the
+    clear to nobody who answers at the advertised address.
+    """
+    if read.authentication == "certificate":
+        return "clients need a certificate of read.tls_ca_file: no more is asked"
+    if sasl is None:
+        return None
+    is_private = read.tls_certificate_file is not None or host in LOOPBACK_HOSTS
+    if sasl.mechanism not in read.sasl_mechanisms or (
+        sasl.mechanism in READABLE and not is_private
+    ):
+        return f"the node does not log in there by {sasl.mechanism}: no more is asked"
+    return None
 
 
 async def _reached(name: str, told: dict[int, Address]) -> Finding:

@@ -103,9 +103,9 @@ class KafkaSettings(Section):
         is_readable = self.security_protocol is SecurityProtocol.SASL_PLAINTEXT and not hosts <= {
             *LOOPBACK_HOSTS
         }
-        if is_readable and READABLE & set(read.sasl_mechanisms):
+        if is_readable and READABLE & {*read.sasl_mechanisms, self.sasl_mechanism}:
             raise ValueError(
                 "on the way to the brokers anybody could read the secrets of PLAIN and "
                 'OAUTHBEARER: set kafka.security_protocol = "SASL_SSL", or read.sasl_mechanisms = '
-                '["SCRAM-SHA-256", "SCRAM-SHA-512"]'
+                '["SCRAM-SHA-256", "SCRAM-SHA-512"], and one of these as kafka.sasl_mechanism'
             )

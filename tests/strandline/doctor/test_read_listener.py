@@ -19,12 +19,12 @@ from tests.strandline.doctor_home import Home
 
 
 @contextmanager
-def listening(port: int) -> Iterator[None]:
+def listening(port: int, host: str = "127.0.0.1") -> Iterator[socket.socket]:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
+        taken.bind((host, port))
         taken.listen()
-        yield
+        yield taken
 
 
 @pytest.fixture
@@ -80,3 +80,29 @@ def test_where_clients_need_a_certificate_no_more_is_asked_than_whether_it_liste
     assert "read.tls_ca_file" in opened.detail
     assert not closed.ok
     assert "no connection" in closed.detail
+
+
+@pytest.mark.parametrize(
+    "read", [{"sasl_mechanisms": ["SCRAM-SHA-512"]}, {"advertised": "127.0.0.2"}]
+)
+def test_the_nodes_password_is_shown_to_nobody_in_the_clear_and_not_where_it_is_not_taken(
+    formatted: Home, port: int, read: dict[str, object]
+) -> None:
+    password = formatted.path / "password"
+    password.write_text("wonder land")
+    password.chmod(0o600)
+    formatted.sections["read"] |= {"authentication": "sasl", **read}
+    formatted.sections["kafka"] |= {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "node",
+        "sasl_password_file": str(password),
+    }
+    host = str(read.get("advertised", "127.0.0.1"))
+    with open_data_directory(formatted.data), listening(port, host) as listener:
+        opened = found(formatted, port, code=ExitCode.OK)
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(1) == b""
+    assert opened.ok
+    assert "does not log in" in opened.detail

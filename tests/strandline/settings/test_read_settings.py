@@ -44,6 +44,15 @@ def settings(read: dict[str, Any], **kafka: Any) -> Settings:
             {"security_protocol": "SASL_PLAINTEXT", "bootstrap": ["127.0.0.1:9092", "b:9092"]},
             "on the way to the brokers",
         ),
+        (
+            {"authentication": "sasl", "sasl_mechanisms": SCRAM},
+            {
+                "security_protocol": "SASL_PLAINTEXT",
+                "bootstrap": ["b:9092"],
+                "sasl_mechanism": "PLAIN",
+            },
+            "kafka.sasl_mechanism",
+        ),
         ({"authentication": "certificate", "tls_ca_file": "ca", **TLS}, {}, "read.topics is empty"),
         ({}, {"security_protocol": "SSL"}, "read.topics is empty"),
         ({}, {"security_protocol": "SASL_PLAINTEXT"}, "read.topics is empty"),
