@@ -92,6 +92,14 @@ def listening(broker: KafkaBroker, tier: TierInMemory, listener: str = "SASL") -
     return Listening(broker.address(listener), tier, access=ACCESS, security=security)
 
 
+SMALL_FETCHES: dict[str, str | int] = {
+    "fetch.message.max.bytes": 4_000,
+    "queued.min.messages": 1,
+    "fetch.queue.backoff.ms": 10,
+}
+"""A consumer with these does not read far ahead."""
+
+
 def consumer(replica: Listening, login: dict[str, str], **more: str | int) -> Consumer:
     return Consumer(
         {
@@ -186,7 +194,7 @@ def test_a_right_that_is_taken_back_ends_within_the_time_of_the_settings(
     reading = consumer(
         replica,
         login("PLAIN", "stranger"),
-        **{"fetch.message.max.bytes": 4_000, "queued.min.messages": 1},
+        **SMALL_FETCHES,
     )
     reading.assign([Partition(TOPIC, 0, 0)])
     first = reading.poll(60)
@@ -266,8 +274,7 @@ def test_a_consumer_that_logs_in_again_and_again_reads_on(
 ) -> None:
     """Sessions are shorter than the reading, and so is the tier: every byte of it is read."""
     with listening(broker, tier, "SHORT") as replica:
-        small = {"fetch.message.max.bytes": 4_000, "queued.min.messages": 1}
-        reading = consumer(replica, login("SCRAM-SHA-512", "reader"), **small)
+        reading = consumer(replica, login("SCRAM-SHA-512", "reader"), **SMALL_FETCHES)
         reading.assign([Partition(TOPIC, 0, 0)])
         read: list[bytes | None] = []
         began = time.monotonic()
@@ -310,9 +317,8 @@ def test_who_is_logged_in_reads_the_tier_on_while_no_broker_is_there(
     broker: KafkaBroker, tier: TierInMemory
 ) -> None:
     with listening(broker, tier) as replica:
-        small = {"fetch.message.max.bytes": 4_000, "queued.min.messages": 1}
         asking = {"topic.metadata.refresh.interval.ms": 500}
-        reading = consumer(replica, login("SCRAM-SHA-512", "reader"), **small, **asking)
+        reading = consumer(replica, login("SCRAM-SHA-512", "reader"), **SMALL_FETCHES, **asking)
         reading.assign([Partition(TOPIC, 0, 0)])
         first = reading.poll(60)
         assert first is not None

@@ -209,7 +209,7 @@ def test_the_tier_is_read_on_while_no_broker_is_there(
             {
                 "bootstrap.servers": replica.address, "group.id": "unused",
                 "enable.auto.commit": False, "fetch.message.max.bytes": 4_000,
-                "queued.min.messages": 1,
+                "queued.min.messages": 1, "fetch.queue.backoff.ms": 10,
             }
         )  # fmt: skip
         consumer.assign([Partition(TOPIC, 0, 0)])
