@@ -321,14 +321,18 @@ async def answered(
     deadline_s = DEADLINES_S.get(call, READ_DEADLINE_S)
     try:
         async with asyncio.timeout(deadline_s):
+            seq = 0
             if call not in WITHOUT_SESSION:
-                calls.plugin.call(*_session(session))
-            return await _answer(calls, call, body, takes_changes=takes_changes)
+                id_, seq = _session(session)
+                calls.plugin.call(id_, seq)
+            return await _answer(calls, call, body, seq, takes_changes=takes_changes)
     except TimeoutError:
         raise RetryLater(f"no answer to {call.value} within {deadline_s:g} s") from None
 
 
-async def _answer(calls: BrokerCalls, call: Call, body: bytes, *, takes_changes: bool) -> bytes:
+async def _answer(
+    calls: BrokerCalls, call: Call, body: bytes, seq: int, *, takes_changes: bool
+) -> bytes:
     match call:
         case Call.ANNOUNCE:
             return calls.announce(body)
@@ -341,9 +345,9 @@ async def _answer(calls: BrokerCalls, call: Call, body: bytes, *, takes_changes:
         case Call.LIST:
             return await calls.list_segments(body, takes_changes=takes_changes)
         case Call.ADD:
-            return await calls.add(body)
+            return await calls.add(body, seq)
         case Call.UPDATE:
-            return await calls.update(body)
+            return await calls.update(body, seq)
         case Call.DELETE_PARTITION:
             return await calls.delete_partition(body)
         case Call.DELETE:

@@ -115,11 +115,12 @@ class BrokerCalls:
         await self._until_added(tip)
         return await self.lists.answer(asked, takes_changes=takes_changes)
 
-    async def add(self, body: bytes) -> bytes:
-        """COPY_SEGMENT_STARTED, under this node's claim."""
+    async def add(self, body: bytes, seq: int) -> bytes:
+        """COPY_SEGMENT_STARTED, under this node's claim. `seq`: the call's announcement."""
         row = wire.decode_row(body)
         tip, id_ = row.segment_id.partition, row.segment_id.id
         self._check_writable(tip)
+        self._check_leadership(tip, seq)
         token = self._token(tip)
         self.copies.check_may_begin(row)
         await self.copies.check_room(row)
@@ -146,12 +147,13 @@ class BrokerCalls:
         if adding := [task for task, of in self._adding.items() if of == tip]:
             await asyncio.wait(adding)
 
-    async def update(self, body: bytes) -> bytes:
-        """A later state of a segment."""
+    async def update(self, body: bytes, seq: int) -> bytes:
+        """A later state of a segment. `seq`: the call's announcement."""
         update = wire.decode_update(body)
         tip, id_ = update.segment_id.partition, update.segment_id.id
         self._check_known(tip)
         self._check_delegated(tip)
+        self._check_leadership(tip, seq)
         match update.state:
             case SegmentState.COPY_SEGMENT_FINISHED:
                 await self._finish_copy(update)
@@ -355,6 +357,17 @@ class BrokerCalls:
         why = self.why_not_writable(tip)
         if why is not None:
             raise RetryLater(f"{tip} is not ready on this node: {why}")
+
+    def _check_leadership(self, tip: TopicIdPartition, seq: int) -> None:
+        """A call that was long on its way is of a leadership before: it would get the token of the
+        present one, whose log may be another's after an unclean election.
+        """
+        session = self.plugin.session
+        if session is not None and session.led_before(tip, seq):
+            raise RetryLater(
+                f"{tip}: this call is from before announcement {session.leaders[tip]}, of the "
+                "present leadership: the broker decides anew"
+            )
 
     def _check_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> None:
         """Of an epoch above the recorded ones nothing is served, and segments may be finished: a

@@ -7,7 +7,7 @@ place; while that lives, the one before is refused, since two living brokers mus
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
@@ -49,20 +49,26 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A broker's plug-in and its partitions, as of announcement `seq`."""
+    """A broker's plug-in and its partitions, as of announcement `seq`. `leaders` has the
+    announcement that told of each leadership.
+    """
 
     id: Uuid
     seq: int
     plugin_version: str
     kafka_version: str
     bootstrap: str
-    leaders: Tips
+    leaders: Mapping[TopicIdPartition, int]
     followers: Tips
     heard_s: float
 
     def has(self, tip: TopicIdPartition) -> bool:
         """True if the broker has a replica of this tiered partition."""
         return tip in self.leaders or tip in self.followers
+
+    def led_before(self, tip: TopicIdPartition, seq: int) -> bool:
+        """True if the present leadership of a partition began after announcement `seq`."""
+        return seq < self.leaders.get(tip, seq)
 
     def lives(self, now_s: float) -> bool:
         """True while the broker may be there."""
@@ -112,10 +118,9 @@ def hear(sessions: Sessions, said: Announcement, expected: Expected, now_s: floa
     if current is not None and not known:
         gone = current.id
         replaced = (*(each for each in replaced if each not in (gone, said.session)), gone)
-    session = _session(said, frozenset(said.leaders), frozenset(said.followers), now_s)
-    return Heard(
-        Sessions(session, replaced[-REPLACED_MAX:]), session.leaders | session.followers, gone
-    )
+    session = _session(said, {}, frozenset(said.followers), now_s)
+    changed = session.followers.union(said.leaders)
+    return Heard(Sessions(session, replaced[-REPLACED_MAX:]), changed, gone)
 
 
 def _with_changes(sessions: Sessions, current: Session, said: Announcement, now_s: float) -> Heard:
@@ -127,10 +132,10 @@ def _with_changes(sessions: Sessions, current: Session, said: Announcement, now_
             "announce all partitions"
         )
     named = frozenset((*said.leaders, *said.followers, *said.stopped))
-    leaders = current.leaders - named | frozenset(said.leaders)
+    kept = {tip: seq for tip, seq in current.leaders.items() if tip not in named}
     followers = current.followers - named | frozenset(said.followers)
-    _check_count(len(leaders) + len(followers))
-    session = _session(said, leaders, followers, now_s)
+    _check_count(len(kept) + len(said.leaders) + len(followers))
+    session = _session(said, kept, followers, now_s)
     return Heard(replace(sessions, current=session), named - frozenset(said.stopped))
 
 
@@ -144,7 +149,10 @@ def call(sessions: Sessions, session: Uuid, seq: int, now_s: float) -> Sessions:
     return replace(sessions, current=replace(current, heard_s=now_s))
 
 
-def _session(said: Announcement, leaders: Tips, followers: Tips, now_s: float) -> Session:
+def _session(
+    said: Announcement, kept: dict[TopicIdPartition, int], followers: Tips, now_s: float
+) -> Session:
+    leaders = kept | dict.fromkeys(said.leaders, said.seq)
     return Session(
         said.session, said.seq, said.plugin_version, said.kafka_version, said.bootstrap,
         leaders, followers, now_s,

@@ -207,10 +207,11 @@ class Delegated:
 
     # ---- as the seed has it
 
-    def fate(self, name: str) -> CallFate:
+    def fate(self, machine: Machine, name: str) -> CallFate:
         """Fate of a broker's call to its node."""
         random = self.random
         there_ms, back_ms = 1 + random.randrange(5), 1 + random.randrange(5)
+        there_ms += self._world.faults.call_ms(machine, name)
         if not self._goes_on or (name == "announce" and random.randrange(2)):
             return CallFate(there_ms, back_ms)
         if not self.links or random.randrange(1000) >= self._permille:

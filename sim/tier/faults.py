@@ -181,6 +181,10 @@ class Faults:
         """After so long a broker answers; what it says is so then."""
         return self.latency_ms()
 
+    def call_ms(self, machine: Machine, name: str) -> int:  # noqa: ARG002 (scripts name it)
+        """So much later than others a broker's call arrives at its node; seeds have other fates."""
+        return 0
+
     def proposal(self, machine: Machine, name: str) -> ProposalFate:  # noqa: ARG002 (scripts do)
         delay_ms = self.latency_ms()
         now_ms = self._world.schedule.now_ms

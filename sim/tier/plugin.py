@@ -93,7 +93,7 @@ class Plugin:
         self.leaders: set[TopicIdPartition] = set()
         self.followers: set[TopicIdPartition] = set()
         self._heard: int | None = None
-        self._told: tuple[set[TopicIdPartition], set[TopicIdPartition]] = (set(), set())
+        self._changed: dict[TopicIdPartition, int] = {}
         self._news = asyncio.Event()
 
     # ---- announcements
@@ -108,6 +108,7 @@ class Plugin:
         self.leaders.discard(tip)
         self.followers.discard(tip)
         self.seq += 1
+        self._changed[tip] = self.seq
         self._news.set()
 
     async def announce_on(self) -> None:
@@ -127,15 +128,13 @@ class Plugin:
                 continue
 
     async def _announce(self) -> None:
-        seq, leaders, followers = self.seq, set(self.leaders), set(self.followers)
-        before, base = self._told, self._heard
-        if base is None:
-            base, before = wire.WHOLE_SET, (set(), set())
-        gone = (before[0] | before[1]) - leaders - followers
+        seq, base = self.seq, wire.WHOLE_SET if self._heard is None else self._heard
+        new = {tip for tip, changed in self._changed.items() if changed > base}
+        leads, follows = new & self.leaders, new & self.followers
+        gone = set() if base == wire.WHOLE_SET else new - leads - follows
         said = wire.Announcement(
             KAFKA_CLUSTER, self._machine.node_id, "0.1.0", "4.3.0", "", self.session, seq, base,
-            tuple(sorted(leaders - before[0])), tuple(sorted(followers - before[1])),
-            tuple(sorted(gone)),
+            tuple(sorted(leads)), tuple(sorted(follows)), tuple(sorted(gone)),
         )  # fmt: skip
         try:
             await self._once(Call.ANNOUNCE, plugin_bodies.announce(said))
@@ -143,7 +142,7 @@ class Plugin:
             if error.reason == "ANNOUNCE":
                 self._heard = None
             raise
-        self._heard, self._told = seq, (leaders, followers)
+        self._heard = seq
 
     # ---- calls
 
@@ -260,7 +259,7 @@ class Plugin:
     ) -> T:
         """The answer of `make` on the node. `deadline_s` None: as long as the node lives."""
         world, machine = self._world, self._machine
-        fate = world.delegated.fate(name)
+        fate = world.delegated.fate(machine, name)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         serving: list[asyncio.Task[None]] = []
         processes: list[Process] = []

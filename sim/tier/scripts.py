@@ -22,6 +22,7 @@
     at STEP, lose      a proposal or request by its name, as `n1 COPY_SEGMENT_FINISHED`: the answer
     at STEP, late S    ... or it arrives S seconds later, and its sender gives it up at once; or
                        the broker answers a question (`n1 leadership`) as things are then
+                       ... or a broker's call comes to its node (`n1 call add`) so late
     at STEP, refuse    ... or the store refuses it, each time
     away               the store takes nothing until it is `back`
     hold BYTES         at first: nodes hold what is not copied, so much of it alone
@@ -110,6 +111,10 @@ class ScriptedFaults(Faults):
     def answer_ms(self, machine: Machine, name: str) -> int:
         trap = self._trap(f"{machine.name} {name}", "late")
         return self.latency_ms() if trap is None else 1000 * int(trap[1])
+
+    def call_ms(self, machine: Machine, name: str) -> int:
+        trap = self._trap(f"{machine.name} call {name}", "late")
+        return 0 if trap is None else 1000 * int(trap[1])
 
     def proposal(self, machine: Machine, name: str) -> ProposalFate:
         trap = self._trap(f"{machine.name} {name}", "lose", "late")

@@ -206,6 +206,36 @@ def test_a_broker_that_was_replaced_writes_nothing_more(tmp_path: Path, orders: 
     run_virtually(main)
 
 
+def test_a_late_call_of_an_earlier_leadership_changes_nothing(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders, broker_of(orders)) as (node, plugin):
+            tip = orders.partition
+            late = PluginClient(plugin.http)
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            row = segment(tip, 1, 0, 9)
+            await late.add(row)
+            plugin.seq = 2
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            assert (await plugin.ready(tip))[0]
+            for call in (
+                late.add(segment(tip, 2, 10, 19)),
+                late.update(row, FINISHED, CUSTOM),
+                late.update(row, DELETING),
+            ):
+                told = await refused(call)
+                assert (told.kind, told.reason) == ("retry_later", "")
+            assert [each.state for each in node.metadata.list_remote_log_segments(tip)] == [
+                row.state
+            ]
+            await plugin.update(row, DELETING)
+
+    run_virtually(main)
+
+
 def test_a_paused_partition_is_read_and_never_written(tmp_path: Path, orders: KafkaLog) -> None:
     async def main() -> None:
         async with beside(tmp_path, orders) as (node, plugin):

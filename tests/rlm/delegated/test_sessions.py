@@ -36,7 +36,7 @@ def test_the_whole_set_makes_a_session_and_every_partition_counts_as_changed() -
     assert heard.changed == {A, B}
     session = heard.sessions.current
     assert session is not None
-    assert session.leaders == {A}
+    assert session.leaders == {A: 1}
     assert session.followers == {B}
     assert call(heard.sessions, uuid(1), 1, 5.0).current == replace(session, heard_s=5.0)
 
@@ -48,7 +48,7 @@ def test_changes_follow_the_announcement_that_they_name() -> None:
     assert heard.changed == {B, C}
     session = heard.sessions.current
     assert session is not None
-    assert session.leaders == {B}
+    assert session.leaders == {B: 2}
     assert session.followers == {C}
     again = hear(heard.sessions, moved, HERE, 2.0)
     assert again.changed == set()
@@ -57,6 +57,31 @@ def test_changes_follow_the_announcement_that_they_name() -> None:
             hear(heard.sessions, late, HERE, 3.0)
     with pytest.raises(AnnounceAgain):
         hear(heard.sessions, FIRST, HERE, 3.0)
+
+
+def test_a_leadership_begins_with_the_announcement_that_told_of_it() -> None:
+    """Also where the broker led before: it may not have led all the time."""
+
+    def led_before(sessions: Sessions) -> list[bool]:
+        session = sessions.current
+        assert session is not None
+        return [session.led_before(A, seq) for seq in (1, 2, 3)]
+
+    first = hear(Sessions(), FIRST, HERE, 0.0).sessions
+    assert led_before(first) == [False, False, False]
+    other = hear(first, replace(FIRST, seq=2, base_seq=1, leaders=(C,)), HERE, 1.0).sessions
+    assert led_before(other) == [False, False, False]
+    again = hear(other, replace(FIRST, seq=3, base_seq=2), HERE, 2.0).sessions
+    assert led_before(again) == [True, True, False]
+    assert led_before(hear(other, replace(FIRST, seq=2), HERE, 3.0).sessions) == [
+        True, False, False,
+    ]  # fmt: skip
+    anew = hear(again, replace(FIRST, session=uuid(2)), HERE, 4.0).sessions
+    assert led_before(anew) == [False, False, False]
+    follows = hear(
+        first, replace(FIRST, seq=2, base_seq=1, leaders=(), followers=(A,)), HERE, 1.0
+    ).sessions
+    assert led_before(follows) == [False, False, False]
 
 
 def test_a_call_of_an_unknown_session_or_an_unheard_announcement_is_to_announce_again() -> None:
@@ -155,5 +180,5 @@ def test_changes_lead_to_the_same_sets_as_the_whole(
         followers = followers - set(leads) - set(stops) | set(follows)
         sessions = hear(sessions, said, HERE, float(seq)).sessions
         assert sessions.current is not None
-        assert sessions.current.leaders == leaders
+        assert sessions.current.leaders.keys() == leaders
         assert sessions.current.followers == followers
