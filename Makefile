@@ -9,8 +9,8 @@ PYTEST := $(BIN)/python -m pytest
 # tests/conftest.py refuses a test that is marked from elsewhere.
 naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
 
-# Packages are compiled by themselves: beside `check`, and not by each test process that imports them.
-READY := $(VENV)/.dev $(VENV)/.bytecode
+# Packages and tests are compiled by themselves: beside `check`, and not by each of four test processes.
+READY := $(VENV)/.dev $(VENV)/.bytecode $(VENV)/.compiled-tests
 
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -121,4 +121,8 @@ $(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python
 
 $(VENV)/.bytecode: $(VENV)/.dev-packages
 	-$(BIN)/python -m compileall -q $(VENV)/lib
+	touch $@
+
+$(VENV)/.compiled-tests: $(VENV)/.dev $(VENV)/.bytecode   # pytest writes its asserts into them
+	-$(PYTEST) --collect-only -qq > /dev/null
 	touch $@
