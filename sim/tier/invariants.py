@@ -48,7 +48,7 @@ DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
 
 
 class _Claim(NamedTuple):
-    """An accepted claim, and the first offset of its checkpoint."""
+    """An accepted claim, and where it begins to tell what was not recorded."""
 
     offset: int
     leader_epoch: int
@@ -102,7 +102,10 @@ class Auditor:
         match decoded:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])
-                first_start = decoded.leader_epochs[0].start_offset
+                # A head that the record alone tells is no word about this broker's log.
+                known = state_before.lineage if state_before else ()
+                news = [each for each in decoded.leader_epochs if each not in known]
+                first_start = (news or decoded.leader_epochs[-1:])[0].start_offset
                 claims.append(_Claim(record.offset, decoded.leader_epoch, first_start))
             case RemoteLogSegmentMetadata():
                 self._ids.add(decoded.segment_id.id)
@@ -147,8 +150,8 @@ class Auditor:
         return None
 
     def _state(self, record: MetadataRecord) -> PartitionState | None:
-        """The partition before a record that moves its log start."""
-        if isinstance(record, LogStart):
+        """The partition before a record that claims it, or moves its log start."""
+        if isinstance(record, LogStart | PartitionClaim):
             return queries.partition_state(self.reference.rows, record.partition)
         return None
 

@@ -61,6 +61,9 @@ def test_brokers_that_tier_topics_themselves_lose_nothing() -> None:
     "seed",
     [
         1990864420,  # a held segment hid a longer one with its base, which was told as lost
+        # A claim repeated the recorded head beside a held segment's epochs, and the auditor took
+        # that for its broker's word.
+        1858067788,
     ],
 )
 def test_seeds_of_that_plan_that_failed_once_hold(seed: int) -> None:
@@ -106,6 +109,7 @@ def test_a_copy_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         880260,  # an error of the disk in the hold directory was not handled
         428764145,  # a held file that was cut and written anew during a restart was never let go
         428764160,  # the same, and the broker went on in the file
+        1514349889,  # a broker's late add was accepted in its next leadership
         1194106707,  # one of the fresh seeds that failed before the faults were mended
     ],
 )
