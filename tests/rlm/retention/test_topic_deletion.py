@@ -331,12 +331,12 @@ def test_a_grace_passes_although_no_process_lives_that_long(
             await node.remote_log.run_once()
             await mark(node, orders.partition, 6 * HOUR_MS)
         for _ in range(5):
-            async with world.boot() as node:
+            async with world.boot(limits=HOURS) as node:
                 await node.remote_log.start()
                 await asyncio.sleep(3_600 * 1.1)
                 assert len(await node.keys()) == 7, "six hours were not measured yet"
         for _ in range(3):
-            async with world.boot() as node:
+            async with world.boot(limits=HOURS) as node:
                 await node.remote_log.start()
                 await asyncio.sleep(3_600 * 1.1)
         assert await node.keys() == ONLY_THE_MARKER
