@@ -1,6 +1,6 @@
 """Three stock brokers, a node beside each, MinIO: a bad half hour in minutes, then the audit.
 
-FAULTS_S is how long faults go on (each kind once, however short), FAULTS_SEED
+FAULTS_S is how long faults go on (each kind once, however short; a minute in the soak), FAULTS_SEED
 their order. A run that fails names its seed and leaves its logs in the test's directory.
 """
 
@@ -29,7 +29,8 @@ from tests.real.s3_admin import client as s3_client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-FAULTS_S = float(os.environ.get("FAULTS_S", "60"))
+FAULTS_S = float(os.environ.get("FAULTS_S", "0"))
+SOAK_FAULTS_S = FAULTS_S or 60
 SEED = int(os.environ.get("FAULTS_SEED", "20261121"))
 SOAK_SEEDS = range(1, 21)
 REPEATED = sorted(FAULTS.keys() - {"recreate_topic", "grow_and_reassign", "shorten_retention"})
@@ -45,11 +46,11 @@ def order_of_faults(chance: random.Random) -> Iterator[str]:
         yield chance.choice(REPEATED)
 
 
-def run_faults(site: Site, chance: random.Random) -> None:
+def run_faults(site: Site, chance: random.Random, faults_s: float) -> None:
     """Until the time is over and each kind has been."""
     started = time.monotonic()
     for number, name in enumerate(order_of_faults(chance)):
-        if number >= len(FAULTS) and time.monotonic() - started > FAULTS_S:
+        if number >= len(FAULTS) and time.monotonic() - started >= faults_s:
             return
         print(f"{time.monotonic() - started:7.1f} s  {name}", flush=True)
         FAULTS[name](site, chance)
@@ -57,7 +58,7 @@ def run_faults(site: Site, chance: random.Random) -> None:
             node.assert_alive()
 
 
-def assert_nothing_is_lost(home: Path, seed: int) -> None:
+def assert_nothing_is_lost(home: Path, seed: int, *, faults_s: float) -> None:
     chance = random.Random(seed)
     print(f"\nFAULTS_SEED={seed}, logs in {home}")
     with open_site(home, seed) as site:
@@ -65,7 +66,7 @@ def assert_nothing_is_lost(home: Path, seed: int) -> None:
         site.make_topic(SHORTENED_TOPIC, 1)
         site.make_topic(DELETED_TOPIC, 1)
         with site.writer:
-            run_faults(site, chance)
+            run_faults(site, chance, faults_s)
         site.writer.write_filler()
         auditor = Auditor(site, chance)
         auditor.wait_until_quiet()
@@ -134,10 +135,13 @@ def delete_past_lives(site: Site) -> None:
 
 
 def test_a_bad_half_hour_loses_nothing(tmp_path: Path) -> None:
-    assert_nothing_is_lost(tmp_path, SEED)
+    """Each kind of fault once. How many come a second time within a minute is the machine's to
+    say: they are left to the soak.
+    """
+    assert_nothing_is_lost(tmp_path, SEED, faults_s=FAULTS_S)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SOAK_SEEDS)
 def test_no_order_of_faults_loses_anything(tmp_path: Path, seed: int) -> None:
-    assert_nothing_is_lost(tmp_path, seed)
+    assert_nothing_is_lost(tmp_path, seed, faults_s=SOAK_FAULTS_S)
