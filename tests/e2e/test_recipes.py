@@ -30,6 +30,8 @@ TOPIC_CONFIG = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }
+ROUND_PAUSE_S = 1.0
+"""A round seals a segment of each partition, and recipes take half a minute."""
 RECIPES = recipes()
 
 
@@ -58,6 +60,10 @@ class Fleet:
             )
 
         self.hosts.wait_until(copied, "everything sealed to be copied")
+
+    def writer(self) -> Writer:
+        """Of all partitions."""
+        return Writer(self.cluster.bootstrap, TOPIC, len(NUMBERS), pause_s=ROUND_PAUSE_S)
 
     def quorum(self, number: int = 1) -> dict[str, Any]:
         described: dict[str, Any] = self.hosts.get(number, "/v1/quorum").json()
@@ -278,13 +284,13 @@ def test_the_recipes_do_what_they_say(tmp_path: Path, minio_store_config: StoreC
     with fleet(tmp_path, store) as site:
         assert_a_token_is_private_and_lets_in(site.hosts)
         assert_one_cluster_comes_of_three_pastes(site)
-        with Writer(site.cluster.bootstrap, TOPIC, len(NUMBERS)) as writer:
+        with site.writer() as writer:
             assert_a_rolling_restart_ends_and_stops_nothing(site)
         writer.write_filler()
         assert_the_loop_ends_where_it_may_not_go_on(site)
         site.wait_until_all_is_copied()
         assert_a_store_moves_while_its_readers_go_on(site, store)
-        with Writer(site.cluster.bootstrap, TOPIC, len(NUMBERS)) as writer:
+        with site.writer() as writer:
             assert_a_dead_voter_comes_back_and_copies_on(site)
         writer.write_filler()
         assert_nothing_is_lost_and_nothing_is_wrong(site)

@@ -28,8 +28,10 @@ class Writer(BackgroundRounds):
     The producers live as long as the writer, through every bounce of the broker.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        super().__init__("writer", pause_s=ROUND_PAUSE_S, join_deadline_s=JOIN_DEADLINE_S)
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, pause_s: float = ROUND_PAUSE_S
+    ) -> None:
+        super().__init__("writer", pause_s=pause_s, join_deadline_s=JOIN_DEADLINE_S)
         self._topic = topic
         self._partitions = partitions
         self._random = random.Random(20_240_601)
