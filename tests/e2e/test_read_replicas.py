@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_listener.virtual_nodes import port_of, virtual_id
+from kafka_formats.properties import parse_partition_metadata
+from kafka_listener.virtual_nodes import Replica, VirtualNodes, port_of, virtual_id
 from rsm_backends.store_config import StoreConfig
 from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
@@ -72,6 +73,27 @@ class Stage:
         return float(line.rsplit(" ", 1)[1])
 
 
+def create_spread_topic(broker: KafkaBroker) -> None:
+    """A topic whose id gives each replica a share: once in 32 times one serves all six."""
+    while True:
+        broker.create_topic(TOPIC, partitions=PARTITIONS, config=TOPIC_CONFIG)
+        path = broker.log_dir / f"{TOPIC}-0" / "partition.metadata"
+        broker.wait_until(path.exists, f"a replica of {TOPIC}")
+        topic_id = parse_partition_metadata(path.read_bytes(), source=str(path))
+        if serving(topic_id) == {A, B}:
+            return
+        broker.delete_topic(TOPIC)
+
+
+def serving(topic_id: bytes) -> set[int]:
+    """The replicas that clients of some partition are sent to."""
+    both = tuple(Replica(each, "127.0.0.1", 9092) for each in (A, B))
+    nodes = VirtualNodes(both[0], both)
+    replica_of = {virtual_id(each, BROKER_ID): each for each in (A, B)}
+    first = (nodes.serving(topic_id, each, BROKER_ID)[0] for each in range(PARTITIONS))
+    return {replica_of[each.node_id] for each in first}
+
+
 @pytest.fixture(scope="module")
 def stage(
     tmp_path_factory: pytest.TempPathFactory, minio_store_config: StoreConfig
@@ -80,7 +102,7 @@ def stage(
     store = replace(minio_store_config, prefix="e2e/replicas/")
     with ExitStack() as stack:
         broker = stack.enter_context(KafkaBroker(folder / "broker"))
-        broker.create_topic(TOPIC, partitions=PARTITIONS, config=TOPIC_CONFIG)
+        create_spread_topic(broker)
         settings = node_settings(folder, broker, store)
         kafka = settings.pop("kafka")
         quorum = stack.enter_context(
