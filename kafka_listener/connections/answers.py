@@ -30,6 +30,7 @@ from kafka_listener.protocol.codec import (
     encode_response,
     head_of,
     partitions_in,
+    sized,
 )
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.newest_leaders import NewestLeaders
@@ -181,9 +182,8 @@ class Answers:
             # the oldest: what is served here does not depend on it.
             if not self.brokers.versions:  # an empty list would end Java's client for good
                 raise DisconnectError("asked for versions before any broker was reached") from None
-            body = {"error_code": ErrorCode.NONE, "api_keys": []}
-            body["api_keys"] = told_nodes.api_keys(self.brokers.versions, logs_in=logs_in)
-            return body
+            known = told_nodes.api_keys(self.brokers.versions, logs_in=logs_in)
+            return {"error_code": ErrorCode.NONE, "api_keys": known}
         told_nodes.rewrite_versions(body, logs_in=logs_in)
         return body
 
@@ -210,8 +210,7 @@ def _name(head: Head | None) -> str:
 
 
 async def _relayed(client: Client, frame: bytes) -> bytes:
-    answer = await client.relay(frame)
-    return len(answer).to_bytes(4, "big") + answer
+    return sized(await client.relay(frame))
 
 
 async def _versions_refused(head: Head) -> bytes:

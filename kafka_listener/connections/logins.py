@@ -15,7 +15,13 @@ from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.read_counts import ReadCounts
 from kafka_listener.protocol.apis import Api
-from kafka_listener.protocol.codec import Head, decode_request, decode_response, encode_response
+from kafka_listener.protocol.codec import (
+    Head,
+    decode_request,
+    decode_response,
+    encode_response,
+    sized,
+)
 from kafka_listener.protocol.error_codes import ErrorCode
 from rlmm.wire.authorisation import is_loopback
 from rlmm.wire.server_connection import DisconnectError
@@ -83,7 +89,7 @@ class Logins:
         answer = await self._relay(client, frame)
         code = decode_response(head, answer)["error_code"]
         client.login = logins.handshake_answered(login, code, self.brokers.monotonic())
-        return _sized(answer)
+        return sized(answer)
 
     async def _authenticate(self, client: Client, head: Head, frame: bytes) -> bytes:
         assert client.login is not None
@@ -104,7 +110,7 @@ class Logins:
         if client.is_peer:
             client.user = client.claimed_user
         client.rights.clear()  # a further login may bring others
-        return _sized(answer)
+        return sized(answer)
 
     def _asked(self, client: Client, login: Login, head: Head) -> tuple[Login, logins.Action]:
         client.login, action = logins.asked(login, head.api_key, self.brokers.monotonic())
@@ -158,7 +164,3 @@ class Logins:
             )
             if end is not None:
                 client.connection.end(end.why)
-
-
-def _sized(answer: bytes) -> bytes:
-    return len(answer).to_bytes(4, "big") + answer

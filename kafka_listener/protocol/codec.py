@@ -76,6 +76,11 @@ def encode_request(head: Head, client_id: str | None, body: Mapping[str, Any]) -
     return frames.write_request(entity, head.correlation_id, body, (client_id or "").encode())
 
 
+def sized(answer: bytes) -> bytes:
+    """A broker's answer as it came, with its size in front."""
+    return len(answer).to_bytes(frames.SIZE.size, "big") + answer
+
+
 def decode_response(head: Head, frame: bytes) -> Values:
     """The body of a broker's answer, without its size. FrameError: malformed."""
     entity = load_response_schema(head.api_key, head.version)

@@ -36,6 +36,7 @@ from rlmm.wire.names import PARTITION
 from rlmm.wire.peer_answers import read_described
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, api_of
+from rlmm.wire.schema import Values
 
 log = logging.getLogger(__name__)
 
@@ -153,38 +154,35 @@ class WirePeers:
         raise refusal
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        frame = await self._link(node_id, Lane.EPOCH).ask(
-            Api.API_VERSIONS,
-            FEATURES_VERSION,
-            lambda correlation_id: frames.encode_request(
-                Api.API_VERSIONS, FEATURES_VERSION, correlation_id, {}
-            ),
-            deadline_ms,
-        )
-        try:
-            body = frames.decode_response(Api.API_VERSIONS, FEATURES_VERSION, frame)
-        except FrameError as error:
-            raise PeerFailedError(f"node {node_id}: malformed API_VERSIONS: {error}") from error
+        body = await self._read_only(node_id, Api.API_VERSIONS, FEATURES_VERSION, {}, deadline_ms)
         for each in body["supported_features"]:
             if each["name"] == FEATURE:
                 return FeatureLevels(each["min_version"], each["max_version"])
         return _LEVELS_BEFORE_FEATURES
 
     async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
-        version = VERSIONS[Api.DESCRIBE_QUORUM][1]
+        api = Api.DESCRIBE_QUORUM
         asked = [{"topic_name": TOPIC, "partitions": [{"partition_index": PARTITION}]}]
+        body = await self._read_only(node_id, api, VERSIONS[api][1], {"topics": asked}, deadline_ms)
+        try:
+            return read_described(body)
+        except FrameError as error:
+            raise PeerFailedError(f"node {node_id}: malformed {api.name}: {error}") from error
+
+    async def _read_only(
+        self, node_id: int, api: Api, version: int, body: Values, deadline_ms: int
+    ) -> Values:
+        """The answer to a question that any client may put. PeerFailedError."""
         frame = await self._link(node_id, Lane.EPOCH).ask(
-            Api.DESCRIBE_QUORUM,
+            api,
             version,
-            lambda correlation_id: frames.encode_request(
-                Api.DESCRIBE_QUORUM, version, correlation_id, {"topics": asked}
-            ),
+            lambda correlation_id: frames.encode_request(api, version, correlation_id, body),
             deadline_ms,
         )
         try:
-            return read_described(frames.decode_response(Api.DESCRIBE_QUORUM, version, frame))
+            return frames.decode_response(api, version, frame)
         except FrameError as error:
-            raise PeerFailedError(f"node {node_id}: malformed DESCRIBE_QUORUM: {error}") from error
+            raise PeerFailedError(f"node {node_id}: malformed {api.name}: {error}") from error
 
     async def close(self) -> None:
         self._closed = True

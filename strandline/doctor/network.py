@@ -18,7 +18,7 @@ from strandline.doctor.certificate_validity import valid_until_s
 from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity
 from strandline.doctor.host import in_use
-from strandline.doctor.listening import trouble_to_listen
+from strandline.doctor.tried_addresses import trouble_to_connect, trouble_to_listen
 from strandline.node import ambient
 from strandline.node.broker_connection import open_broker_view
 from strandline.node.formatting import broker_identity
@@ -27,7 +27,6 @@ from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.settings import Settings
 from strandline.settings.voter_text import parse_address, parse_peer
 
-CONNECT_DEADLINE_S = 3.0
 EXPIRY_WARNING_DAYS = 14
 PARTITIONS_ASKED_MAX = 1_000
 _DAY_S = 86_400
@@ -86,16 +85,10 @@ def _peers(settings: Settings, node_id: int) -> set[tuple[int, str, int]]:
 
 async def _reach(node_id: int, host: str, port: int) -> Finding:
     check = f"quorum node {node_id} at {host}:{port}"
-    try:
-        async with asyncio.timeout(CONNECT_DEADLINE_S):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
-        said = getattr(error, "strerror", None) or str(error)
-        within = f" within {CONNECT_DEADLINE_S:.0f} s"
-        why = f"no connection{f' ({said})' if said else within}"
-        detail = f"{why}: start that node, or correct its address or what is between"
+    trouble = await trouble_to_connect((host, port))
+    if trouble is not None:
+        detail = f"{trouble}: start that node, or correct its address or what is between"
         return Finding(check, False, detail)
-    writer.transport.abort()
     return Finding(check, True, "takes connections")
 
 

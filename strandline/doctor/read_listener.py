@@ -17,15 +17,17 @@ from kafka_listener.protocol.told_nodes import brokers_in
 from kafka_listener.virtual_nodes import Address, Replica, VirtualNodes, not_shown, port_of
 from strandline.doctor.finding import Finding
 from strandline.doctor.host import in_use
-from strandline.doctor.listening import trouble_to_listen
+from strandline.doctor.tried_addresses import (
+    CONNECT_DEADLINE_S,
+    trouble_to_connect,
+    trouble_to_listen,
+)
 from strandline.node import ambient
-from strandline.node.broker_connection import broker_connection
+from strandline.node.broker_connection import broker_security
 from strandline.settings.fields import LOOPBACK_HOSTS
-from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.read import READABLE, ReadSettings
 from strandline.settings.settings import Settings
 
-CONNECT_DEADLINE_S = 3.0
 ASK_DEADLINE_S = 10.0
 NODES_TRIED_MAX = 100
 
@@ -33,7 +35,7 @@ NODES_TRIED_MAX = 100
 async def check_read_listener(settings: Settings) -> list[Finding]:
     """Findings on `read.listen`, which is set."""
     try:
-        security = _security(settings)
+        security = broker_security(settings.kafka)
         if in_use(settings.node.data_dir):
             return await _as_a_client(settings, security)
         return await _free_ports(settings, security)
@@ -43,13 +45,6 @@ async def check_read_listener(settings: Settings) -> list[Finding]:
 
 def _name(read: ReadSettings) -> str:
     return f"read listener {read.listen}"
-
-
-def _security(settings: Settings) -> BrokerSecurity:
-    how = broker_connection(
-        settings.kafka.model_copy(update={"broker": ANNOUNCED}), node_id=-1, kafka_cluster_id=""
-    )
-    return BrokerSecurity(how.tls, how.sasl())
 
 
 async def _free_ports(settings: Settings, security: BrokerSecurity) -> list[Finding]:
@@ -100,7 +95,7 @@ async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Fin
     sasl = security.sasl if read.authentication == "sasl" else None
     why_not = _why_not_asked(read, registered.host, sasl)
     if why_not is not None:
-        trouble = await _reach((registered.host, registered.port))
+        trouble = await trouble_to_connect((registered.host, registered.port))
         return [Finding(name, trouble is None, trouble or f"takes connections; {why_not}")]
     endpoint = Endpoint(
         registered.host, registered.port, tls, sasl,
@@ -136,9 +131,9 @@ async def _reached(name: str, told: dict[int, Address]) -> Finding:
         detail = "answers, and tells clients of no node: look at the problem `read` of the node"
         return Finding(name, False, detail)
     nodes = sorted(told.items())[:NODES_TRIED_MAX]
-    troubles = await asyncio.gather(*(_reach(address) for _, address in nodes))
+    troubles = await asyncio.gather(*(trouble_to_connect(address) for _, address in nodes))
     silent = [
-        f"{host}:{port} ({trouble})"
+        f"{host}:{port}, {trouble}"
         for (_, (host, port)), trouble in zip(nodes, troubles, strict=True)
         if trouble is not None
     ]
@@ -154,19 +149,6 @@ async def _reached(name: str, told: dict[int, Address]) -> Finding:
 def _few(texts: Iterable[str]) -> str:
     first, *rest = texts
     return first if not rest else f"{first} and {len(rest)} more, where nobody answers"
-
-
-async def _reach(address: Address) -> str | None:
-    """The trouble with a connection there; None: it is taken."""
-    try:
-        async with asyncio.timeout(CONNECT_DEADLINE_S):
-            _, writer = await asyncio.open_connection(*address)
-    except TimeoutError:
-        return f"no connection within {CONNECT_DEADLINE_S:.0f} s"
-    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
-        return f"no connection: {getattr(error, 'strerror', None) or error}"
-    writer.transport.abort()
-    return None
 
 
 def _trusting(read: ReadSettings) -> ssl.SSLContext | None:

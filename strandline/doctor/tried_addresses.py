@@ -1,9 +1,12 @@
-"""An address to listen on, tried."""
+"""Addresses, tried: to listen on, and to connect to."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
+
+CONNECT_DEADLINE_S = 3.0
 
 
 def trouble_to_listen(host: str, port: int) -> str | None:
@@ -19,4 +22,16 @@ def trouble_to_listen(host: str, port: int) -> str | None:
         return f"can't be listened on ({error.strerror}): name an address of this machine"
     except UnicodeError:
         return "can't be listened on (no resolver takes this name): name an address of this machine"
+    return None
+
+
+async def trouble_to_connect(address: tuple[str, int]) -> str | None:
+    """The trouble with a connection there; None: it is taken."""
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            _, writer = await asyncio.open_connection(*address)
+    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
+        said = getattr(error, "strerror", None) or str(error)
+        return f"no connection{f' ({said})' if said else f' within {CONNECT_DEADLINE_S:.0f} s'}"
+    writer.transport.abort()
     return None

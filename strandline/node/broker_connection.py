@@ -6,12 +6,16 @@ Imported only where a broker is configured: the Kafka protocol's schemas are slo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafka_formats.errors import InvalidRequest
 from rlm.leadership.broker_view import BrokerConnectionSettings, BrokerView
 from strandline.node import ambient
 from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from kafka_listener.connections.brokers import BrokerSecurity
 
 
 def open_broker_view(kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str) -> BrokerView:
@@ -43,6 +47,18 @@ def broker_connection(
         ssl_key_file=kafka.ssl_key_file,
         request_timeout_s=kafka.request_timeout_s,
     )
+
+
+def broker_security(kafka: KafkaSettings) -> BrokerSecurity:
+    """The way to connect to whichever broker, not the node's own alone. InvalidRequest: the
+    credentials are unusable.
+    """
+    from kafka_listener.connections.brokers import BrokerSecurity  # for a read replica alone
+
+    how = broker_connection(
+        kafka.model_copy(update={"broker": ANNOUNCED}), node_id=-1, kafka_cluster_id=""
+    )
+    return BrokerSecurity(how.tls, how.sasl())
 
 
 def _address(text: str) -> tuple[str, str]:

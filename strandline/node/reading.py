@@ -15,11 +15,9 @@ from rlm.control.node_problem import NodeProblem
 from rlmm.records.node_facts import ReadAddress
 from strandline.node import ambient
 from strandline.node.node import Node
-from strandline.settings.kafka import ANNOUNCED, KafkaSettings
 from strandline.settings.read import ReadSettings
 
 if TYPE_CHECKING:
-    from kafka_listener.connections.brokers import BrokerSecurity
     from kafka_listener.connections.listener import ReadAccess, ReadLimits, ReadListener
     from kafka_listener.connections.replica_watch import ReplicaWatch
     from kafka_listener.live_replicas import LiveReplicas
@@ -83,6 +81,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     from kafka_listener.reading.tier_reading import TierReading
     from kafka_listener.reading.where import Prefer
     from kafka_listener.virtual_nodes import REPLICA_IDS
+    from strandline.node.broker_connection import broker_security
 
     if node.directory.node_id >= REPLICA_IDS:
         raise InvalidRequest(
@@ -97,7 +96,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
         node.directory.kafka_cluster_id,
         ambient.monotonic,
         ambient.new_nonce,
-        _security(settings.kafka),
+        broker_security(settings.kafka),
     )
     tier = TierReading(
         node.parts.reads,
@@ -132,18 +131,6 @@ def _watch(node: Node, replicas: LiveReplicas) -> ReplicaWatch:
 
     ask = partial(node.metadata_log.silences, deadline_s=_ASK_DEADLINE_S)
     return ReplicaWatch(replicas, registered, ask, ambient.monotonic, ambient.sleep)
-
-
-def _security(kafka: KafkaSettings) -> BrokerSecurity:
-    """InvalidRequest: the credentials are unusable."""
-    from kafka_listener.connections.brokers import BrokerSecurity
-    from strandline.node.broker_connection import broker_connection
-
-    # Another broker is asked than the node's own one: only how to connect is taken from it.
-    own = broker_connection(
-        kafka.model_copy(update={"broker": ANNOUNCED}), node_id=-1, kafka_cluster_id=""
-    )
-    return BrokerSecurity(own.tls, own.sasl())
 
 
 def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:

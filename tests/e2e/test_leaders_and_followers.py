@@ -77,8 +77,11 @@ def assert_reads_as_the_broker(site: Site, topic: str, node_id: int, end: int) -
     assert same
 
 
-def test_what_an_unclean_election_cut_off_is_never_served_and_collected(site: Site) -> None:
-    topic, cluster = "unclean", site.cluster
+def write_beyond_a_follower(site: Site, topic: str) -> tuple[int, int]:
+    """LEADER's node has copied records that OTHER, which is dead now, never had. Where they begin
+    at the earliest, and where they end.
+    """
+    cluster = site.cluster
     config = {
         **TOPIC_CONFIG,
         "min.insync.replicas": "1",
@@ -92,6 +95,12 @@ def test_what_an_unclean_election_cut_off_is_never_served_and_collected(site: Si
     write(site, topic, 1_500)
     diverged_end = wait_until_copied(site, topic, LEADER)
     assert diverged_end > common
+    return common, diverged_end
+
+
+def test_what_an_unclean_election_cut_off_is_never_served_and_collected(site: Site) -> None:
+    topic, cluster = "unclean", site.cluster
+    common, diverged_end = write_beyond_a_follower(site, topic)
     before = {row["segment_id"] for row in tier(site, topic, LEADER).segments()}
     cluster.brokers[LEADER].kill()
     cluster.brokers[OTHER].start()

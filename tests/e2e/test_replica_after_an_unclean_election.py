@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.e2e.broker_site import TOPIC_CONFIG, Site, open_site
-from tests.e2e.test_leaders_and_followers import LEADER, OTHER, tier, wait_until_copied, write
+from tests.e2e.broker_site import Site, open_site
+from tests.e2e.test_leaders_and_followers import LEADER, OTHER, tier, write, write_beyond_a_follower
 from tests.e2e.test_read_replicas import consumer
 from tests.e2e.test_replicas_in_trouble import with_replicas
 from tests.real.kafka_clients import consume_all
@@ -53,18 +53,7 @@ def of_the_leader(site: Site) -> Values:
 def test_what_was_cut_off_is_not_read_while_nobody_has_claimed(tmp_path: Path) -> None:
     with open_site(tmp_path, seed=0) as site, with_replicas(site) as replicas:
         cluster, quorum = site.cluster, site.quorum
-        config = {
-            **TOPIC_CONFIG,
-            "min.insync.replicas": "1",
-            "unclean.leader.election.enable": "true",
-        }
-        cluster.create_topic(TOPIC, replicas=[[LEADER, OTHER]], config=config)
-        write(site, TOPIC, 2_000)
-        common = wait_until_copied(site, TOPIC, LEADER)
-        cluster.brokers[OTHER].kill()
-        quorum.wait_until(lambda: cluster.isr(TOPIC, 0) == {LEADER}, "broker 2 to fall behind")
-        write(site, TOPIC, 1_500)
-        diverged_end = wait_until_copied(site, TOPIC, LEADER)
+        common, diverged_end = write_beyond_a_follower(site, TOPIC)
         assert max(read_from(replicas.bootstrap, 0)) >= diverged_end - 1, "all of it is served"
 
         quorum.nodes[OTHER].kill()  # nobody is to claim for the leader that comes
