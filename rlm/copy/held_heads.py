@@ -21,13 +21,26 @@ def with_held_heads(
 ) -> Epochs:
     """The checkpoint for a claim, from the epochs on that held units tell and the recorded lineage
     does not; itself, if they tell nothing. Nothing below `log_start` is wanted.
+
+    The recorded lineage below the checkpoint may be a mix of branches: nobody claimed for an epoch
+    in between, and heads were cut. So a unit that joins it at an epoch that neither the checkpoint
+    has nor a unit joined to it may add to it, and takes no recorded epoch away.
     """
     if not recorded or not checkpoint:
         return checkpoint
     known = lineage = with_lost_claims(checkpoint, recorded)
+    sure = {entry.epoch for entry in checkpoint}
     for unit in sorted(units, key=lambda unit: unit.next_base_offset, reverse=True):
-        if unit.first_known_offset >= log_start and not _is_within(unit, lineage):
-            lineage = _with_unit(lineage, unit)
+        joint = _joint(lineage, unit)
+        if joint is None or unit.first_known_offset < log_start:
+            continue
+        if not _is_within(unit, lineage):
+            joined = _with_unit(lineage, unit, joint)
+            if joint not in sure and not _epochs(lineage) <= _epochs(joined):
+                continue
+            lineage = joined
+        if joint in sure:
+            sure |= _epochs(unit.leader_epochs)
     return checkpoint if lineage == known else lineage
 
 
@@ -36,20 +49,29 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
     return within_lineage(unit.base_offset, end, unit.leader_epochs, lineage, None)
 
 
-def _with_unit(lineage: Epochs, unit: Unit) -> Epochs:
-    """The lineage with the unit's epochs, if it has the epoch that followed the unit, or the last
-    one in it: an epoch has one leader, whose log up to that epoch all replicas share, also across
-    a gap. Where the lineage has one, it begins where it says, or below.
+def _joint(lineage: Epochs, unit: Unit) -> int | None:
+    """The epoch that the unit and the lineage share: the one that followed the unit, or the last in
+    it. An epoch has one leader, whose log up to that epoch all replicas share, also across a gap.
+    None: they share none.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
-    bounds = epoch_bounds(lineage, last)
-    told = unit.leader_epochs
     if unit.followed_by > last and dict(lineage).get(unit.followed_by, -1) >= end:
-        told = (*told, EpochEntry(unit.followed_by, end))
-    elif bounds is None or bounds[1] < end - 1:
-        return lineage
+        return unit.followed_by
+    bounds = epoch_bounds(lineage, last)
+    return None if bounds is None or bounds[1] < end - 1 else last
+
+
+def _with_unit(lineage: Epochs, unit: Unit, joint: int) -> Epochs:
+    """The lineage with the unit's epochs. Where it has one, that begins where it says, or below."""
+    told = unit.leader_epochs
+    if joint > told[-1].epoch:
+        told = (*told, EpochEntry(joint, unit.next_base_offset))
     told = (*told, *(entry for entry in lineage if entry.epoch > told[-1].epoch))
     try:
         return merge(lineage, told, leader_epoch=told[-1].epoch, higher_epoch=True).epochs
     except InvalidRequest:
         return lineage
+
+
+def _epochs(entries: Epochs) -> set[int]:
+    return {entry.epoch for entry in entries}

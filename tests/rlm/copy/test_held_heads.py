@@ -88,6 +88,36 @@ def test_segments_of_another_history_and_known_ones_tell_nothing(held: Unit) -> 
     assert claimed(AMID, held) == CHECKPOINT
 
 
+MIXED = ((1, 0), (3, 7), (10, 9))
+"""Of two branches: nobody claimed for epoch 2, which cut epoch 1, and the head of 3 was cut."""
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "units", "expected"),
+    [
+        (((22, 10),), [unit(0, 8, (1, 0), followed_by=10)], ((22, 10),)),
+        (((22, 10),), [unit(0, 9, (1, 0), (10, 8), followed_by=10)], ((22, 10),)),
+        (
+            ((23, 15),),
+            [unit(10, 15, (22, 10), followed_by=23), unit(0, 8, (1, 0), followed_by=10)],
+            (*MIXED, (22, 10), (23, 15)),
+        ),
+        # The checkpoint has it, and so does a unit that joins the checkpoint.
+        (((10, 9), (22, 10)), [unit(0, 8, (1, 0), followed_by=10)], ((1, 0), (10, 8), (22, 10))),
+        (
+            ((22, 10),),
+            [unit(8, 10, (10, 8), followed_by=22), unit(0, 8, (1, 0), followed_by=10)],
+            ((1, 0), (10, 8), (22, 10)),
+        ),
+    ],
+)
+def test_what_only_the_record_tells_takes_nothing_from_the_record(
+    checkpoint: Entries, units: list[Unit], expected: Entries
+) -> None:
+    """Epoch 22 may have begun behind 3, and nobody claimed who knew that."""
+    assert claimed(MIXED, *units, checkpoint=checkpoint) == expected
+
+
 def test_nothing_is_told_of_what_nobody_wants_or_where_nothing_is_recorded() -> None:
     held = unit(150, 200, (7, 150), followed_by=7)
     assert claimed(AMID, held, log_start=150) != CHECKPOINT
