@@ -56,6 +56,11 @@ class Login:
     end_is_told: bool = True
     is_first: bool = True
 
+    @property
+    def is_known(self) -> bool:
+        """A login succeeded and none failed since, so it makes no room for others."""
+        return not self.is_first and self.phase is not Phase.FAILED
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:

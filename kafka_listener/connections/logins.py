@@ -106,8 +106,8 @@ class Logins:
             body.get("session_lifetime"),
             sent_at,
         )
-        client.is_peer = client.login.phase is logins.Phase.IN
-        if client.is_peer:
+        client.is_peer = client.login.is_known
+        if client.login.phase is logins.Phase.IN:
             client.user = client.claimed_user
         client.rights.clear()  # a further login may bring others
         return sized(answer)

@@ -225,6 +225,18 @@ def test_who_does_not_log_in_makes_room(connect: Connect, broker: ScriptedBroker
     assert idle[0].receive() == b""
 
 
+def test_a_further_login_makes_no_room(connect: Connect, broker: ScriptedBroker) -> None:
+    broker.answers = [authenticated(), authenticated(b"r=1,s=,i="), authenticated(b"v=1")]
+    client, further = connect(), Head(Api.SASL_AUTHENTICATE, 2, 9)
+    client.log_in()
+    assert client.choose("SCRAM-SHA-256")["error_code"] == 0
+    assert client.ask(further, {"auth_bytes": b"n,,n=reader,r=1"})["error_code"] == 0
+    idle = [connect() for _ in range(3)]
+    assert idle[0].receive() == b""
+    assert client.ask(further, {"auth_bytes": b"c=biws,r=1,p="})["error_code"] == 0
+    assert client.is_served()
+
+
 def test_who_does_not_log_in_is_ended(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "LOGIN_DEADLINE_S", 0.5)
     assert connect().receive() == b""
