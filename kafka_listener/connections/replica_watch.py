@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import RetryLater
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.virtual_nodes import Replica
 from rlmm.quorum.silences import Silences
+from rlmm.records.node_facts import ReadAddress
+from rlmm.rows.nodes import RegisteredNode
 
 log = logging.getLogger(__name__)
 
@@ -18,16 +20,18 @@ INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class ReplicaWatch:
-    """One per node. `registered` reads the replicas that the metadata log names; `ask` asks the
-    quorum's leader (RetryLater: it can't be asked, and everybody stays what they were).
+    """One per node. `registered` gives the nodes that the metadata log names, as the same tuple
+    until one of them changes; `ask` asks the quorum's leader (RetryLater: it can't be asked, and
+    everybody stays what they were).
     """
 
     replicas: LiveReplicas
-    registered: Callable[[], Iterable[Replica]]
+    registered: Callable[[], tuple[RegisteredNode, ...]]
     ask: Callable[[], Awaitable[Silences]]
     monotonic: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
     _told: tuple[Replica, ...] = field(init=False)
+    _seen: tuple[RegisteredNode, ...] | None = None
 
     def __post_init__(self) -> None:
         self._told = self.replicas.nodes.replicas
@@ -40,7 +44,12 @@ class ReplicaWatch:
 
     async def look(self) -> None:
         """Look once."""
-        self.replicas.registered(self.registered())
+        nodes = self.registered()
+        if nodes is not self._seen:
+            self._seen = nodes
+            self.replicas.registered(
+                replica_at(each.node_id, each.facts.read) for each in nodes if each.facts.read
+            )
         try:
             told = await self.ask()
         except RetryLater as error:
@@ -56,6 +65,11 @@ class ReplicaWatch:
         for new in set(now) - set(self._told):
             log.info("%s is told to clients", _name(new))
         self._told = now
+
+
+def replica_at(node_id: int, at: ReadAddress) -> Replica:
+    """The replica that a node is by what it registered with."""
+    return Replica(node_id, at.host, at.port, at.zone)
 
 
 def _name(replica: Replica) -> str:

@@ -13,7 +13,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
-from rlmm.rows.nodes import RegisteredNode, all_nodes, find_node
+from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
     read_feature_level,
@@ -58,8 +58,10 @@ class MetadataReads:
         return find_node(self._view, node_id)
 
     def registered_nodes(self) -> tuple[RegisteredNode, ...]:
-        """Every node id that a process ever registered with, in the order of ids."""
-        return all_nodes(self._view)
+        """Every node id that a process ever registered with, in the order of ids; the same tuple
+        until one of them changes.
+        """
+        return self._states.nodes()
 
     def remote_log_segment_metadata(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int

@@ -1,4 +1,6 @@
-"""Partitions' states and newest topics by name, as last asked for, until a record changes them."""
+"""Partitions' states, newest topics by name and registered nodes, as last asked for, until a
+record changes them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState
 from rlmm.rows import queries
+from rlmm.rows.nodes import RegisteredNode, all_nodes
 from rlmm.view.view import View
 
 
@@ -27,6 +30,7 @@ class PartitionStates:
         self._true_at = view.applied_offset
         self._states: dict[TopicIdPartition, PartitionState] = {}
         self._newest: dict[str, Uuid] = {}
+        self._nodes: tuple[RegisteredNode, ...] | None = None
 
     def state(self, partition: TopicIdPartition) -> PartitionState | None:
         """`queries.partition_state`."""
@@ -57,6 +61,13 @@ class PartitionStates:
         tip = TopicIdPartition(topic, newest, partition)
         return tip if queries.is_met(self._view, tip) else None
 
+    def nodes(self) -> tuple[RegisteredNode, ...]:
+        """`all_nodes`: the same tuple until a record about a node."""
+        self._forget_unless_true()
+        if self._nodes is None:
+            self._nodes = all_nodes(self._view)
+        return self._nodes
+
     def committed(self, partitions: Iterable[TopicIdPartition], before: int) -> None:
         """Records about these partitions, all behind metadata offset `before`, were committed."""
         if self._true_at != before:
@@ -76,3 +87,4 @@ class PartitionStates:
     def _forget(self) -> None:
         self._states.clear()
         self._newest.clear()
+        self._nodes = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from api.metrics.read import ReadFigures, ReadMetrics
 from kafka_formats.errors import InvalidRequest
 from rlm.control.node_problem import NodeProblem
-from rlmm.records.node_facts import ReadAddress
 from strandline.node import ambient
 from strandline.node.node import Node
 from strandline.settings.read import ReadSettings
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from kafka_listener.connections.listener import ReadAccess, ReadLimits, ReadListener
     from kafka_listener.connections.replica_watch import ReplicaWatch
     from kafka_listener.live_replicas import LiveReplicas
-    from kafka_listener.virtual_nodes import Replica
 
 _WATCH = "look for other read replicas"
 _ASK_DEADLINE_S = 5.0
@@ -77,6 +75,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     from kafka_listener.connections.leader_epochs import LeaderEpochs
     from kafka_listener.connections.leader_transactions import LeaderTransactions
     from kafka_listener.connections.listener import ReadListener
+    from kafka_listener.connections.replica_watch import replica_at
     from kafka_listener.live_replicas import LiveReplicas
     from kafka_listener.reading.tier_reading import TierReading
     from kafka_listener.reading.where import Prefer
@@ -108,27 +107,17 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     )
     registered = settings.read.registered()
     assert registered is not None
-    own = _replica(node.directory.node_id, registered)
+    own = replica_at(node.directory.node_id, registered)
     replicas = LiveReplicas(own, settings.read.silence_max_s)
     limits, access = _limits(settings.read), _access(settings.read, tls)
     host = settings.read.address[0]
     return ReadListener(replicas, host, brokers, tier, ambient.sleep, limits, access)
 
 
-def _replica(node_id: int, at: ReadAddress) -> Replica:
-    from kafka_listener.virtual_nodes import Replica
-
-    return Replica(node_id, at.host, at.port, at.zone)
-
-
 def _watch(node: Node, replicas: LiveReplicas) -> ReplicaWatch:
     from kafka_listener.connections.replica_watch import ReplicaWatch
 
-    def registered() -> Iterator[Replica]:
-        for each in node.metadata.registered_nodes():
-            if each.facts.read is not None:
-                yield _replica(each.node_id, each.facts.read)
-
+    registered = node.metadata.registered_nodes
     ask = partial(node.metadata_log.silences, deadline_s=_ASK_DEADLINE_S)
     return ReplicaWatch(replicas, registered, ask, ambient.monotonic, ambient.sleep)
 

@@ -9,9 +9,10 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.manager.manager import MetadataLimits
 from rlmm.partition_state import Mode
-from rlmm.records.control_records import LogStart, LostRange, PartitionModeChange
+from rlmm.records.control_records import LogStart, LostRange, NodeRegistration, PartitionModeChange
 from rlmm.rows import queries
 from rlmm.rows.keys import RowKind
+from rlmm.rows.nodes import all_nodes
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from rlmm.view.partition_states import PartitionStates
 from rlmm.view.view import View
@@ -103,6 +104,23 @@ async def test_the_newest_topic_of_a_name_is_true_to_the_rows_after_every_record
             )
             assert_true_to_the_rows(node)
         assert node.manager.find_partition("payments", 9) == replace(OTHER, partition=9)
+
+
+async def test_nodes_are_read_again_behind_a_record_about_one_alone(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        manager = node.manager
+        assert manager.registered_nodes() == ()
+        await manager.register_node(NodeRegistration(manager.incarnation))
+        registered = manager.registered_nodes()
+        assert registered == all_nodes(node.view)
+        assert [each.node_id for each in registered] == [NODE_ID]
+        await manager.claim_partition(claim())
+        assert manager.registered_nodes() is registered
+    async with running_node(tmp_path, boot=2) as node:
+        before = node.manager.registered_nodes()
+        assert before == registered
+        await node.manager.register_node(NodeRegistration(node.manager.incarnation))
+        assert node.manager.registered_nodes() == all_nodes(node.view) != before
 
 
 async def test_a_restarted_node_remembers_nothing_wrong(tmp_path: Path) -> None:
