@@ -132,7 +132,11 @@ def nearer_answer(wanted: Wanted, node_id: int) -> Values:
 
 
 def error_answer(wanted: Wanted, error: int, ends: Ends | None = None) -> Values:
-    """One partition's answer."""
+    """One partition's answer. Of a topic that is gone the client is told by the way it named it, as
+    by Kafka's brokers.
+    """
+    if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and isinstance(wanted.topic, bytes):
+        error = ErrorCode.UNKNOWN_TOPIC_ID
     return {**records_answer(wanted, ends or Ends()), "error_code": error}
 
 

@@ -48,7 +48,9 @@ from tests.kafka_listener.connections.known_rights import KnownRights
 from tests.kafka_listener.connections.tier_in_memory import Batch, TierInMemory
 
 HEAD = Head(1, 11, 5)
-ID = Uuid(bytes(range(16)))
+BY_ID = Head(1, 13, 5)
+"""Of a Fetch that names topics by their ids."""
+ID, OTHER_ID = Uuid(bytes(range(16))), Uuid(bytes(range(16, 32)))
 ENDS = BrokerLogEnds(4, 30, 90, 100)
 
 
@@ -66,9 +68,11 @@ class KnownEnds:
 
     def resolved(self, wanted: Iterable[Wanted]) -> dict[Any, TopicIdPartition]:
         return {
-            (each.topic, each.partition): TopicIdPartition(str(each.topic), ID, each.partition)
+            (each.topic, each.partition): TopicIdPartition(
+                "orders" if each.topic == ID else str(each.topic), ID, each.partition
+            )
             for each in wanted
-            if each.topic != "unknown"
+            if each.topic not in ("unknown", OTHER_ID)
         }
 
     async def of(self, _client: object, partitions: Iterable[Any]) -> dict[Any, Any]:
@@ -108,7 +112,7 @@ class AskedClient:
             "throttle_time": 7,
             "responses": [
                 {
-                    "topic": topic["topic"],
+                    **{key: topic[key] for key in ("topic", "topic_id") if key in topic},
                     "partitions": [
                         {"partition_index": each["partition"], **data}
                         for each in topic["partitions"]
@@ -158,17 +162,19 @@ class Scene:
         self.slept.append(seconds)
         self.now += seconds
 
-    async def fetch(self, *offsets: int, topic: str = "orders", **more: Any) -> list[Values]:
+    async def fetch(self, *offsets: int, topic: str | Uuid = "orders", **more: Any) -> list[Values]:
         """The answers about partitions 0, 1, ..., with records as bytes."""
         partitions = [
             {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1_000}
             for number, offset in enumerate(offsets)
         ]
+        by_id = isinstance(topic, Uuid)
+        named, head = ({"topic_id": topic}, BY_ID) if by_id else ({"topic": topic}, HEAD)
         body = {
-            "topics": [{"topic": topic, "partitions": partitions}],
+            "topics": [{**named, "partitions": partitions}],
             "max_wait": 500, "min_bytes": 1, "isolation_level": 1, **more,
         }  # fmt: skip
-        decoded = decode_request(encode_request(HEAD, "c", body)[4:])
+        decoded = decode_request(encode_request(head, "c", body)[4:])
         sent: list[bytes] = []
 
         async def send(pieces: Pieces) -> None:
@@ -179,9 +185,9 @@ class Scene:
                     assert isinstance(piece, bytes)
                     sent.append(piece)
 
-        request = ClientRequest(HEAD, "c", decoded.body)
+        request = ClientRequest(head, "c", decoded.body)
         frame = await self.fetching.answer(cast(Client, self.client), request, send)
-        self.answer = decode_response(HEAD, (frame or b"".join(sent))[4:])
+        self.answer = decode_response(head, (frame or b"".join(sent))[4:])
         return [each for topic in self.answer["responses"] for each in topic["partitions"]]
 
 
@@ -241,6 +247,34 @@ async def test_a_topic_that_is_not_known_is_the_leaders() -> None:
 async def test_the_leaders_error_is_the_clients() -> None:
     (one,) = await Scene(6).fetch(0)
     assert one["error_code"] == 6
+
+
+async def test_a_topic_is_read_by_its_id_as_by_its_name() -> None:
+    scene = Scene()
+    old, new = await scene.fetch(30, 40, topic=ID)
+    assert (old["records"], new["records"]) == (b"batch 3.", b"from the broker")
+    assert scene.answer["responses"][0]["topic_id"] == ID
+
+
+async def test_an_id_that_nobody_knows_is_told_as_the_leader_tells_it() -> None:
+    scene = Scene(error=ErrorCode.UNKNOWN_TOPIC_ID, records=b"")
+    (one,) = await scene.fetch(0, topic=OTHER_ID)
+    assert one["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+    assert scene.tier.asked == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [(ID, ErrorCode.UNKNOWN_TOPIC_ID), ("orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
+)
+async def test_a_topic_made_anew_under_its_name_is_told_as_the_client_named_it(
+    topic: str | Uuid, error: ErrorCode
+) -> None:
+    """The tier has the one of before, and not a byte of it goes out as the new one's."""
+    scene = Scene(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    (one,) = await scene.fetch(0, topic=topic)
+    assert (one["error_code"], one["records"]) == (error, b"")
+    assert scene.tier.asked == []
 
 
 LOST = LostOffsets(10, 19, "gone before they were copied")

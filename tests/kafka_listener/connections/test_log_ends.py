@@ -91,6 +91,18 @@ async def test_a_topic_made_anew_under_its_name_is_not_the_one_that_was_asked_fo
     assert await scene.of() == 3
 
 
+async def test_the_id_of_before_names_nothing_once_the_topic_was_made_anew() -> None:
+    scene = Scene()
+    asked = [Wanted((0, 0), ID, 0, 5, 100)]
+    assert await scene.log_ends.resolve(scene.client, asked) == {(ID, 0): TIP}
+    scene.leader.topic_id = OTHER_ID
+    assert await scene.of() == 3
+    assert await scene.log_ends.resolve(scene.client, asked) == {}
+    again = [Wanted((0, 0), OTHER_ID, 0, 5, 100)]
+    (found,) = (await scene.log_ends.resolve(scene.client, again)).values()
+    assert found == TopicIdPartition("orders", Uuid(OTHER_ID), 0)
+
+
 async def test_the_leaders_error_is_handed_on() -> None:
     assert await Scene(error=6).of() == 6
 
