@@ -39,7 +39,7 @@ def with_held_heads(
             if joint not in sure and not _epochs(lineage) <= _epochs(joined):
                 continue
             lineage = joined
-        if joint in sure:
+        if joint in sure and _is_within(unit, lineage):
             sure |= _epochs(unit.leader_epochs)
     return checkpoint if lineage == known else lineage
 

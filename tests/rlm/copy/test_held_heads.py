@@ -118,6 +118,16 @@ def test_what_only_the_record_tells_takes_nothing_from_the_record(
     assert claimed(MIXED, *units, checkpoint=checkpoint) == expected
 
 
+def test_a_unit_that_the_lineage_does_not_take_proves_no_epoch() -> None:
+    """Of epoch 7 the record and what was held below epoch 8 contradict each other."""
+    units = [
+        unit(150, 300, (6, 150), (7, 160), followed_by=8),
+        unit(0, 100, (4, 0), (6, 50), followed_by=7),
+    ]
+    recorded = ((4, 0), (5, 60), (7, 100))
+    assert claimed(recorded, *units, checkpoint=((8, 300),)) == ((8, 300),)
+
+
 def test_nothing_is_told_of_what_nobody_wants_or_where_nothing_is_recorded() -> None:
     held = unit(150, 200, (7, 150), followed_by=7)
     assert claimed(AMID, held, log_start=150) != CHECKPOINT
