@@ -16,9 +16,8 @@ from kafka_listener.connections import brokers
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.shares import FIRST_BYTES
 from kafka_listener.protocol.apis import Api, Versions
-from kafka_listener.protocol.codec import Head
+from kafka_listener.protocol.codec import Head, sized
 from kafka_listener.reading.read_port import BrokerLogEnds
-from rlmm.wire.frames import SIZE
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import Caller, ServerConnection
 
@@ -81,7 +80,7 @@ class Client(Caller):
         CorruptData.
         """
         twin = await self.twin()
-        return await twin.relay(SIZE.pack(len(frame)) + frame, deadline_s=deadline_s)
+        return await twin.relay(sized(frame), deadline_s=deadline_s)
 
     async def exchange(
         self, head: Head, client_id: str | None, body: Mapping[str, Any], *, wait_s: float = 0.0

@@ -76,9 +76,9 @@ def encode_request(head: Head, client_id: str | None, body: Mapping[str, Any]) -
     return frames.write_request(entity, head.correlation_id, body, (client_id or "").encode())
 
 
-def sized(answer: bytes) -> bytes:
-    """A broker's answer as it came, with its size in front."""
-    return len(answer).to_bytes(frames.SIZE.size, "big") + answer
+def sized(frame: bytes) -> bytes:
+    """A frame that is passed on as it came, with its size in front."""
+    return frames.SIZE.pack(len(frame)) + frame
 
 
 def decode_response(head: Head, frame: bytes) -> Values:
