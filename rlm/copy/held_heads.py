@@ -7,7 +7,7 @@ and their records as lost. Another node may hold these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
@@ -29,18 +29,20 @@ def with_held_heads(
     if not recorded or not checkpoint:
         return checkpoint
     known = lineage = with_lost_claims(checkpoint, recorded)
-    sure = {entry.epoch for entry in checkpoint}
+    starts, sure = dict(lineage), {epoch for epoch, _ in checkpoint}
     for unit in sorted(units, key=lambda unit: unit.next_base_offset, reverse=True):
-        joint = _joint(lineage, unit)
+        joint = _joint(lineage, starts, unit)
         if joint is None or unit.first_known_offset < log_start:
             continue
         if not _is_within(unit, lineage):
             joined = _with_unit(lineage, unit, joint)
-            if joint not in sure and not _epochs(lineage) <= _epochs(joined):
+            if not _is_within(unit, joined) or not _keeps(joined, known, checkpoint[0]):
                 continue
-            lineage = joined
-        if joint in sure and _is_within(unit, lineage):
-            sure |= _epochs(unit.leader_epochs)
+            if joint not in sure and not starts.keys() <= dict(joined).keys():
+                continue
+            lineage, starts = joined, dict(joined)
+        if joint in sure:
+            sure.update(epoch for epoch, _ in unit.leader_epochs)
     return checkpoint if lineage == known else lineage
 
 
@@ -49,13 +51,13 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
     return within_lineage(unit.base_offset, end, unit.leader_epochs, lineage, None)
 
 
-def _joint(lineage: Epochs, unit: Unit) -> int | None:
+def _joint(lineage: Epochs, starts: Mapping[int, int], unit: Unit) -> int | None:
     """The epoch that the unit and the lineage share: the one that followed the unit, or the last in
     it. An epoch has one leader, whose log up to that epoch all replicas share, also across a gap.
     None: they share none.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
-    if unit.followed_by > last and dict(lineage).get(unit.followed_by, -1) >= end:
+    if unit.followed_by > last and starts.get(unit.followed_by, -1) >= end:
         return unit.followed_by
     bounds = epoch_bounds(lineage, last)
     return None if bounds is None or bounds[1] < end - 1 else last
@@ -73,5 +75,12 @@ def _with_unit(lineage: Epochs, unit: Unit, joint: int) -> Epochs:
         return lineage
 
 
-def _epochs(entries: Epochs) -> set[int]:
-    return {entry.epoch for entry in entries}
+def _keeps(joined: Epochs, known: Epochs, first: EpochEntry) -> bool:
+    """True if all is as known from the checkpoint's first epoch on, which may begin lower.
+
+    Retention cuts the head of a checkpoint alone, so the rest of it is right.
+    """
+    behind, was = (
+        tuple(entry for entry in each if entry.epoch > first.epoch) for each in (joined, known)
+    )
+    return behind == was and (first.epoch in dict(joined) or first.epoch not in dict(known))

@@ -118,6 +118,21 @@ def test_what_only_the_record_tells_takes_nothing_from_the_record(
     assert claimed(MIXED, *units, checkpoint=checkpoint) == expected
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        unit(39, 42, (10, 39), (28, 41), followed_by=28),  # a turned bit, say
+        unit(39, 42, (10, 39), (19, 41), followed_by=28),
+        unit(5, 9, (4, 5), (15, 8), followed_by=15),
+        unit(39, 50, (4, 39), (15, 49), followed_by=15),  # epoch 10 had these
+    ],
+)
+def test_no_unit_outvotes_the_brokers_checkpoint_behind_its_first_entry(held: Unit) -> None:
+    """Retention cuts the head alone: what is behind it begins where it says."""
+    checkpoint = ((10, 16), (15, 48), (28, 59))
+    assert claimed(((4, 0),), held, checkpoint=checkpoint) == checkpoint
+
+
 def test_a_unit_that_the_lineage_does_not_take_proves_no_epoch() -> None:
     """Of epoch 7 the record and what was held below epoch 8 contradict each other."""
     units = [
