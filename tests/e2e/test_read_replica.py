@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from kafka_listener.virtual_nodes import port_of
 from rsm_backends.store_config import StoreConfig
@@ -21,7 +22,7 @@ from tests.e2e.test_sidecar_beside_kafka import (
 )
 from tests.e2e.writer import Writer
 from tests.real.kafka import KafkaBroker, run_tool
-from tests.real.kafka_clients import ConsumedRecord, consume_all
+from tests.real.kafka_clients import ConsumedRecord, NewRecord, consume_all, produce
 from tests.real.kcat import run_kcat
 from tests.real.ports import ports_in_a_row
 
@@ -123,3 +124,32 @@ def test_the_bytes_came_from_the_tier_and_are_counted(
     )
     assert float(figures['strandline_read_requests_total{api="FETCH"}']) > 0
     assert float(figures["strandline_read_lost_range_total"]) == 0
+
+
+def test_who_reads_on_gets_the_topic_that_was_made_again_under_its_name(
+    stage: Scene, seen: list[Seen], read_port: int
+) -> None:
+    """The tier still has the topic of before, from offset 0 on."""
+    reading = Consumer(
+        {
+            "bootstrap.servers": f"127.0.0.1:{read_port}", "group.id": "again", "log_level": 0,
+            "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500,
+        }
+    )  # fmt: skip
+    reading.assign([TopicPartition(TOPIC, 0, 0)])
+    for _ in seen[0].committed:
+        message = reading.poll(60)
+        assert message is not None
+        assert message.error() is None, message.error()
+    stage.broker.delete_topic(TOPIC)
+    stage.broker.create_topic(TOPIC, partitions=PARTITIONS, config=TOPIC_CONFIG)
+    new = [b"anew %d" % number for number in range(5)]
+    produce(stage.broker.bootstrap, TOPIC, 0, [NewRecord(value) for value in new])
+    found: list[bytes | None] = []
+    while len(found) < len(new):
+        message = reading.poll(60)
+        assert message is not None
+        if message.error() is None:
+            found.append(message.value())
+    reading.close()
+    assert found == new
