@@ -19,6 +19,8 @@ from api.http.admission import MIN_OFFSET_HEADER, bearer, context_in, require, w
 from api.http.gate import BROKER_PATHS
 from api.http.tokens import Role
 from api.routes.broker import (
+    APPLIED,
+    APPLIED_CHARACTERS_MAX,
     HEADER_CHARACTERS_MAX,
     LIST_CHANGES,
     PROTOCOL_HEADER,
@@ -65,7 +67,8 @@ class QuickBrokerCalls:
         if call is None:
             return await broker_fetch(request, context, calls)
         session, changes = headers.get(SESSION, ""), headers.get(LIST_CHANGES, "")
-        return await broker_call(request, calls, call, session, changes)
+        applied = headers.get(APPLIED, "")
+        return await broker_call(request, calls, call, session, changes, applied)
 
 
 def _are_valid(headers: Mapping[str, str]) -> bool:
@@ -74,4 +77,5 @@ def _are_valid(headers: Mapping[str, str]) -> bool:
         and len(headers.get(SESSION, "")) <= SESSION_CHARACTERS_MAX
         and len(headers.get(PROTOCOL_HEADER, "")) <= HEADER_CHARACTERS_MAX
         and len(headers.get(LIST_CHANGES, "")) <= HEADER_CHARACTERS_MAX
+        and len(headers.get(APPLIED, "")) <= APPLIED_CHARACTERS_MAX
     )

@@ -23,7 +23,7 @@ from kafka_formats.errors import InternalError, InvalidRequest, RetryLater, Stra
 from kafka_formats.kafka_uuid import Uuid
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.sent_files import SentBody
-from rlm.delegated.sessions import SessionRefused
+from rlm.delegated.sessions import Made, SessionRefused
 from rlm.delegated.wire import (
     HEARTBEAT,
     MEDIA_TYPE,
@@ -53,6 +53,8 @@ SEGMENT_BYTES = "Strandline-Segment-Bytes"
 SESSION = "Strandline-Session"
 PROTOCOL_HEADER = "Strandline-Broker-Protocol"
 LIST_CHANGES = "Strandline-List-Changes"
+APPLIED = "Strandline-Applied"
+APPLIED_CHARACTERS_MAX = 20
 INDEXES = (
     IndexType.OFFSET,
     IndexType.TIMESTAMP,
@@ -305,33 +307,50 @@ async def broker_call(
             description="1: a `list` may be answered by the changes since its tag.",
         ),
     ] = "",
+    applied: Annotated[
+        str,
+        Header(
+            alias=APPLIED,
+            max_length=APPLIED_CHARACTERS_MAX,
+            description="Metadata offset of the last answer before the call was made; -1: none.",
+        ),
+    ] = "",
 ) -> Response:
     """Needs the role operate. Bodies are binary; errors are headers, too: Strandline-Kind, -Reason
     and -Detail.
     """
     takes_changes = list_changes == "1"
-    answer = await answered(calls, call, session, await request.body(), takes_changes)
+    answer = await answered(
+        calls, call, session, await request.body(), applied, takes_changes=takes_changes
+    )
     return Response(answer, media_type=MEDIA_TYPE)
 
 
 async def answered(
-    calls: BrokerCalls, call: Call, session: str, body: bytes, takes_changes: bool = False
+    calls: BrokerCalls,
+    call: Call,
+    session: str,
+    body: bytes,
+    applied: str = "",
+    *,
+    takes_changes: bool = False,
 ) -> bytes:
-    """The answer's body, within the call's deadline."""
+    """The answer's body, within the call's deadline. `session` and `applied` as in the headers."""
     deadline_s = DEADLINES_S.get(call, READ_DEADLINE_S)
     try:
         async with asyncio.timeout(deadline_s):
-            seq = 0
+            made = Made(0)
             if call not in WITHOUT_SESSION:
                 id_, seq = _session(session)
                 calls.plugin.call(id_, seq)
-            return await _answer(calls, call, body, seq, takes_changes=takes_changes)
+                made = Made(seq, _applied(applied))
+            return await _answer(calls, call, body, made, takes_changes=takes_changes)
     except TimeoutError:
         raise RetryLater(f"no answer to {call.value} within {deadline_s:g} s") from None
 
 
 async def _answer(
-    calls: BrokerCalls, call: Call, body: bytes, seq: int, *, takes_changes: bool
+    calls: BrokerCalls, call: Call, body: bytes, made: Made, *, takes_changes: bool
 ) -> bytes:
     match call:
         case Call.ANNOUNCE:
@@ -345,9 +364,9 @@ async def _answer(
         case Call.LIST:
             return await calls.list_segments(body, takes_changes=takes_changes)
         case Call.ADD:
-            return await calls.add(body, seq)
+            return await calls.add(body, made)
         case Call.UPDATE:
-            return await calls.update(body, seq)
+            return await calls.update(body, made)
         case Call.DELETE_PARTITION:
             return await calls.delete_partition(body)
         case Call.DELETE:
@@ -359,3 +378,13 @@ def _session(text: str) -> tuple[Uuid, int]:
     if not (seq.isascii() and seq.isdecimal() and len(seq) < 19):
         raise InvalidRequest("is UUID;SEQ", field="Strandline-Session")
     return Uuid.parse(id_), int(seq)
+
+
+def _applied(text: str) -> int | None:
+    """None: an older plug-in sends no offset."""
+    digits = text.removeprefix("-")
+    if not text:
+        return None
+    if not (digits.isascii() and digits.isdecimal()):
+        raise InvalidRequest("is a metadata offset", field=APPLIED)
+    return int(text)

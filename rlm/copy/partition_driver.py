@@ -309,15 +309,15 @@ class PartitionDriver:
         unreconciled = restart is not None and not restart.is_reconciled
         if unreconciled or self.adoption.is_due(work.partition):
             return None
-        trouble = self.clock_trouble()
+        trouble, token = self.clock_trouble(), work.claim.token
         for row in self.metadata.left_overs(work.partition):
             id_ = row.segment_id.id
             busy = self.copier.is_under_way(id_) or self.clean_ups.is_running(id_)
             busy = busy or may_be_the_last_copy(row, self.metadata)
-            if busy or (work.mode is Mode.DELEGATED and self.announced.is_at_work(row)):
+            if busy or (work.mode is Mode.DELEGATED and self.announced.is_at_work(row, token)):
                 continue
             if trouble is None:
-                await self.clean_ups.begin(row, work.claim.token, why_left_over(row))
+                await self.clean_ups.begin(row, token, why_left_over(row))
             elif row.state is SegmentState.COPY_SEGMENT_STARTED:
                 return Wait(WhyNot.CLOCK, f"a copy that did not finish is not removed: {trouble}")
         return None

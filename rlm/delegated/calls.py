@@ -28,6 +28,7 @@ from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
 from rlm.delegated.sent_files import SentBody
+from rlm.delegated.sessions import Made
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
@@ -115,13 +116,13 @@ class BrokerCalls:
         await self._until_added(tip)
         return await self.lists.answer(asked, takes_changes=takes_changes)
 
-    async def add(self, body: bytes, seq: int) -> bytes:
-        """COPY_SEGMENT_STARTED, under this node's claim. `seq`: the call's announcement."""
+    async def add(self, body: bytes, made: Made) -> bytes:
+        """COPY_SEGMENT_STARTED, under this node's claim."""
         row = wire.decode_row(body)
         tip, id_ = row.segment_id.partition, row.segment_id.id
         self._check_writable(tip)
-        self._check_leadership(tip, seq)
-        token = self._token(tip)
+        self._check_leadership(tip, made)
+        token = self._token(tip, made)
         self.copies.check_may_begin(row)
         await self.copies.check_room(row)
         me = self.around.identity.incarnation
@@ -147,39 +148,40 @@ class BrokerCalls:
         if adding := [task for task, of in self._adding.items() if of == tip]:
             await asyncio.wait(adding)
 
-    async def update(self, body: bytes, seq: int) -> bytes:
-        """A later state of a segment. `seq`: the call's announcement."""
+    async def update(self, body: bytes, made: Made) -> bytes:
+        """A later state of a segment."""
         update = wire.decode_update(body)
         tip, id_ = update.segment_id.partition, update.segment_id.id
         self._check_known(tip)
         self._check_delegated(tip)
-        self._check_leadership(tip, seq)
+        self._check_leadership(tip, made)
         match update.state:
             case SegmentState.COPY_SEGMENT_FINISHED:
-                await self._finish_copy(update)
+                await self._finish_copy(update, made)
             case SegmentState.DELETE_SEGMENT_STARTED:
-                await self._start_delete(update)
+                await self._start_delete(update, made)
             case SegmentState.DELETE_SEGMENT_FINISHED:
-                await self._finish_delete(update)
+                await self._finish_delete(update, made)
             case _:
                 raise InvalidRequest("COPY_SEGMENT_STARTED is an add", field="state")
         self.plugin.finished(id_)
         return self._applied()
 
-    async def _finish_copy(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        await self._propose(
-            replace(
-                update,
-                token=self._token(update.segment_id.partition),
-                writer=self.around.identity.incarnation,
-            )
-        )
+    async def _finish_copy(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
+        """Under the claim that the copy began under: the log may have been cut at a later one."""
+        tip = update.segment_id.partition
+        row, token = self.metadata.segment(tip, update.segment_id.id), self._token(tip, made)
+        unfinished = row is not None and row.state is SegmentState.COPY_SEGMENT_STARTED
+        if row is not None and unfinished and row.token != token:
+            raise Fenced(f"{row.segment_id} was begun under the claim {row.token}, before {token}")
+        writer = self.around.identity.incarnation
+        await self._propose(replace(update, token=token, writer=writer))
 
-    async def _start_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+    async def _start_delete(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
         """From here on this node owns the deletion, whatever the broker does."""
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
-        token = self._token(tip)
+        token = self._token(tip, made)
         if row is not None and self.driver.copier.is_under_way(row.segment_id.id):
             raise RetryLater(f"{row.segment_id} is still being copied")
         if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
@@ -197,7 +199,7 @@ class BrokerCalls:
         if marked is not None:
             await self.driver.clean_ups.begin(marked, token, DELETED_BY_BROKER)
 
-    async def _finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+    async def _finish_delete(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
         """Only the node's clean-up ends a deletion: a late request of the upload may still come."""
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
@@ -205,7 +207,7 @@ class BrokerCalls:
             await self._catch_up()
             row = self.metadata.segment(tip, update.segment_id.id)
         if row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED:
-            await self.driver.clean_ups.begin(row, self._token(tip), DELETED_BY_BROKER)
+            await self.driver.clean_ups.begin(row, self._token(tip, made), DELETED_BY_BROKER)
         else:
             await self._propose(replace(update, writer=self.around.identity.incarnation))
 
@@ -358,12 +360,13 @@ class BrokerCalls:
         if why is not None:
             raise RetryLater(f"{tip} is not ready on this node: {why}")
 
-    def _check_leadership(self, tip: TopicIdPartition, seq: int) -> None:
+    def _check_leadership(self, tip: TopicIdPartition, made: Made) -> None:
         """A call that was long on its way is of a leadership before: it would get the token of the
-        present one, whose log may be another's after an unclean election.
+        present one, whose log may be another's after an unclean election. `_token` sees to those
+        that were not announced.
         """
         session = self.plugin.session
-        if session is not None and session.led_before(tip, seq):
+        if session is not None and session.led_before(tip, made.seq):
             raise RetryLater(
                 f"{tip}: this call is from before announcement {session.leaders[tip]}, of the "
                 "present leadership: the broker decides anew"
@@ -397,9 +400,9 @@ class BrokerCalls:
         if why is not None:
             raise RetryLater(f"nothing of {tip} is deleted now: {why}")
 
-    def _token(self, tip: TopicIdPartition) -> int:
-        """The token of this node's own claim. It outlives the replica's directory, which the broker
-        removes before the segments of a deleted topic.
+    def _token(self, tip: TopicIdPartition, made: Made) -> int:
+        """The token of this node's own claim, for a call that was made since. It outlives the
+        replica's directory, which the broker removes before the segments of a deleted topic.
         """
         state = self.metadata.partition_state(tip)
         if state is None or state.claim is None:
@@ -411,6 +414,11 @@ class BrokerCalls:
             )
         if state.claim.incarnation != self.around.identity.incarnation:
             raise RetryLater(f"{tip} is not claimed again since this node started")
+        if made.before(state.claim.token):
+            raise RetryLater(
+                f"{tip}: the broker made this call before it heard of the claim at leader epoch "
+                f"{state.claim.leader_epoch}: it decides anew"
+            )
         return state.claim.token
 
     async def _catch_up(self) -> None:

@@ -13,15 +13,17 @@ from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 def is_at_work(
     row: RemoteLogSegmentMetadata,
     *,
+    token: int,
     me: Incarnation,
     added_by: Uuid | None,
     session: Uuid | None,
     overdue_ms: int,
 ) -> bool:
-    """False once the row's writer, the session that added it, or its time is gone. `added_by` None:
-    not remembered; `overdue_ms`: no upload whose deadline was before it can send any more.
+    """False once the row's claim (`token` is the present one), its writer, the session that added
+    it, or its time is gone. `added_by` None: not remembered; `overdue_ms`: no upload whose deadline
+    was before it can send any more.
     """
-    if row.state is not SegmentState.COPY_SEGMENT_STARTED or row.writer != me:
+    if row.state is not SegmentState.COPY_SEGMENT_STARTED or (row.token, row.writer) != (token, me):
         return False
     if added_by is not None and added_by != session:
         return False

@@ -107,11 +107,12 @@ class Plugin:
         """Forget a copy, which has an end."""
         self._adds.pop(segment, None)
 
-    def is_at_work(self, row: RemoteLogSegmentMetadata, /) -> bool:
-        """True while the broker may still finish this unfinished copy."""
+    def is_at_work(self, row: RemoteLogSegmentMetadata, token: int, /) -> bool:
+        """True while the broker may still finish this unfinished copy, under the claim `token`."""
         margin_ms = round(self.around.limits.upload_margin_s * 1000)
         return left_overs.is_at_work(
             row,
+            token=token,
             me=self.around.identity.incarnation,
             added_by=self._adds.get(row.segment_id.id),
             session=None if self.session is None else self.session.id,

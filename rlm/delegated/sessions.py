@@ -76,6 +76,22 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """The moment of a broker's call: its plug-in's announcement, and the metadata offset of the
+    last answer that this had heard. `applied` None: an older plug-in, which does not tell.
+    """
+
+    seq: int
+    applied: int | None = None
+
+    def before(self, token: int) -> bool:
+        """True if the broker may have made the call before this claim. A node claims what it sees
+        its broker lead, and an answer with the claim's offset comes behind that.
+        """
+        return self.applied is not None and self.applied < token
+
+
+@dataclass(frozen=True, slots=True)
 class Sessions:
     """The session that counts, and those that were replaced, newest last."""
 

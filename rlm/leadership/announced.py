@@ -23,8 +23,8 @@ class Announced(Protocol):
     def is_silent(self) -> bool:
         """True if nothing was heard of it for so long that the broker may run without it."""
 
-    def is_at_work(self, row: RemoteLogSegmentMetadata, /) -> bool:
-        """True while the broker may still finish this unfinished copy."""
+    def is_at_work(self, row: RemoteLogSegmentMetadata, token: int, /) -> bool:
+        """True while the broker may still finish this unfinished copy, under the claim `token`."""
 
     def take_news(self) -> bool:
         """True once after partitions were announced, which are to be looked at."""
@@ -53,7 +53,7 @@ class NoPlugin:
         """Nothing is announced."""
         return _nothing
 
-    def is_at_work(self, _row: RemoteLogSegmentMetadata, /) -> bool:
+    def is_at_work(self, _row: RemoteLogSegmentMetadata, _token: int, /) -> bool:
         """Never."""
         return False
 

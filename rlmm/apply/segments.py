@@ -190,6 +190,11 @@ def _copy_finished(
             f"segment {update.segment_id.id} is finished by the node that started it while its own "
             "claim stands: stop this copy"
         )
+    if row.mode is Mode.DELEGATED:
+        # What its broker copied under an earlier claim may lie outside of its log by now.
+        problem = without_token(row, update.token, "the end of a broker's copy")
+        if problem is not None:
+            return problem
     ranges = epoch_ranges(known)
     lineage = read_lineage(draft.rows, partition)
     served = ranges_in_lineage(lineage, ranges)

@@ -14,6 +14,7 @@ from rlm.data_plane.read_request import NoSuchIndex
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.segment_reads import SegmentReads
+from rlm.delegated.sessions import Made
 from rlm.format.manifest import IndexType
 from rlmm.segment import (
     PartitionDeleteState,
@@ -115,6 +116,8 @@ LOSS_7: Patches = ((SegmentReads, "index", _none_where_it_fails),)
 LOSS_8: Patches = ((rlm.leadership.leadership, "_is_first_delegated_claim", _no),)
 LOSS_9: Patches = ((rlm.delegated.segment_reads, "last_valid_offset", _nothing_is_cut),)
 
+LATE_CALLS: Patches = ((Made, "before", _no),)
+
 RESTARTS = frozenset({"restart", "elect"})
 BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
     "LOSS-1: a replica that stopped is deleted": (frozenset({"move"}), LOSS_1),
@@ -143,6 +146,10 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
     ),
     "LOSS-8 by hand": ("delegated_over_older_history", LOSS_8),
     "LOSS-9 by hand: a diverged tail goes to consumers": ("delegated_unclean_election", LOSS_9),
+    "a call from before a leadership that was not announced is recorded under its claim": (
+        "delegated_late_add_unannounced",
+        LATE_CALLS,
+    ),
     "what is listed after a deletion is asked of a leader alone": (
         "delegated_topic_deleted",
         ((BrokerCalls, "_is_replica_removed", _never),),

@@ -47,6 +47,8 @@ GRACE_S = 0.5
 SILENCE_S = 10.0
 """Between heartbeats of a copy."""
 ANNOUNCE_S = 5.0
+ANNOUNCED_WITHIN_S = 1.0
+PAUSE_S = 1.0
 WRITES = frozenset({"add", "update"})
 STORAGE = frozenset({"copy", "fetch", "index", "delete"})
 
@@ -90,11 +92,12 @@ class Plugin:
         self._machine = machine
         self.session = session
         self.seq = 0
+        self._applied = -1
         self.leaders: set[TopicIdPartition] = set()
         self.followers: set[TopicIdPartition] = set()
         self._heard: int | None = None
         self._changed: dict[TopicIdPartition, int] = {}
-        self._news = asyncio.Event()
+        self._news, self._told = asyncio.Event(), asyncio.Event()
 
     # ---- announcements
 
@@ -115,12 +118,12 @@ class Plugin:
         """Announce each change, and something every few seconds."""
         while True:
             self._news.clear()
-            if self.seq:
-                try:
+            try:
+                if self.seq:
                     await self._announce()
-                except UnavailableError as error:
-                    if error.reason == "ANNOUNCE":
-                        continue
+            except UnavailableError:
+                await asyncio.sleep(PAUSE_S)
+                continue
             try:
                 async with asyncio.timeout(ANNOUNCE_S):
                     await self._news.wait()
@@ -137,12 +140,32 @@ class Plugin:
             tuple(sorted(leads)), tuple(sorted(follows)), tuple(sorted(gone)),
         )  # fmt: skip
         try:
-            await self._once(Call.ANNOUNCE, plugin_bodies.announce(said))
+            await self._once(Call.ANNOUNCE, plugin_bodies.announce(said), self._stamp())
         except UnavailableError as error:
-            if error.reason == "ANNOUNCE":
-                self._heard = None
-            raise
-        self._heard = seq
+            if error.reason != "ANNOUNCE" or base == wire.WHOLE_SET:
+                raise
+            self._forgotten(base)
+        else:
+            self._heard = seq
+            self._told.set()
+            self._told = asyncio.Event()
+
+    def _forgotten(self, told: int) -> None:
+        """Announce all, with a number above those of all calls that were made before."""
+        if self._heard == told:
+            self._heard = None
+            self.seq += 1
+        self._news.set()
+
+    async def _until_heard(self, seq: int) -> int:
+        """The announcement that the node has heard, once that is `seq` at least."""
+        try:
+            async with asyncio.timeout(ANNOUNCED_WITHIN_S):
+                while self._heard is None or self._heard < seq:
+                    await self._told.wait()
+                return self._heard
+        except TimeoutError:
+            raise UnavailableError("the node was not told yet", "ANNOUNCE") from None
 
     # ---- calls
 
@@ -231,22 +254,32 @@ class Plugin:
 
         return await self._ask("index", read, deadline_s=CHUNK_DEADLINE_S)
 
+    def _stamp(self) -> tuple[str, str]:
+        """The headers of a call that is made now, however late it is sent."""
+        return f"{self.session};{self.seq}", str(self._applied)
+
     async def _call(self, call: Call, body: bytes) -> bytes:
+        seq, made = self.seq, self._stamp()
+        told = await self._until_heard(seq)
         try:
-            return await self._once(call, body)
+            return await self._once(call, body, made)
         except UnavailableError as error:
             if error.reason != "ANNOUNCE":
                 raise
-            self._heard = None
-            await self._announce()
-            return await self._once(call, body)
+        self._forgotten(told)
+        await self._until_heard(seq)
+        return await self._once(call, body, made)
 
-    async def _once(self, call: Call, body: bytes) -> bytes:
-        session = f"{self.session};{self.seq}"
-        deadline_s = DEADLINES_S.get(call, READ_DEADLINE_S)
-        return await self._ask(
-            call.value, lambda calls: answered(calls, call, session, body), deadline_s=deadline_s
+    async def _once(self, call: Call, body: bytes, made: tuple[str, str]) -> bytes:
+        deadline_s, (session, applied) = DEADLINES_S.get(call, READ_DEADLINE_S), made
+        answer = await self._ask(
+            call.value,
+            lambda calls: answered(calls, call, session, body, applied),
+            deadline_s=deadline_s,
         )
+        if call is not Call.DELETE:  # which is the storage manager's
+            self._applied = plugin_bodies.read_applied(answer[:8])
+        return answer
 
     # ---- the way to the node and back
 

@@ -96,6 +96,10 @@ class TieringBroker:
         before = self.known.get(tip)
         if before is not None and (before.leads, before.epoch) == (replica.leads, replica.epoch):
             return
+        if before is not None and before.leads and replica.leads:  # its tasks go on
+            before.epoch = replica.epoch
+            self.plugin.lead(tip, leads=True)
+            return
         self._end_tasks(tip)
         if tip not in self._knew:  # nothing that an earlier life found is remembered
             self._knew.add(tip)

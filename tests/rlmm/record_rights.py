@@ -82,6 +82,7 @@ def _check_update(
         assert claim is not None, FENCED
         assert record.writer == claim.incarnation, FENCED
         assert before.adopting or record.writer == segment.writer, FENCED
+        assert before.mode is not Mode.DELEGATED or record.token == claim.token, FENCED
         if before.mode is Mode.SIDECAR:
             inside = within_lineage(
                 segment.start_offset,

@@ -35,6 +35,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delegated_copy_is_not_finished",
         "delegated_index_that_cannot_be_read",
         "delegated_late_add",
+        "delegated_late_add_unannounced",
         "delegated_late_delete",
         "delegated_late_finish",
         "delegated_node_restarts",

@@ -42,11 +42,12 @@ class ToldError(Exception):
 
 @dataclass(slots=True)
 class PluginClient:
-    """Calls of one session."""
+    """Calls of one session. `applied` None: an older plug-in, which does not tell."""
 
     http: httpx.AsyncClient
     session: int = 1
     seq: int = 1
+    applied: int | None = None
 
     async def call(self, name: str, body: Body, headers: dict[str, str] | None = None) -> bytes:
         """The answer's body."""
@@ -54,6 +55,7 @@ class PluginClient:
             "Content-Type": MEDIA_TYPE,
             "Strandline-Broker-Protocol": "1",
             "Strandline-Session": f"{uuid(self.session)};{self.seq}",
+            **({} if self.applied is None else {"Strandline-Applied": str(self.applied)}),
             **(headers or {}),
         }
         answer = await self.http.post(f"/v1/broker/{name}", content=body, headers=sent)

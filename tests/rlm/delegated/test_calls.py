@@ -12,6 +12,7 @@ import pytest
 
 from api.routes.broker import Call
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import segment_lists, wire
 from rlm.leadership.leadership import Leads, NotLeading
 from rlmm.partition_state import Mode
@@ -234,6 +235,73 @@ def test_a_late_call_of_an_earlier_leadership_changes_nothing(
             await plugin.update(row, DELETING)
 
     run_virtually(main)
+
+
+def test_a_call_from_before_a_claim_changes_nothing_though_nothing_was_announced(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A broker of ZooKeeper announces no leadership that goes on; an announcement may be lost."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            row = segment(tip, 1, 0, 9)
+            for unheard in (-1, node.metadata.applied_offset - 1):
+                plugin.applied = unheard
+                assert "before it heard of the claim" in (await refused(plugin.add(row))).detail
+            plugin.applied = node.metadata.applied_offset
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, CUSTOM)
+            orders.set_epochs((0, 0), (1, 25))
+            broker.words[("orders", 0)] = Leads(1, 25)
+            await asyncio.sleep(60)
+            assert claimed_epoch(node, tip) == 1
+            for call in (plugin.add(segment(tip, 2, 10, 19)), plugin.update(row, DELETING)):
+                told = await refused(call)
+                assert (told.kind, told.reason) == ("retry_later", "")
+            assert [each.state for each in node.metadata.list_remote_log_segments(tip)] == [
+                FINISHED
+            ]
+            plugin.applied = node.metadata.applied_offset
+            await plugin.add(segment(tip, 2, 10, 19))
+            plugin.applied = None
+            await plugin.update(row, DELETING)
+            told = await refused(plugin.call("ready", b"", {"Strandline-Applied": "1e3"}))
+            assert (told.kind, told.status) == ("invalid_request", 400)
+
+    run_virtually(main)
+
+
+def test_a_copy_is_finished_under_the_claim_that_it_began_under(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            row = segment(tip, 1, 0, 9)
+            await plugin.add(row)
+            me = node.parts.driver.around.identity.incarnation
+            later = (EpochEntry(0, 0), EpochEntry(1, 25))
+            await node.metadata.claim_partition(
+                PartitionClaim(tip, Mode.DELEGATED, 1, me, 99, later)
+            )
+            assert (await refused(plugin.update(row, FINISHED, CUSTOM))).kind == "fenced"
+            assert node.metadata.highest_offset_for_epoch(tip, 0) is None
+
+    run_virtually(main)
+
+
+def claimed_epoch(node: Node, tip: TopicIdPartition) -> int:
+    """The leader epoch of the standing claim."""
+    state = node.metadata.partition_state(tip)
+    assert state is not None
+    assert state.claim is not None
+    return state.claim.leader_epoch
 
 
 def test_a_paused_partition_is_read_and_never_written(tmp_path: Path, orders: KafkaLog) -> None:

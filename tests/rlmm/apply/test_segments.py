@@ -390,6 +390,18 @@ def test_in_delegated_mode_tokens_count_as_well(delegated: World) -> None:
     judge(delegated, replace(delegated.a_delete(1, COPY_STARTED), token=77), Verdict.FENCED)
 
 
+def test_in_delegated_mode_a_copy_ends_under_the_claim_that_its_end_names(delegated: World) -> None:
+    """A broker's log may have been cut between two claims of its node; a node's own is compared
+    with the lineage.
+    """
+    delegated.accept(delegated.an_add(1, 100, 199, [(4, 100)]))
+    finish = delegated.a_finish(1)
+    delegated.claim((4, 100), (5, 150), mode=Mode.DELEGATED)
+    judge(delegated, finish, Verdict.FENCED)
+    judge(delegated, replace(finish, token=-1), Verdict.FENCED)
+    judge(delegated, replace(finish, token=delegated.token), Verdict.ACCEPTED)
+
+
 def test_kafkas_careless_epoch_starts_are_taken_as_the_segments_start(delegated: World) -> None:
     delegated.copy(1, 150, 199, [(4, 0)])
     assert delegated.serving(4, 150) == 1

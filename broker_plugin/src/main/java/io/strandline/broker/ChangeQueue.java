@@ -12,7 +12,7 @@ import java.util.concurrent.TimeUnit;
  * also when the queue is full or closed.
  */
 final class ChangeQueue implements Closeable {
-    private static final int THREADS_MAX = 8;
+    static final int THREADS_MAX = 8;
 
     /** A deleted topic changes each of its segments at once. */
     private static final int WAITING_MAX = 200_000;

@@ -21,6 +21,9 @@ final class NodeClient implements Closeable {
     private final Trouble trouble;
     private final Map<Call.Group, Breaker> breakers = new EnumMap<>(Call.Group.class);
 
+    /** Not the highest one: a node that was restored from a snapshot begins lower. */
+    private volatile long applied = -1;
+
     NodeClient(PluginConfig config, PluginStats stats, Trouble trouble) {
         address = config.node();
         token = config.token();
@@ -37,11 +40,16 @@ final class NodeClient implements Closeable {
         T read(ByteReader in) throws NodeException;
     }
 
-    /** The whole answer to a call, decoded. `session` is null for calls outside of one. */
-    <T> T ask(Call call, String session, byte[] body, Deadline deadline, Fields<T> fields)
+    /** The metadata offset that the last answer was true at; -1 before the first. */
+    long applied() {
+        return applied;
+    }
+
+    /** The whole answer to a call, decoded. `made` is null for calls outside of a session. */
+    <T> T ask(Call call, Stamp made, byte[] body, Deadline deadline, Fields<T> fields)
             throws NodeException {
         byte[] bytes;
-        try (HttpAnswer answer = open(call, session, body, deadline)) {
+        try (HttpAnswer answer = open(call, made, body, deadline)) {
             bytes = answer.readAll(BODY_BYTES_MAX, deadline);
         } catch (IOException | RuntimeException e) {
             throw failed(call, e, deadline);
@@ -50,6 +58,7 @@ final class NodeClient implements Closeable {
             ByteReader in = new ByteReader(bytes);
             T found = fields.read(in);
             in.end();
+            applied = new ByteReader(bytes).int64();
             return found;
         } catch (NodeException | RuntimeException e) {
             throw failed(call, e, deadline);
@@ -57,13 +66,12 @@ final class NodeClient implements Closeable {
     }
 
     /** An answer whose head was read and which is the node's; the caller reads its body. */
-    HttpAnswer open(Call call, String session, byte[] body, Deadline deadline)
-            throws NodeException {
-        return open(call, session, body, 0, deadline);
+    HttpAnswer open(Call call, Stamp made, byte[] body, Deadline deadline) throws NodeException {
+        return open(call, made, body, 0, deadline);
     }
 
     /** As above, where so many bytes of the body follow once the answer has begun. */
-    HttpAnswer open(Call call, String session, byte[] body, long more, Deadline deadline)
+    HttpAnswer open(Call call, Stamp made, byte[] body, long more, Deadline deadline)
             throws NodeException {
         Breaker breaker = breakers.get(call.group());
         if (breaker.refuses()) {
@@ -79,7 +87,7 @@ final class NodeClient implements Closeable {
         HttpAnswer answer = null;
         boolean taken = false;
         try {
-            answer = send(call, request(call, session, body, more), deadline);
+            answer = send(call, request(call, made, body, more), deadline);
             check(answer, call);
             breaker.answered();
             taken = true;
@@ -161,7 +169,7 @@ final class NodeClient implements Closeable {
         }
     }
 
-    private byte[] request(Call call, String session, byte[] body, long more) {
+    private byte[] request(Call call, Stamp made, byte[] body, long more) {
         StringBuilder head = new StringBuilder(400);
         head.append("POST /v1/broker/").append(call.word()).append(" HTTP/1.1\r\n");
         head.append("Host: ").append(address.hostHeader()).append("\r\n");
@@ -179,8 +187,10 @@ final class NodeClient implements Closeable {
         if (call == Call.COPY) {
             head.append("Strandline-Copy-Files: 1\r\n");
         }
-        if (session != null) {
-            head.append("Strandline-Session: ").append(session).append("\r\n");
+        if (made != null) {
+            head.append("Strandline-Session: ").append(made.session()).append(';');
+            head.append(made.seq()).append("\r\n");
+            head.append("Strandline-Applied: ").append(made.applied()).append("\r\n");
         }
         byte[] first = head.append("\r\n").toString().getBytes(StandardCharsets.US_ASCII);
         return new ByteWriter().raw(first).raw(body).toBytes();

@@ -143,10 +143,14 @@ final class Session {
         notifyAll();
     }
 
-    /** The node knows nothing (any more) of what was told up to this number. */
+    /**
+     * The node knows nothing (any more) of what was told up to this number. What is told now has a
+     * number of its own, above those of all calls that were made before.
+     */
     synchronized void forgotten(long told) {
-        if (acknowledged <= told) {
+        if (acknowledged != NEVER && acknowledged <= told) {
             acknowledged = NEVER;
+            seq++;
             notifyAll();
         }
     }
@@ -157,15 +161,16 @@ final class Session {
         notifyAll();
     }
 
-    /** The present number, once the node has heard it. Never waits where announcing fails. */
-    synchronized long awaitHeard(Deadline deadline) throws NodeException, InterruptedException {
-        while (seq == 0 || acknowledged < seq) {
+    /** What the node has heard, once it is up to this number. Never waits where that fails. */
+    synchronized long awaitHeard(long wanted, Deadline deadline)
+            throws NodeException, InterruptedException {
+        while (acknowledged < wanted) {
             if (closed || failure != null || deadline.passed()) {
                 throw unannounced();
             }
             wait(deadline.remainingMs());
         }
-        return seq;
+        return acknowledged;
     }
 
     private NodeException unannounced() {

@@ -203,7 +203,8 @@ public final class StrandlineMetadataManager implements RemoteLogMetadataManager
     }
 
     private CompletableFuture<Void> change(Call call, byte[] body) {
-        return changes.send(() -> ask(call, body, Bodies::applied));
+        Stamp made = stamp();
+        return changes.send(() -> ask(call, made, body, Bodies::applied));
     }
 
     private Optional<RemoteLogSegmentMetadata> lookUp(
@@ -219,26 +220,35 @@ public final class StrandlineMetadataManager implements RemoteLogMetadataManager
         return ask(Call.LIST, body, in -> Bodies.page(in, tip));
     }
 
-    /** The call in the present session; once more where the node asks for the announcement. */
+    private Stamp stamp() {
+        return new Stamp(session.id(), session.seq(), configured(client).applied());
+    }
+
     private <T> T ask(Call call, byte[] body, Fields<T> fields) throws NodeException {
+        return ask(call, stamp(), body, fields);
+    }
+
+    /** The call as it was made; once more where the node asks for the announcement. */
+    private <T> T ask(Call call, Stamp made, byte[] body, Fields<T> fields) throws NodeException {
         NodeClient node = configured(client);
         Deadline deadline = call.deadline();
-        long seq = heard();
+        long told = heard(made.seq());
         try {
-            return node.ask(call, session.id() + ";" + seq, body, deadline, fields);
+            return node.ask(call, made, body, deadline, fields);
         } catch (NodeException e) {
             if (!e.is(Kind.RETRY_LATER, "ANNOUNCE")) {
                 throw e;
             }
-            session.forgotten(seq);
+            session.forgotten(told);
         }
-        return node.ask(call, session.id() + ";" + heard(), body, deadline, fields);
+        heard(made.seq());
+        return node.ask(call, made, body, deadline, fields);
     }
 
-    private long heard() throws NodeException {
+    private long heard(long seq) throws NodeException {
         Deadline deadline = Deadline.afterMs(ANNOUNCED_WITHIN_MS);
         try {
-            return session.awaitHeard(deadline);
+            return session.awaitHeard(seq, deadline);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw NodeException.of(e, deadline);

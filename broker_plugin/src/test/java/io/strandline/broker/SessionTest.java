@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -58,6 +59,7 @@ class SessionTest {
         assertEquals(Session.WHOLE_SET, anew.base());
         assertEquals(List.of(Honest.OTHER_TIP), anew.leaders());
         assertEquals(List.of(), anew.stopped());
+        assertEquals(4, anew.seq(), "above all calls that were made before");
     }
 
     @Test
@@ -125,6 +127,51 @@ class SessionTest {
             assertTrue(node.count("announce") > before);
             FakeNode.Request last = node.all("announce").get((int) node.count("announce") - 1);
             assertEquals(Session.WHOLE_SET, baseOf(last));
+        }
+    }
+
+    @Test
+    void aChangeIsOfTheMomentOfItsCallHoweverLateItIsSent() throws Exception {
+        CountDownLatch free = new CountDownLatch(1);
+        try (FakeNode node = new FakeNode();
+                Plugin plugin = new Plugin(node.url()).announced()) {
+            node.on(
+                    "update",
+                    (request, out) -> {
+                        free.await();
+                        FakeNode.ok(Honest.done()).answer(request, out);
+                    });
+            node.on(
+                    "add",
+                    (request, out) ->
+                            (node.count("add") == 1
+                                            ? FakeNode.error(503, "retry_later", "ANNOUNCE")
+                                            : FakeNode.ok(Honest.done()))
+                                    .answer(request, out));
+            for (int i = 0; i < ChangeQueue.THREADS_MAX; i++) {
+                plugin.metadata.updateRemoteLogSegmentMetadata(Honest.update());
+            }
+            CompletableFuture<Void> added =
+                    plugin.metadata.addRemoteLogSegmentMetadata(Honest.started());
+            plugin.metadata.onPartitionLeadershipChanges(Set.of(Honest.TIP), Set.of());
+            long later = Honest.APPLIED + 1;
+            node.on(
+                    "ready",
+                    FakeNode.ok(new ByteWriter().int64(later).bool(true).string("").toBytes()));
+            plugin.announced();
+            assertFalse(added.isDone());
+            free.countDown();
+            added.get();
+            List<FakeNode.Request> sent = node.all("add");
+            assertEquals(2, sent.size());
+            for (FakeNode.Request each : sent) {
+                assertTrue(each.header("Strandline-Session").endsWith(";1"));
+                assertEquals("" + Honest.APPLIED, each.header("Strandline-Applied"));
+            }
+            plugin.announced();
+            List<FakeNode.Request> ready = node.all("ready");
+            FakeNode.Request last = ready.get(ready.size() - 1);
+            assertTrue(last.header("Strandline-Session").endsWith(";3"));
         }
     }
 
