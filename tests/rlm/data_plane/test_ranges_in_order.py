@@ -43,12 +43,13 @@ def test_a_reader_that_goes_on_gets_a_longer_lead_up_to_the_bound() -> None:
     ranges = RangesInOrder(64 * MIB)
     leads = []
     until = 0
-    for number in range(12):
+    for number in range(22):
         ahead = ranges.took(asked(number * MIB, (number + 1) * MIB), number)
         if ahead is not None:
-            until = ahead.end
-        leads.append(until - (number + 1) * MIB)
-    assert leads == [-MIB, MIB, 2 * MIB, 4 * MIB, 3 * MIB, 4 * MIB, *(3 * MIB, 4 * MIB) * 3][:12]
+            until = ahead.end + ahead.following_end
+        leads.append((until - (number + 1) * MIB) // MIB)
+    # Half of the bound is asked for at a time: a request costs the same whatever its size.
+    assert leads == [-1, 1, 2, 4, 8, *(16, 15, 14, 13, 12, 11, 10, 9) * 2, 16]
 
 
 def test_ranges_here_and_there_and_whole_logs_fetch_nothing_ahead() -> None:
@@ -61,14 +62,15 @@ def test_ranges_here_and_there_and_whole_logs_fetch_nothing_ahead() -> None:
 
 def test_the_lead_goes_over_to_the_next_log_and_on_from_its_start() -> None:
     ranges = RangesInOrder(64 * MIB)
-    starts = range(LOG_BYTES - 10 * MIB, LOG_BYTES, MIB)
+    starts = range(LOG_BYTES - 18 * MIB, LOG_BYTES, MIB)
     found = [ranges.took(asked(at, at + MIB), 0) for at in starts]
     assert [each for each in found if each and each.following_end] == [
-        Ahead(LOG_BYTES, LOG_BYTES, 2 * MIB),
-        Ahead(LOG_BYTES, LOG_BYTES, 4 * MIB),
+        Ahead(LOG_BYTES - 5 * MIB, LOG_BYTES, 4 * MIB),
+        Ahead(LOG_BYTES, LOG_BYTES, 12 * MIB),
     ]
-    assert ranges.took(asked(0, MIB, 1), 0) is None  # three are there yet
-    assert ranges.took(asked(MIB, 2 * MIB, 1), 0) == Ahead(4 * MIB, 6 * MIB)
+    for at in range(0, 3 * MIB, MIB):
+        assert ranges.took(asked(at, at + MIB, 1), 0) is None  # nine are there yet
+    assert ranges.took(asked(3 * MIB, 4 * MIB, 1), 0) == Ahead(12 * MIB, 20 * MIB)
 
 
 def test_without_a_next_log_the_lead_ends_with_this_one() -> None:
