@@ -389,10 +389,9 @@ class ReplicaHost:
         self.feed(ev.SnapshotInstalled(content.snapshot, content.size_bytes, content.voters))
 
     def _later(self, event: ev.Event, within_ms: int) -> None:
-        incarnation = self.incarnation
-
-        def call() -> None:
-            if incarnation == self.incarnation:
-                self.feed(event)
-
+        call = partial(self._feed_in_this_life, self.incarnation, event)
         self.world.schedule.after(self.world.random.randrange(within_ms), call)
+
+    def _feed_in_this_life(self, incarnation: int, event: ev.Event) -> None:
+        if incarnation == self.incarnation:
+            self.feed(event)

@@ -1,0 +1,1 @@
+"""The quorum core in all interleavings of small worlds."""
