@@ -28,6 +28,11 @@ class TierRates:
     client_id_bytes_per_s: int = 0
     _rates: dict[Who, ByteRate] = field(default_factory=dict)
 
+    @property
+    def are_none(self) -> bool:
+        """True if nobody is limited."""
+        return not self.user_bytes_per_s and not self.client_id_bytes_per_s
+
     def bytes_max(self, otherwise: int) -> int:
         """Bytes of one answer: those of a second at most."""
         limits = [each for each in (self.user_bytes_per_s, self.client_id_bytes_per_s) if each]

@@ -11,7 +11,7 @@ from kafka_formats.errors import CorruptData, RetryLater
 from kafka_listener.access import rights as topic_rights
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
-from kafka_listener.connections.fetching import Fetching, TierRecords
+from kafka_listener.connections.fetching import Fetching, Send, TierRecords
 from kafka_listener.connections.last_metadata import LastMetadata
 from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
@@ -35,7 +35,8 @@ from kafka_listener.protocol.codec import (
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.newest_leaders import NewestLeaders
 from kafka_listener.protocol.refusals import produce_refused, producer_id_refused
-from rlm.data_plane.read_request import ClientEnd, SendRules
+from rlm.data_plane.further_requests import FurtherRequests
+from rlm.data_plane.read_request import ClientEnd, SendRules, Sent
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import DisconnectError
 
@@ -221,10 +222,10 @@ async def _versions_refused(head: Head) -> bytes:
     return encode_response(oldest, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [key]})
 
 
-def _sender(client: Client) -> Callable[[Pieces], Awaitable[None]]:
+def _sender(client: Client) -> Send:
     """Sends an answer of which a part is elsewhere: the worker that has it writes it itself."""
 
-    async def send(pieces: Pieces) -> None:
+    async def send(pieces: Pieces, further: FurtherRequests | None) -> Sent | None:
         for piece in pieces:
             if isinstance(piece, bytes):
                 await client.connection.write_part(piece)
@@ -233,9 +234,13 @@ def _sender(client: Client) -> Callable[[Pieces], Awaitable[None]]:
             if client.connection.is_encrypted:  # a worker has no part in its keys
                 await client.connection.write_part(await piece.batches.read())
                 continue
+            size = piece.size_bytes + (0 if further is None else len(further.after))
             with client.connection.lend() as lent:
-                sent = await piece.batches.send_to(lent, SEND_RULES)
-                if sent.end is not ClientEnd.TOOK_ALL or sent.sent_bytes != piece.size_bytes:
+                sent = await piece.batches.send_to(lent, SEND_RULES, further)
+                if sent.end is not ClientEnd.TOOK_ALL or sent.sent_bytes != size:
                     raise RetryLater(f"{client.name} took {sent.sent_bytes} bytes")
+            if further is not None:
+                return sent  # the end of the answer went with the batches
+        return None
 
     return send

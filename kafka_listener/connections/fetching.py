@@ -19,6 +19,7 @@ from kafka_listener.connections.shares import FIRST_BYTES, AnswerRoom, Share, Tu
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import fetch
+from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.codec import (
     ClientRequest,
     Pieces,
@@ -28,6 +29,7 @@ from kafka_listener.protocol.codec import (
 )
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.fetch import Ends, Wanted, Where
+from kafka_listener.protocol.further import further_requests
 from kafka_listener.reading.read_port import (
     BrokerLogEnds,
     FetchAnswer,
@@ -41,6 +43,8 @@ from kafka_listener.reading.read_port import (
     TierPart,
     TierReads,
 )
+from rlm.data_plane.further_requests import FurtherRequests
+from rlm.data_plane.read_request import Sent
 from rlmm.wire.schema import Elsewhere, Values
 
 TIER_PARTS_MAX = 16
@@ -52,6 +56,8 @@ PAUSE_S_MAX = 5.0
 it asks again at once."""
 
 
+Send = Callable[[Pieces, FurtherRequests | None], Awaitable[Sent | None]]
+"""Sends an answer and, if there are rules for them, those to the client's next requests."""
 InTier = tuple[Wanted, TopicIdPartition, TierEnds]
 
 
@@ -78,6 +84,10 @@ class FetchRun:
     bytes_left: int = 0
     broker_bytes: int = 0
     throttle_ms: int = 0
+    goes_on_s: float = 0.0
+    """So long a worker may answer the client's next requests by the same look at tier and leader:
+    until the leader has to be asked again.
+    """
 
     @property
     def read_committed(self) -> bool:
@@ -112,9 +122,7 @@ class Fetching:
     rights: TopicRights
     rates: TierRates = field(default_factory=TierRates)
 
-    async def answer(
-        self, client: Client, request: ClientRequest, send: Callable[[Pieces], Awaitable[None]]
-    ) -> bytes:
+    async def answer(self, client: Client, request: ClientRequest, send: Send) -> bytes:
         """The answer, or b"" once it was sent, which is how bytes of the tier go."""
         if fetch.names_a_session(request.body):
             refused = fetch.refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -136,8 +144,30 @@ class Fetching:
             if not run.records and not run.broker_bytes:
                 return _whole(pieces)
             run.answers.clear()  # the records are in the pieces now
-            await send(pieces)  # and have it taken, before its room is another one's
+            # ... and have it taken, before its room is another one's
+            sent = await send(pieces, self._further(run, wanted, pieces))
+            if sent is not None:
+                self.counts.requests[Api.FETCH.name] += sent.further_answers
+                self.counts.sent_from_tier(sent.further_bytes)
             return b""
+
+    def _further(
+        self, run: FetchRun, wanted: Sequence[Wanted], pieces: Pieces
+    ) -> FurtherRequests | None:
+        """The rules for the client's next requests, if it scans one partition of the tier."""
+        connection = run.client.connection
+        if (
+            run.goes_on_s <= 0
+            or len(wanted) > 1
+            or not self.rates.are_none
+            or connection.is_encrypted
+            or not connection.leave_requests()
+        ):
+            return None
+        size = sum(len(records) for records in run.records.values())
+        most = min(run.request.body["max_bytes"], self.bytes_max, wanted[0].bytes_max)
+        bytes_max = size + run.share.more(max(most - size, 0))
+        return further_requests(run.request, pieces, bytes_max=bytes_max, within_s=run.goes_on_s)
 
     async def _has_its_turn(self, run: FetchRun) -> bool:
         """Hold a client back that does not wait as it was told. False: it has to wait on."""
@@ -258,6 +288,8 @@ class Fetching:
                 records = TierRecords(found.size_bytes, found.batches)
                 run.records[wanted.where] = records
                 run.bytes_left -= found.size_bytes
+                if found.goes_on:
+                    run.goes_on_s = self.ends.lasts_s(run.client, query.partition)
                 ends = Ends(shown.high_watermark, shown.last_stable_offset, found.log_start_offset)
                 aborted = found.aborted if run.read_committed else None
                 run.answers[wanted.where] = fetch.records_answer(wanted, ends, records, aborted)

@@ -39,11 +39,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A decoded request; `body` as in `rlmm.wire.schema`."""
+    """A decoded request; `body` as in `rlmm.wire.schema`, `frame` as it came, without its size."""
 
     head: Head
     client_id: str | None
     body: Values
+    frame: bytes = b""
 
 
 def partitions_in(body: Mapping[str, Any]) -> int:
@@ -67,7 +68,7 @@ def decode_request(frame: bytes) -> ClientRequest:
     head = head_of(frame)
     entity = load_request_schema(head.api_key, head.version)
     client_id, body = frames.read_request(entity, frame, CLIENT_ELEMENTS_MAX, exact=False)
-    return ClientRequest(head, client_id, body)
+    return ClientRequest(head, client_id, body, frame)
 
 
 def encode_request(head: Head, client_id: str | None, body: Mapping[str, Any]) -> bytes:

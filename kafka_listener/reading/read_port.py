@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import SendRules, Sent
 
 
@@ -92,9 +93,11 @@ class FetchQuery:
 class TierBatches(Protocol):
     """Whole record batches as stored, verified, whose size is known; a worker holds them."""
 
-    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        """Have the worker send them to `client`, to which nobody else may write meanwhile.
-        RetryLater if the worker died.
+    async def send_to(
+        self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
+    ) -> Sent:
+        """Have the worker send them to `client`, to which nobody else may write meanwhile; with
+        `further`, from which nobody else may read either. RetryLater if the worker died.
         """
 
     async def read(self) -> bytes:
@@ -107,7 +110,8 @@ class TierPart:
 
     `next_offset` is where to go on. `aborted` is complete for these batches, in the order of their
     first offsets; empty unless committed records were asked for. Not one batch is at or above the
-    border to the broker, outside of the merged lineage, or behind a lost range.
+    border to the broker, outside of the merged lineage, or behind a lost range. `goes_on`: of their
+    transactions nothing is to be told, so that more of the same piece may follow.
     """
 
     size_bytes: int
@@ -115,6 +119,7 @@ class TierPart:
     log_start_offset: int
     aborted: tuple[AbortedFrom, ...]
     batches: TierBatches
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

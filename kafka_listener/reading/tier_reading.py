@@ -56,6 +56,11 @@ PIECES_MAX = 16
 
 BARRIER_DEADLINE_S = 5.0
 
+FURTHER_MAX = 16
+"""Answers that a worker may give by one look at the tier, before the next look tells it what is
+behind the segment; with more of them the next segment's first bytes are not fetched ahead.
+"""
+
 
 @dataclass(slots=True)
 class TierReading:
@@ -203,7 +208,9 @@ class TierReading:
                 await held.enter_async_context(mine.pop_all())
                 ends = self.ends(query.partition)
                 start = 0 if ends is None else ends.log_start_offset
-                return TierPart(found.size_bytes, found.next_offset, start, aborted, batches)
+                return TierPart(
+                    found.size_bytes, found.next_offset, start, aborted, batches, found.is_all
+                )
         if offset < found.decided_until < until:
             return await self._part(query, offset, found.decided_until, served, held)
         return where_undecided(offset, query.broker)
@@ -291,7 +298,7 @@ def _near_end(row: RemoteLogSegmentMetadata, query: FetchQuery, offset: int) -> 
     mean batch size.
     """
     offsets = row.end_offset - row.start_offset + 1
-    reach = query.bytes_max + READER_BYTES_MAX
+    reach = FURTHER_MAX * query.bytes_max + READER_BYTES_MAX
     return row.size_bytes * (row.end_offset - offset) < reach * offsets
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner, ScannedBatch
 from kafka_formats.errors import CorruptData, InternalError
 from kafka_formats.offset_index import floor_position
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_ahead import RangesAhead
 from rlm.data_plane.read_committed import CommittedView, decisions
 from rlm.data_plane.read_request import (
@@ -169,9 +170,13 @@ class BatchesHere:
         self.found = found
         self._data = data
 
-    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
+    async def send_to(
+        self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
+    ) -> Sent:
         """Not supported here."""
-        raise InternalError(f"no connection is lent within one process: {client}, {rules}")
+        raise InternalError(
+            f"no connection is lent within one process: {client}, {rules}, {further}"
+        )
 
     async def read(self) -> bytes:
         return self._data

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from kafka_formats.errors import NotFound
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentId
@@ -43,10 +44,14 @@ class ClientEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The end of sending; the kernel took `sent_bytes` of the body."""
+    """The end of sending; the kernel took `sent_bytes` of the body. `further_bytes` of batches went
+    in `further_answers` behind it.
+    """
 
     end: ClientEnd
     sent_bytes: int
+    further_answers: int = 0
+    further_bytes: int = 0
 
 
 class Isolation(StrEnum):
@@ -181,6 +186,13 @@ class BatchesFound:
     decided_until: int
     tier_end: int
 
+    @property
+    def is_all(self) -> bool:
+        """True if an answer has nothing but these batches: there are some, and of transactions
+        nothing is to be listed or asked.
+        """
+        return self.size_bytes > 0 and not self.aborted and self.decided_until >= self.next_offset
+
 
 class HeldBatches(Protocol):
     """Found batches, held until they are sent one way or the other."""
@@ -188,8 +200,10 @@ class HeldBatches(Protocol):
     @property
     def found(self) -> BatchesFound: ...
 
-    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        """As WaitingRead's."""
+    async def send_to(
+        self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
+    ) -> Sent:
+        """As WaitingRead's; then the client's further requests may be answered, too."""
 
     async def read(self) -> bytes:
         """The bytes; RetryLater if the worker died."""

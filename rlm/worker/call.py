@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kafka_formats.errors import InternalError, StrandlineError
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import SegmentPiece, SendRules
 from rlm.worker.messages import (
     Answer,
@@ -39,7 +40,7 @@ class Call:
         job_id: int,
         send: Callable[[ToWorker], None],
         monotonic: Callable[[], float],
-        lend: Callable[[int, int, SendRules], None] | None = None,
+        lend: Callable[[int, int, SendRules, FurtherRequests | None], None] | None = None,
     ) -> None:
         """`lend` gives the worker a descriptor for this job, with the rules of its use."""
         self._lend = lend
@@ -90,11 +91,13 @@ class Call:
         """Answer the last Ask."""
         self._send(Answer(self.job_id, piece))
 
-    def lend(self, descriptor: int, rules: SendRules) -> None:
+    def lend(
+        self, descriptor: int, rules: SendRules, further: FurtherRequests | None = None
+    ) -> None:
         """Answer the last Began. RetryLater if the descriptor cannot be sent now."""
         if self._lend is None:
             raise InternalError("this worker takes no descriptors")
-        self._lend(self.job_id, descriptor, rules)
+        self._lend(self.job_id, descriptor, rules, further)
 
     def send_here(self) -> None:
         """Answer the last Began: the bytes come as Data."""

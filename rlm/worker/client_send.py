@@ -73,7 +73,7 @@ class ClientSend:
             try:
                 taken = self._client.sendmsg(left[:_PARTS_AT_ONCE])
             except BlockingIOError:
-                if not await self._writable(until - self._monotonic()):
+                if not await is_ready(self._client, until - self._monotonic()):
                     return ClientEnd.LATE
                 continue
             except OSError:
@@ -84,18 +84,6 @@ class ClientSend:
         self._pace.took(size, self._monotonic() - began_at)
         return None
 
-    async def _writable(self, deadline_s: float) -> bool:
-        """True once the connection takes bytes, or has broken; False at the deadline."""
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_later(max(deadline_s, 0.0), _settle, ready, False)
-        loop.add_writer(self._client.fileno(), _settle, ready, True)
-        try:
-            return await ready
-        finally:
-            loop.remove_writer(self._client.fileno())
-            timer.cancel()
-
     def _tell_at_times(self) -> None:
         now = self._monotonic()
         if self._sent_bytes - self._told_bytes >= TOLD_BYTES or now - self._told_at >= TOLD_S:
@@ -103,9 +91,27 @@ class ClientSend:
             self._tell(self._sent_bytes)
 
 
-def _settle(ready: asyncio.Future[bool], writable: bool) -> None:
+async def is_ready(client: socket.socket, deadline_s: float, *, to_read: bool = False) -> bool:
+    """True once the connection takes bytes or, `to_read`, has some, or has broken; False at the
+    deadline.
+    """
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[bool] = loop.create_future()
+    timer = loop.call_later(max(deadline_s, 0.0), _settle, ready, False)
+    watch, leave = loop.add_writer, loop.remove_writer
+    if to_read:
+        watch, leave = loop.add_reader, loop.remove_reader
+    watch(client.fileno(), _settle, ready, True)
+    try:
+        return await ready
+    finally:
+        leave(client.fileno())
+        timer.cancel()
+
+
+def _settle(ready: asyncio.Future[bool], is_it: bool) -> None:
     if not ready.done():
-        ready.set_result(writable)
+        ready.set_result(is_it)
 
 
 def _behind(views: list[memoryview], taken: int) -> list[memoryview]:

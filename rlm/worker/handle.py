@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from kafka_formats.errors import InternalError, RetryLater
 from rlm.control.log_levels import LogArea, LogLevel
 from rlm.data_plane.copy_job import CopyJob
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import SendRules
 from rlm.quota.flow_limits import Flow, Paces
 from rlm.worker.call import Call, CallMessage
@@ -354,11 +355,13 @@ class WorkerHandle:
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
-    def _lend(self, job_id: int, descriptor: int, rules: SendRules) -> None:
+    def _lend(
+        self, job_id: int, descriptor: int, rules: SendRules, further: FurtherRequests | None
+    ) -> None:
         if self.dead.is_set() or self._writer.is_closing():
             raise RetryLater("the worker process has just died")
         send_descriptor(self._descriptors, job_id, descriptor)
-        self._send(SendToClient(job_id, rules))
+        self._send(SendToClient(job_id, rules, further))
 
     def _leave_behind(self) -> None:
         self._why += f"; it does not end within {END_GRACE_S:g} s: check whether a disk hangs"

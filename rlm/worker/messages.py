@@ -18,6 +18,7 @@ from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.control.log_levels import LogArea, LogLevel
 from rlm.data_plane.chunk_cache import ChunkCounts
 from rlm.data_plane.copy_job import CopyJob, CopyProgress, CopyResult
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import (
     BatchesFound,
     BatchesRequest,
@@ -119,10 +120,13 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class SendToClient:
-    """To Began: send all to the client whose connection is in the descriptor channel."""
+    """To Began: send all to the client whose connection is in the descriptor channel. `further`:
+    then answer its next requests, too.
+    """
 
     job_id: int
     rules: SendRules
+    further: FurtherRequests | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import BatchesFound, SendRules, Sent
 from rlm.worker.call import Call
 from rlm.worker.messages import Data, End, SentSoFar, call_error
@@ -13,8 +14,10 @@ class WorkersWaitingRead:
     def __init__(self, call: Call) -> None:
         self._call = call
 
-    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        self._call.lend(client.fileno(), rules)
+    async def send_to(
+        self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
+    ) -> Sent:
+        self._call.lend(client.fileno(), rules, further)
         while True:
             message = await self._call.next()
             if isinstance(message, End) and isinstance(message.result, Sent):

@@ -11,7 +11,7 @@ import functools
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -19,31 +19,22 @@ from kafka_formats.errors import InternalError, RetryLater, StrandlineError
 from rlm.control.log_levels import set_levels
 from rlm.control.process_end import end_process
 from rlm.control.surroundings import Ambient
-from rlm.data_plane.copy_job import CopyJob, CopyProgress
 from rlm.data_plane.data_plane import DataPlane
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import (
-    BatchesRequest,
-    LogRequest,
-    RecordsEnd,
-    SegmentPiece,
     SendRules,
 )
-from rlm.data_plane.repair_jobs import CheckJob, GatherJob, OnRead
-from rlm.data_plane.segment_survey import SurveyJob
 from rlm.data_plane.verified_chunks import Parts
 from rlm.quota.copy_turns import CopyTurns
 from rlm.quota.flow_limits import Flow, Paces
 from rlm.quota.paced_store import PacedStore
 from rlm.quota.worker_pace import GrantBook, WorkerPace
-from rlm.worker.client_send import ClientSend
 from rlm.worker.descriptor_channel import take_descriptor
+from rlm.worker.job import Job
 from rlm.worker.messages import (
-    DATA_BYTES_MAX,
     NO_JOB,
     STREAM_LIMIT_BYTES,
     Answer,
-    Ask,
-    Began,
     CancelJob,
     Cancelled,
     Credit,
@@ -52,15 +43,10 @@ from rlm.worker.messages import (
     FromWorker,
     Granted,
     Heartbeat,
-    PieceAt,
-    Progress,
-    ReadOn,
     Ready,
-    Request,
     Result,
     SendHere,
     SendToClient,
-    SentSoFar,
     SetLogLevels,
     SetPaces,
     StartJob,
@@ -69,7 +55,6 @@ from rlm.worker.messages import (
     Welcome,
     data_frame,
     frame,
-    in_frames,
     receive,
 )
 from rlm.worker.store_calls import StoreCallLog
@@ -78,7 +63,6 @@ from rsm_backends.measured import MeasuredStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_threads import hanging_calls
-from rsm_backends.streams import closing_stream
 
 ORPHAN_GRACE_S = 5.0
 """Seconds for jobs to abort their uploads once the supervisor is gone."""
@@ -219,7 +203,7 @@ class _Worker:
         self._plane = plane
         self._welcome = welcome
         self._ambient = ambient
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, Job] = {}
         self._tasks: dict[int, asyncio.Task[Result | None]] = {}
 
     async def serve(self) -> None:
@@ -239,7 +223,7 @@ class _Worker:
     def _handle(self, message: object) -> None:
         match message:
             case StartJob(job_id, request, waits):
-                job = _Job(job_id, self, self._plane, self._welcome.window_frames)
+                job = Job(job_id, self, self._plane, self._welcome.window_frames)
                 self._jobs[job_id] = job
                 perform = job.perform_waiting if waits else job.perform
                 task = asyncio.create_task(perform(request, self._ambient.monotonic))
@@ -251,8 +235,8 @@ class _Worker:
             case Credit(job_id):
                 if job_id in self._jobs:
                     self._jobs[job_id].credit.release()
-            case SendToClient(job_id, rules):
-                self._lend(job_id, rules)
+            case SendToClient(job_id, rules, further):
+                self._lend(job_id, rules, further)
             case SendHere(job_id):
                 if job_id in self._jobs:
                     self._jobs[job_id].send_here()
@@ -268,7 +252,7 @@ class _Worker:
             case _:
                 raise InternalError(f"a worker does not understand {type(message).__name__}")
 
-    def _lend(self, job_id: int, rules: SendRules) -> None:
+    def _lend(self, job_id: int, rules: SendRules, further: FurtherRequests | None) -> None:
         """Take the connection even if its job has ended meanwhile: the next job's follows."""
         if self._descriptors is None:
             raise InternalError("a worker without a descriptor channel was lent a connection")
@@ -280,7 +264,7 @@ class _Worker:
             if job is not None:
                 job.lend_nothing(error)
             return
-        if job is None or not job.lend(client, rules):
+        if job is None or not job.lend(client, rules, further):
             client.close()
 
     def _ended(self, job_id: int, task: asyncio.Task[Result | None]) -> None:
@@ -321,6 +305,11 @@ class _Worker:
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
+    @property
+    def job_count(self) -> int:
+        """Jobs under way."""
+        return len(self._jobs)
+
     def tell(self, message: FromWorker) -> None:
         """Send a small message."""
         self._send(message)
@@ -331,149 +320,3 @@ class _Worker:
             self._writer.writelines(data_frame(job_id, parts))
         with self._turns.read(sum(map(len, parts))):
             await self._writer.drain()
-
-
-class _Job:
-    """One request at work. Also the resolver of a read of records: it asks the supervisor."""
-
-    def __init__(self, job_id: int, worker: _Worker, plane: DataPlane, window_frames: int) -> None:
-        self.job_id = job_id
-        self.credit = asyncio.Semaphore(window_frames)
-        self._worker = worker
-        self._plane = plane
-        self._waiting: asyncio.Future[SegmentPiece | None] | None = None
-        self._lent: asyncio.Future[tuple[socket.socket, SendRules] | None] = (
-            asyncio.get_running_loop().create_future()
-        )
-
-    async def perform(self, request: Request, monotonic: Callable[[], float]) -> Result | None:
-        if isinstance(request, CopyJob):
-            return await self._plane.copy(request, self._progress(request, monotonic))
-        if isinstance(request, CheckJob):
-            return await self._plane.check(request, self._read_on())
-        if isinstance(request, GatherJob):
-            return await self._plane.gather(request, self._read_on())
-        if isinstance(request, SurveyJob):
-            return await self._plane.survey(request, self._read_on())
-        if isinstance(request, BatchesRequest):
-            raise InternalError("batches are held until they are sent, and this job does not wait")
-        ends: list[RecordsEnd] = []
-        await self._send_all(self._plane.parts(request, self, ends.append))
-        return ends[0] if ends else None
-
-    async def perform_waiting(
-        self, request: Request, monotonic: Callable[[], float]
-    ) -> Result | None:
-        """A read that sends its bytes to the client itself, once the first are verified."""
-        if isinstance(request, BatchesRequest):
-            found, data = await self._plane.batches(request, self)
-            self._worker.tell(Began(self.job_id, found))
-            return await self._deliver((data,), _one_after_another(()), monotonic)
-        if not isinstance(request, LogRequest):
-            raise InternalError(f"a {type(request).__name__} does not wait for a client")
-        stream = self._plane.parts(request, self, _no_end)
-        async with closing_stream(stream) as read:
-            first = await anext(read, None)
-            self._worker.tell(Began(self.job_id))
-            return await self._deliver(first, read, monotonic)
-
-    async def _deliver(
-        self, first: Parts | None, rest: AsyncIterator[Parts], monotonic: Callable[[], float]
-    ) -> Result | None:
-        """Send all where the supervisor says."""
-        lent = await self._lent
-        if lent is None:
-            await self._send_all(_one_after_another(() if first is None else (first,), rest))
-            return None
-
-        def tell(sent_bytes: int) -> None:
-            self._worker.tell(SentSoFar(self.job_id, sent_bytes))
-
-        client, rules = lent
-        return await ClientSend(client, rules, monotonic, tell).send_all(first, rest)
-
-    def lend(self, client: socket.socket, rules: SendRules) -> bool:
-        """Take the connection that a waiting read waits for; True if it did."""
-        if self._lent.done():
-            return False
-        client.setblocking(False)
-        self._lent.set_result((client, rules))
-        return True
-
-    def send_here(self) -> None:
-        """Have a waiting read send to the supervisor."""
-        if not self._lent.done():
-            self._lent.set_result(None)
-
-    def lend_nothing(self, error: RetryLater) -> None:
-        """End a waiting read whose connection does not come."""
-        if not self._lent.done():
-            self._lent.set_exception(error)
-
-    def close(self) -> None:
-        """Close the client's connection before the job's end is told."""
-        if not self._lent.done():
-            self._lent.cancel()
-        elif not self._lent.cancelled() and self._lent.exception() is None:
-            lent = self._lent.result()
-            if lent is not None:
-                lent[0].close()
-
-    async def _send_all(self, stream: AsyncIterator[Parts]) -> None:
-        async with closing_stream(stream) as read:
-            async for parts in read:
-                for some in in_frames(parts):
-                    await self.credit.acquire()
-                    await self._worker.stream(self.job_id, some)
-
-    def _progress(
-        self, job: CopyJob, monotonic: Callable[[], float]
-    ) -> Callable[[CopyProgress], None]:
-        interval_s = job.limits.progress_interval_ms / 1000
-        told_at = -interval_s
-
-        def tell(progress: CopyProgress) -> None:
-            nonlocal told_at
-            now = monotonic()
-            if now - told_at >= interval_s or progress.bytes_done == progress.bytes_total:
-                told_at = now
-                self._worker.tell(Progress(self.job_id, progress))
-
-        return tell
-
-    def _read_on(self) -> OnRead:
-        """Tell of bytes read as often as a stream would send them."""
-        untold = 0
-
-        def tell(size: int) -> None:
-            nonlocal untold
-            untold += size
-            if untold >= DATA_BYTES_MAX:
-                untold = 0
-                self._worker.tell(ReadOn(self.job_id))
-
-        return tell
-
-    async def piece_at(self, offset: int) -> SegmentPiece | None:
-        self._waiting = asyncio.get_running_loop().create_future()
-        self._worker.tell(Ask(self.job_id, PieceAt(offset)))
-        return await self._waiting
-
-    def answered(self, piece: SegmentPiece | None) -> None:
-        """Take the supervisor's answer to the open question."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(piece)
-
-
-def _no_end(_: RecordsEnd) -> None:
-    """No end to report: reads of a log have none."""
-
-
-async def _one_after_another(
-    pieces: Sequence[Parts], rest: AsyncIterator[Parts] | None = None
-) -> AsyncIterator[Parts]:
-    for parts in pieces:
-        yield parts
-    if rest is not None:
-        async for parts in rest:
-            yield parts

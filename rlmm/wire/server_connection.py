@@ -225,6 +225,13 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.is_closing():
             raise RetryLater(f"{self.name} has gone")
 
+    def leave_requests(self) -> bool:
+        """Leave the client's next requests in its socket until the present one is answered. False:
+        a part of them is here already.
+        """
+        self._pause_reading()
+        return not self._partial
+
     @contextmanager
     def lend(self) -> Iterator[socket.socket]:
         """The client's socket, to which somebody else writes the next part of the answer; behind

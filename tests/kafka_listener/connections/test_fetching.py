@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.rates import WAIT_S_MAX, TierRates
 from kafka_listener.access.rights import NOBODYS, Rights
 from kafka_listener.connections import shares
-from kafka_listener.connections.client import Client
-from kafka_listener.connections.fetching import PAUSE_S_MAX, Fetching, TierRecords
-from kafka_listener.connections.log_ends import LogEnds
-from kafka_listener.connections.read_counts import ReadCounts
-from kafka_listener.connections.shares import FIRST_BYTES, SLICE, AnswerRoom, Turns
-from kafka_listener.connections.topic_rights import TopicRights
-from kafka_listener.live_replicas import LiveReplicas
-from kafka_listener.protocol.codec import (
-    ClientRequest,
-    Head,
-    Pieces,
-    decode_request,
-    decode_response,
-    encode_request,
-)
+from kafka_listener.connections.fetching import PAUSE_S_MAX
+from kafka_listener.connections.shares import FIRST_BYTES, SLICE
 from kafka_listener.protocol.error_codes import ErrorCode
-from kafka_listener.protocol.fetch import Ends, Wanted
 from kafka_listener.reading.read_port import (
     AbortedFrom,
     BrokerLogEnds,
@@ -40,155 +23,9 @@ from kafka_listener.reading.read_port import (
     LostOffsets,
     NotAvailable,
     OutOfRange,
-    TierEnds,
 )
 from kafka_listener.virtual_nodes import Replica, virtual_id
-from rlmm.wire.schema import Values
-from tests.kafka_listener.connections.known_rights import KnownRights
-from tests.kafka_listener.connections.tier_in_memory import Batch, TierInMemory
-
-HEAD = Head(1, 11, 5)
-BY_ID = Head(1, 13, 5)
-"""Of a Fetch that names topics by their ids."""
-ID, OTHER_ID = Uuid(bytes(range(16))), Uuid(bytes(range(16, 32)))
-ENDS = BrokerLogEnds(4, 30, 90, 100)
-
-
-class KnownEnds:
-    """Every topic is known, but `unknown`; the leader's word on each partition is `told`."""
-
-    def __init__(
-        self, told: BrokerLogEnds | int | None = ENDS, monotonic: Callable[[], float] = lambda: 0.0
-    ) -> None:
-        self.told = told
-        self.monotonic = monotonic
-
-    async def resolve(self, _client: object, wanted: Iterable[Wanted]) -> dict[Any, Any]:
-        return self.resolved(wanted)
-
-    def resolved(self, wanted: Iterable[Wanted]) -> dict[Any, TopicIdPartition]:
-        return {
-            (each.topic, each.partition): TopicIdPartition(
-                "orders" if each.topic == ID else str(each.topic), ID, each.partition
-            )
-            for each in wanted
-            if each.topic not in ("unknown", OTHER_ID)
-        }
-
-    async def of(self, _client: object, partitions: Iterable[Any]) -> dict[Any, Any]:
-        return dict.fromkeys(partitions, self.told)
-
-    def shown(self, _client: object, _tip: object, tier: TierEnds) -> Ends:
-        return Ends(100, 90, tier.log_start_offset)
-
-    def saw(self, *_: object) -> None: ...
-
-    def doubt(self, *_: object) -> None: ...
-
-
-@dataclass
-class AskedClient:
-    """Its broker answers every partition with `records` or `error`."""
-
-    records: bytes = b"from the broker"
-    error: int = 0
-    reachable: bool = True
-    asked: list[Values] = field(default_factory=list)
-    name: str = "a client"
-    user: str = ""
-    ends: dict[Any, Any] = field(default_factory=dict)
-    broker_id: int | None = 3
-    window_bytes: int = FIRST_BYTES
-
-    async def exchange(self, _head: Head, _id: object, body: Values, *, wait_s: float) -> Values:
-        if not self.reachable:
-            raise RetryLater("away")
-        self.asked.append(body)
-        data = {
-            "error_code": self.error, "high_watermark": 100, "last_stable_offset": 90,
-            "log_start_offset": 30, "records": self.records, "aborted_transactions": [],
-        }  # fmt: skip
-        return {
-            "throttle_time": 7,
-            "responses": [
-                {
-                    **{key: topic[key] for key in ("topic", "topic_id") if key in topic},
-                    "partitions": [
-                        {"partition_index": each["partition"], **data}
-                        for each in topic["partitions"]
-                    ],
-                }
-                for topic in body["topics"]
-            ],
-        }
-
-
-class Scene:
-    """The tier has the offsets 0 to 39 of every partition that is asked for, ten a batch."""
-
-    def __init__(
-        self,
-        told: BrokerLogEnds | int | None = ENDS,
-        *,
-        gaps: bool = True,
-        rates: TierRates | None = None,
-        **broker: Any,
-    ) -> None:
-        self.now = 0.0
-        self.tier = TierInMemory()
-        batches = [Batch(10 * n, 10 * n + 9, b"batch %d." % n) for n in range(4)]
-        self.tier.batches = {("orders", number): batches for number in range(3)}
-        self.client = AskedClient(**broker)
-        self.slept: list[float] = []
-        self.counts = ReadCounts(lambda: 0.0)
-        self.replicas = LiveReplicas(Replica(100, "here", 19_092, "a"), silence_max_s=10)
-        self.rights = KnownRights()
-        self.room = AnswerRoom(1 << 20)
-        self.fetching = Fetching(
-            self.tier,
-            cast(LogEnds, KnownEnds(told, lambda: self.now)),
-            self.counts,
-            self._sleep,
-            Turns(),
-            self.room,
-            bytes_max=1_000,
-            lost_ranges_are_gaps=gaps,
-            replicas=self.replicas,
-            rights=cast(TopicRights, self.rights),
-            rates=rates or TierRates(),
-        )
-
-    async def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-    async def fetch(self, *offsets: int, topic: str | Uuid = "orders", **more: Any) -> list[Values]:
-        """The answers about partitions 0, 1, ..., with records as bytes."""
-        partitions = [
-            {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1_000}
-            for number, offset in enumerate(offsets)
-        ]
-        by_id = isinstance(topic, Uuid)
-        named, head = ({"topic_id": topic}, BY_ID) if by_id else ({"topic": topic}, HEAD)
-        body = {
-            "topics": [{**named, "partitions": partitions}],
-            "max_wait": 500, "min_bytes": 1, "isolation_level": 1, **more,
-        }  # fmt: skip
-        decoded = decode_request(encode_request(head, "c", body)[4:])
-        sent: list[bytes] = []
-
-        async def send(pieces: Pieces) -> None:
-            for piece in pieces:
-                if isinstance(piece, TierRecords):
-                    sent.append(await piece.batches.read())
-                else:
-                    assert isinstance(piece, bytes)
-                    sent.append(piece)
-
-        request = ClientRequest(head, "c", decoded.body)
-        frame = await self.fetching.answer(cast(Client, self.client), request, send)
-        self.answer = decode_response(head, (frame or b"".join(sent))[4:])
-        return [each for topic in self.answer["responses"] for each in topic["partitions"]]
+from tests.kafka_listener.connections.fetch_scene import ID, OTHER_ID, Scene
 
 
 async def test_old_offsets_come_from_the_tier_alone() -> None:
@@ -203,6 +40,35 @@ async def test_old_offsets_come_from_the_tier_alone() -> None:
     assert scene.client.asked == []
     assert scene.slept == []
     assert scene.counts.tier_bytes == 24
+
+
+async def test_a_worker_answers_further_requests_while_the_leaders_word_lasts() -> None:
+    scene = Scene()
+    scene.tier.goes_on = True
+    await scene.fetch(0)
+    assert scene.further is not None
+    assert (scene.further.within_s, scene.further.bytes_max) == (0.75, 1_000)
+    assert scene.counts.tier_bytes == 32 + 4_000
+    assert scene.counts.requests == {"FETCH": 3}
+    assert scene.room.held_bytes == 0
+    for bytes_max in (16, 8):
+        await scene.fetch(0, max_bytes=bytes_max)
+        assert scene.further.bytes_max == bytes_max
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    ["the tier has something to tell", "two", "rates", "TLS", "a request is here", "the broker's"],
+)
+async def test_but_not_where_more_than_the_offset_counts(otherwise: str) -> None:
+    scene = Scene(rates=TierRates(user_bytes_per_s=1 << 20) if otherwise == "rates" else None)
+    scene.tier.goes_on = otherwise != "the tier has something to tell"
+    scene.client.connection.is_encrypted = otherwise == "TLS"
+    scene.client.connection.leaves_requests = otherwise != "a request is here"
+    offset = 40 if otherwise == "the broker's" else 0
+    await scene.fetch(*[offset] * (2 if otherwise == "two" else 1))
+    assert scene.further is None
+    assert scene.counts.requests == {}
 
 
 async def test_new_offsets_come_from_the_leader_which_waits_as_the_client_says() -> None:

@@ -23,6 +23,7 @@ from kafka_listener.reading.read_port import (
     TierEnds,
     TierPart,
 )
+from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import ClientEnd, SendRules, Sent
 
 EARLIEST = -2
@@ -41,7 +42,9 @@ class Sending:
 
     raw: bytes
 
-    async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
+    async def send_to(
+        self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
+    ) -> Sent:
         client.setblocking(False)
         await asyncio.get_running_loop().sock_sendall(client, self.raw)
         return Sent(ClientEnd.TOOK_ALL, len(self.raw))
@@ -61,6 +64,7 @@ class TierInMemory:
     found: dict[int, FoundOffset] = field(default_factory=dict)
     epochs: dict[int, EpochEnd] = field(default_factory=dict)
     caught_up: bool = True
+    goes_on: bool = False
 
     def take(self, topic: str, partition: int, segments: list[Path]) -> None:
         """Have the batches of these files."""
@@ -102,7 +106,8 @@ class TierInMemory:
             return GoToBroker() if query.broker is not None else NotAvailable("nobody knows")
         raw = b"".join(batch.raw for batch in found)
         aborted = self.aborted if query.read_committed else ()
-        return TierPart(len(raw), found[-1].last + 1, kept[0].first, aborted, Sending(raw))
+        start, end = kept[0].first, found[-1].last + 1
+        return TierPart(len(raw), end, start, aborted, Sending(raw), self.goes_on)
 
     async def list_offsets(
         self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None

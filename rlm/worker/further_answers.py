@@ -1,0 +1,84 @@
+"""Answers a client's further requests from the worker that answered the first one.
+
+A request stays in the connection until its answer is verified: what this worker can't answer, the
+supervisor finds there once the connection is its own again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from kafka_formats.errors import RetryLater, StrandlineError
+from rlm.data_plane.further_requests import FurtherRequests
+from rlm.data_plane.read_request import (
+    BatchesFound,
+    BatchesRequest,
+    ClientEnd,
+    SegmentPiece,
+    SegmentResolver,
+    Sent,
+)
+from rlm.data_plane.verified_chunks import Parts
+from rlm.worker.client_send import is_ready
+
+
+class AsksNobody(SegmentResolver):
+    """The supervisor answers no questions while a connection is lent."""
+
+    async def piece_at(self, offset: int) -> SegmentPiece | None:
+        raise RetryLater(f"the segment of offset {offset} is looked up once the connection is back")
+
+
+@dataclass(slots=True)
+class FurtherAnswers:
+    """`read` and `send` as for the first answer; a read takes `read_deadline_s` at most. None is
+    begun while the worker `is_busy`: others wait for a job of their own.
+    """
+
+    client: socket.socket
+    further: FurtherRequests
+    read: Callable[[BatchesRequest], Awaitable[tuple[BatchesFound, bytes]]]
+    send: Callable[[Parts], Awaitable[Sent]]
+    read_deadline_s: float
+    is_busy: Callable[[], bool]
+    monotonic: Callable[[], float]
+
+    async def behind(self, request: BatchesRequest, found: BatchesFound, first: Sent) -> Sent:
+        """The end of sending, once another request comes, or none in time."""
+        further, until = self.further, self.monotonic() + self.further.within_s
+        answers = size = 0
+        end = first.end
+        while end is ClientEnd.TOOK_ALL and not self.is_busy():
+            asked = await self._next(found.next_offset, until)
+            if asked is None:
+                break
+            request = replace(request, offset=found.next_offset, bytes_max=further.bytes_max)
+            try:
+                async with asyncio.timeout(self.read_deadline_s):
+                    found, data = await self.read(request)
+            except (StrandlineError, TimeoutError):
+                break  # the supervisor meets it again
+            if not found.is_all:
+                break
+            self.client.recv(len(asked))
+            head = further.head(asked, found.size_bytes)
+            end = (await self.send((head, data, further.after))).end
+            answers, size = answers + 1, size + found.size_bytes
+        return Sent(end, first.sent_bytes, answers, size)
+
+    async def _next(self, offset: int, until: float) -> bytes | None:
+        """The request for `offset`, which is left where it is; None: something else came."""
+        while (left_s := until - self.monotonic()) > 0:
+            try:
+                seen = self.client.recv(len(self.further.request), socket.MSG_PEEK)
+            except BlockingIOError:
+                if not await is_ready(self.client, left_s, to_read=True):
+                    return None
+                continue
+            except OSError:
+                return None
+            return seen if self.further.are_continued_by(seen, offset) else None
+        return None
