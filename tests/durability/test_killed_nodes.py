@@ -7,15 +7,15 @@ lives, is there at the end, byte by byte, and so is every other one, once.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import select
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import pytest
@@ -23,7 +23,8 @@ import pytest
 from kafka_formats.offset_checkpoint import HIGH_WATERMARK_FILE
 from rlmm.rows.keys import RowKind
 from rlmm.view.view import View
-from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_process import NodeProcess, forked
+from tests.real.forked import ForkedProcess
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint, write_log_dir
 from tests.strandline.command import invoke
 
@@ -65,16 +66,19 @@ class KilledNode(NodeProcess):
     """A node whose lines somebody reads."""
 
     @contextmanager
-    def lines(self) -> Iterator[subprocess.Popen[bytes]]:
+    def lines(self) -> Iterator[tuple[ForkedProcess, BinaryIO]]:
         """It runs, and is killed at the end."""
-        process = subprocess.Popen(
-            self._command("node"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        with process:
+        ours, theirs = os.pipe()
+        with open(ours, "rb") as lines:
             try:
-                yield process
+                process = forked(self._command("node"), theirs)
+            finally:
+                os.close(theirs)
+            try:
+                yield process, lines
             finally:
                 process.kill()
+                process.wait()
 
     def tier_nothing(self) -> None:
         """From the next start on."""
@@ -104,16 +108,15 @@ def node_over(home: Path, log_dir: Path) -> KilledNode:
 
 def one_round(node: KilledNode, choose: random.Random, copied: set[tuple[str, ...]]) -> None:
     """So many lines, a moment more, then the kill. What is still in the pipe counts as well."""
-    with node.lines() as process:
-        assert process.stdout is not None
+    with node.lines() as (process, output):
         lines = b""
         for _ in range(choose.randrange(START_LINES + SEGMENTS_A_ROUND)):
-            line = process.stdout.readline()
+            line = output.readline()
             assert line, lines.decode(errors="replace")
             lines += line
-        select.select([process.stdout], [], [], choose.uniform(0, 0.05))
+        select.select([output], [], [], choose.uniform(0, 0.05))
         process.kill()
-        lines += process.stdout.read()
+        lines += output.read()
     assert b"Traceback" not in lines, lines.decode(errors="replace")
     copied.update(tuple(map(bytes.decode, found)) for found in _COPIED.findall(lines))
 

@@ -1,16 +1,15 @@
-"""A node as a process of its own: `strandline format`, then `strandline node`, as users do. Only
-`format` runs in this process: as another one it took most of its time for imports.
+"""A node as a process of its own: `strandline format`, then `strandline node`, as users do. For
+most of their time these would import: so `format` runs in this process, and the node is forked.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +17,7 @@ from typing import Self
 import httpx
 
 from tests.e2e.http import PLAIN
+from tests.real.forked import ForkedProcess
 from tests.real.ports import free_ports
 from tests.real.process_tree import stop_tree, wake_tree
 from tests.strandline.command import invoke
@@ -30,17 +30,20 @@ Sections = Mapping[str, Mapping[str, object]]
 
 
 class NodeProcess:
-    """One node under `home`; `sections` are its settings but for data_dir and the port."""
+    """One node under `home`; `sections` are its settings but for data_dir and the port. With
+    `typed` it is the command as typed in a shell, with its own command line and environment.
+    """
 
-    def __init__(self, home: Path, sections: Sections) -> None:
+    def __init__(self, home: Path, sections: Sections, *, typed: bool = False) -> None:
         self._home = home
+        self._typed = typed
         self._port = free_ports(1)[0]
         self._sections = {
             **sections,
             "node": {"data_dir": str(home / "data")},
             "http": {"port": self._port, "anonymous_role": "read"} | {**sections.get("http", {})},
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     @property
     def url(self) -> str:
@@ -97,13 +100,12 @@ class NodeProcess:
     def spawn(self) -> None:
         """Start it and return at once: alone, a node of several is not ready."""
         assert self._process is None, "the node runs already"
+        command = self._command("node")
         with self._log().open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command("node"),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(os.environ),
-            )
+            if self._typed:
+                self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            else:
+                self._process = forked(command, output.fileno())
 
     def wait_until_ready(self) -> None:
         """/readyz says so."""
@@ -175,7 +177,7 @@ class NodeProcess:
         if self._process is not None:
             self.kill()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | ForkedProcess:
         assert self._process is not None, "the node is not running"
         return self._process
 
@@ -191,6 +193,11 @@ class NodeProcess:
 
     def _last_output(self) -> str:
         return self._log().read_text(errors="replace")[-6_000:]
+
+
+def forked(command: Sequence[str], output: int) -> ForkedProcess:
+    """`strandline node`; its output goes to a descriptor."""
+    return ForkedProcess("tests.real.node_program", command, output)
 
 
 def _how(code: int) -> str:

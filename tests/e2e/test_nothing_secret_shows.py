@@ -91,6 +91,7 @@ def node_with_secrets(tmp_path: Path, store_url: str) -> NodeProcess:
             "log": {"format": "json"},
             "log.levels": dict.fromkeys(LogArea, "debug"),
         },
+        typed=True,
     )
 
 

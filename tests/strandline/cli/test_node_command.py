@@ -28,6 +28,7 @@ def small_node(home: Path, **http: object) -> NodeProcess:
     return NodeProcess(
         home,
         sections(home / "tier") | {"topics": {"include": ["codecs"]}, "http": http},
+        typed=True,
     )
 
 
