@@ -267,6 +267,18 @@ class Medium:
                 yield path / name, None
                 yield from self.files(path / name)
 
+    def content(self) -> tuple[tuple[Path, bytes | None, Path], ...]:
+        """Path and live bytes of every file, with the first path of the same file; None for a
+        directory's bytes. Media with equal content and nothing unsynced are alike.
+        """
+        first: dict[int, Path] = {}
+        return tuple(
+            (path, None, path)
+            if file is None
+            else (path, bytes(file.live), first.setdefault(id(file), path))
+            for path, file in self.files()
+        )
+
     def write_out(self, path: Path, home: Path) -> None:
         """Write the files below `path` into the real directory `home`."""
         for found, file in self.files(path):

@@ -164,8 +164,8 @@ def survive_every_crash(
 
 def open_after_each(losses: Sequence[Loss], disk: CrashDisk, witness: Witness) -> int:
     """The power goes; what is left of the disk is opened and checked. How many cases."""
-    for loss in losses:
-        log, _ = open_log(disk.after_power_cut(*loss), witness.copy())
+    for left in disk.states_left(losses):
+        log, _ = open_log(left, witness.copy())
         log.close()
     return len(losses)
 

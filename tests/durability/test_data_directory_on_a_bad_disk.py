@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,9 +34,12 @@ def format_(disk: CrashDisk, home: Path) -> None:
 class Told:
     """What callers heard: whether the directory is formatted, and every boot it counted."""
 
-    def __init__(self) -> None:
-        self.formatted = False
-        self.boots: list[int] = []
+    def __init__(self, *, formatted: bool = False, boots: Sequence[int] = ()) -> None:
+        self.formatted = formatted
+        self.boots = list(boots)
+
+    def copy(self) -> Told:
+        return Told(formatted=self.formatted, boots=self.boots)
 
     def life(self, disk: CrashDisk, home: Path) -> None:
         """Format where need be, then start a few times."""
@@ -72,24 +75,18 @@ def new_disk(home: Path, make: Callable[[], CrashDisk] = CrashDisk) -> CrashDisk
 def lose_power_everywhere(
     home: Path, losses: list[Loss], make: Callable[[], CrashDisk] = CrashDisk
 ) -> int:
-    cases = 0
-    for loss in losses:
-        crash_at = 0
-        while True:
-            disk, told = new_disk(home, make), Told()
-            disk.crash_at = crash_at
-            try:
-                told.life(disk, home)
-            except PowerCut:
-                disk.power_cut(*loss)
-            else:
-                # Also right after the last answer.
-                disk.power_cut(*loss)
-                told.life(disk, home)
-                break
+    cases = crash_at = 0
+    ended = False
+    while not ended:
+        disk, told = new_disk(home, make), Told()
+        disk.crash_at = crash_at
+        with suppress(PowerCut):
             told.life(disk, home)
-            cases += 1
-            crash_at += 1
+            ended = True  # the power goes right after the last answer, too
+        for left in disk.states_left(losses):
+            told.copy().life(left, home)
+        cases += len(losses)
+        crash_at += 1
     return cases
 
 

@@ -166,8 +166,8 @@ def survive_every_crash(
                 ended = True
             except PowerCut:
                 pass
-            for loss in losses:
-                check(disk.after_power_cut(*loss), witness)
+            for left in disk.states_left(losses):
+                check(left, witness)
             cases += len(losses)
             crash_at += 1
     return cases

@@ -77,21 +77,23 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def check_everywhere(recording: Recording, home: Path, *, fates: int, first_seed: int = 0) -> int:
-    """Cut the power before every call, `fates` times each."""
+    """Cut the power before every call, `fates` times each; look at each state that is left once."""
     medium, cases = with_directories(recording.store), 0
     for index in range(len(recording.calls) + 1):
-        told = recording.told(medium)
+        told, states = recording.told(medium), dict[object, Medium]()
         for seed in range(fates):
             choose = random.Random((first_seed + seed) * 10_000 + index)
             sector_bytes = choose.choice((512, 4096))
             contents = Torn(choose.getrandbits(32), sector_bytes) if seed else Survivors.NONE
             names = Torn(choose.getrandbits(32)) if seed else Survivors.NONE
             left = medium.after_power_cut(contents, names)
+            states.setdefault(left.content(), left)
+        for left in states.values():
             home.mkdir()
             left.write_out(recording.store, home)
             asyncio.run(check_store(home, told))
             shutil.rmtree(home)
-            cases += 1
+        cases += fates
         if index < len(recording.calls):
             play(medium, recording.calls[index])
     return cases

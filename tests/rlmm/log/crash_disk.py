@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -87,6 +87,14 @@ class CrashDisk(ForgetfulDisk):
         disk.medium = self.medium.after_power_cut(content, names)
         disk.ignored_site = self.ignored_site
         return disk
+
+    def states_left(self, losses: Sequence[tuple[Fate, Fate]]) -> Iterable[CrashDisk]:
+        """The disks that power cuts would leave, with one loss each: of like ones the first."""
+        left: dict[object, CrashDisk] = {}
+        for loss in losses:
+            disk = self.after_power_cut(*loss)
+            left.setdefault(disk.medium.content(), disk)
+        return left.values()
 
     def damage(self, path: Path, position: int, *, bit: int = 4) -> None:
         """Turn one bit over, durably."""
