@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rlmm.raft.actions import PersistedState
@@ -34,34 +34,36 @@ def _formatted(space: Space, voters: int) -> State:
     return State(tuple(numbers), space.number_history(), tuple(sorted(sent)), left)
 
 
-def settled(space: Space, state: State, silent: tuple[int, ...] = ()) -> State:
-    """Deliver and complete everything, in order, until nothing is under way; `silent` hosts get
-    and send nothing.
+Until = Callable[["State"], bool]
+
+
+def settled(
+    space: Space, state: State, silent: tuple[int, ...] = (), until: Until | None = None
+) -> State:
+    """Deliver and complete everything, in order, until nothing is under way or `until` is true.
+    What was sent to or by `silent` hosts is lost.
     """
     while True:
+        heard = [
+            number
+            for number in state.messages
+            if not {space.message_of[number].source, space.message_of[number].target} & {*silent}
+        ]
+        state = state._replace(messages=tuple(heard))
         move = None
-        for number in state.messages:
-            message = space.message_of[number]
-            if message.source in silent or message.target in silent:
-                continue
-            move = Move(message.target, b.Step("deliver", number), number)
-            break
+        for number in heard[:1]:
+            move = Move(space.message_of[number].target, b.Step("deliver", number), number)
         for at, node in enumerate(state.nodes):
             if space.facts[node].pending and at not in silent:
                 move = Move(at, b.Step("done", 0))
                 break
-        if move is None:
-            kept = [
-                number
-                for number in state.messages
-                if space.message_of[number].source not in silent
-                and space.message_of[number].target not in silent
-            ]
-            return state._replace(messages=tuple(kept))
+        if move is None or (until is not None and until(state)):
+            return state
         state = space.after(state, move)
 
 
 def does(space: Space, state: State, at: int, kind: str, what: object = None) -> State:
+    """The state after host `at` did this."""
     return space.after(state, Move(at, b.Step(kind, what)))
 
 
@@ -70,38 +72,112 @@ def blank(_: Space, state: State) -> State:
     return state._replace(messages=())
 
 
-def led(space: Space, state: State) -> State:
-    """Host 0 leads, and has committed what it appended first."""
-    return elected(space, state, 0, silent=())
+def elected(space: Space, state: State, at: int, silent: tuple[int, ...] = ()) -> State:
+    """Host `at` has just been elected by those who are not silent."""
 
+    def leads(state: State) -> bool:
+        return space.facts[state.nodes[at]].leads
 
-def elected(space: Space, state: State, at: int, silent: tuple[int, ...]) -> State:
-    """Host `at` leads, elected by those who are not silent."""
     for other in range(space.scene.nodes):
         if other not in silent and other != at:
             state = does(space, state, other, "late")
-    state = settled(space, does(space, state, at, "late"), silent)
+    state = settled(space, does(space, state, at, "late"), silent, leads)
     for _ in range(10):
-        if space.facts[state.nodes[at]].leads:
-            return settled(space, does(space, state, at, "tick"), silent)
-        state = settled(space, does(space, state, at, "tick"), silent)
+        if leads(state):
+            return state
+        state = settled(space, does(space, state, at, "tick"), silent, leads)
     raise AssertionError(f"host {at} is not elected")
 
 
+def led(space: Space, state: State) -> State:
+    """Host 0 leads and has committed what it appended first; the others heard it some time later
+    than they first followed it.
+    """
+    state = settled(space, elected(space, state, 0))
+    for at in (*range(1, space.scene.nodes), *range(1, space.scene.nodes), 0):
+        state = settled(space, does(space, state, at, "tick"))
+    return state
+
+
+def alone_with_a_record(space: Space, state: State) -> State:
+    """Host 0 leads and has a record that nobody else has."""
+    return settled(space, does(space, led(space, state), 0, "write"), silent=(1, 2))
+
+
+def told(space: Space, state: State, source: int, target: int) -> State:
+    """A message is under way from a host to another, which was out of reach before."""
+    for _ in range(10):
+        ways = [(space.message_of[each].source, space.message_of[each].target)
+                for each in state.messages]  # fmt: skip
+        if (source, target) in ways:
+            return state
+        state = does(space, state, source, "tick")
+    raise AssertionError(f"host {source} sends nothing to {target}")
+
+
 def two_tails(space: Space, state: State) -> State:
-    """Host 0 led epoch 1 and has a record that nobody else has; host 1 leads a later one."""
-    state = does(space, led(space, state), 0, "write")
-    state = settled(space, state, silent=(1, 2))
-    return elected(space, state, 1, silent=(0,))
+    """Host 0 has a record of its epoch that nobody else has; host 1 leads and tells it so, and
+    nobody else has host 1's first record.
+    """
+    state = elected(space, alone_with_a_record(space, state), 1, silent=(0,))
+    return told(space, settled(space, state, silent=(0, 2)), 1, 0)
+
+
+def two_tails_of_voters(space: Space, state: State) -> State:
+    """As above, and the record removes a voter."""
+    state = does(space, led(space, state), 0, "remove", 2)
+    state = elected(space, settled(space, state, silent=(1, 2)), 1, silent=(0,))
+    return told(space, settled(space, state, silent=(0,)), 1, 0)
+
+
+def two_leaders(space: Space, state: State) -> State:
+    """Host 1 leads, and host 0 has not heard of it."""
+    return settled(space, elected(space, led(space, state), 1, silent=(0,)), silent=(0,))
+
+
+def new_leader(space: Space, state: State) -> State:
+    """Host 1 was elected a moment ago and has committed nothing yet."""
+    return elected(space, led(space, state), 1, silent=(0,))
+
+
+def led_again(space: Space, state: State) -> State:
+    """Host 0 leads again after a crash, with a record of its first epoch that only it has."""
+    state = does(space, alone_with_a_record(space, state), 0, "crash")
+    return elected(space, state, 0)
+
+
+def written(space: Space, state: State) -> State:
+    """Host 0 leads and has committed a record that host 2 lacks."""
+    return settled(space, does(space, state, 0, "write"), silent=(2,))
+
+
+def lagging(space: Space, state: State) -> State:
+    """Host 2 lacks a committed record; the leader is gone, and host 1 stands."""
+    state = settled(space, written(space, led(space, state)), silent=(0, 1, 2))
+    return settled(space, does(space, state, 1, "late"), silent=(0, 1, 2))
 
 
 def behind(space: Space, state: State) -> State:
     """Host 2 lacks what the leader's log has no more: only a snapshot helps."""
-    state = does(space, led(space, state), 0, "write")
-    state = settled(space, settled(space, state, silent=(2,)), silent=(2,))
+    state = written(space, written(space, led(space, state)))
     state = settled(space, does(space, state, 0, "tick"), silent=(2,))
-    state = does(space, state, 0, "snapshot")
-    return does(space, state, 2, "tick")
+    return does(space, does(space, state, 0, "snapshot"), 2, "tick")
+
+
+def installing(space: Space, state: State) -> State:
+    """Host 2 replaces its log by the leader's snapshot; the leader crashes, and host 1 stands."""
+
+    def has_begun(state: State) -> bool:
+        return "_installed" in space.facts[state.nodes[2]].pending
+
+    state = behind(space, state)
+    for _ in range(10):
+        state = settled(space, state, until=has_begun)
+        if has_begun(state):
+            state = does(space, state._replace(messages=()), 0, "crash")
+            return does(space, state, 1, "late")
+        state = does(space, state, 2, "tick")
+    raise AssertionError("host 2 installs no snapshot")
 
 
 SCENES: Mapping[str, Scene] = {
@@ -114,11 +190,19 @@ SCENES: Mapping[str, Scene] = {
         {"tick": 1, "late": 2, "crash": 1, "write": 1, "read": 1, "twice": 1}, led, alike=(1, 2)
     ),
     "two tails": Scene(
-        {"tick": 2, "late": 2, "crash": 1, "write": 1, "twice": 1}, two_tails, epoch_max=4
+        {"tick": 2, "late": 2, "crash": 1, "write": 1, "twice": 1}, two_tails
     ),
     "removal": Scene(
         {"tick": 1, "late": 2, "crash": 1, "change": 2},
         led, alike=(1, 2), changes=(("remove", 0), ("remove", 1), ("remove", 2)),
     ),
     "behind": Scene({"tick": 3, "late": 2, "crash": 1, "write": 1}, behind),
+    "installing": Scene({"tick": 1, "late": 1}, installing),
+    "told of another tail": Scene({"tick": 1}, two_tails, stale=True),
+    "told of other voters": Scene({}, two_tails_of_voters),
+    "two leaders": Scene({"write": 1, "read": 1}, two_leaders),
+    "new leader": Scene({"change": 1, "crash": 1}, new_leader, changes=(("remove", 2),)),
+    "led again": Scene({"tick": 1}, led_again, batches_per_fetch=1),
+    "lagging": Scene({"late": 1}, lagging),
+    "leader removed": Scene({"change": 1}, led, alike=(1, 2), changes=(("remove", 0),)),
 }  # fmt: skip

@@ -56,6 +56,7 @@ class Space:
         ids = [b.FIRST_NODE_ID + index for index in range(scene.nodes)]
         self.keys = [ReplicaKey(node_id, f"d{node_id}") for node_id in ids]
         self.bench = b.Bench(scene.settings, self.keys, stale=scene.stale)
+        self.bench.batches_per_fetch = scene.batches_per_fetch
         self.orders = self._orders()
         names = [self._renaming(order) for order in self.orders]
         self.nodes, self.histories, self.messages = (Numbers(names) for _ in range(3))
@@ -67,6 +68,7 @@ class Space:
         self.results: dict[Hashable, Result | str] = {}
         self.steps = 0
         self._at_hand = -1
+        self.epoch_max = 0
 
     def _orders(self) -> list[tuple[int, ...]]:
         """The permutations of hosts that the scene leaves alike, without the identity."""
@@ -103,7 +105,11 @@ class Space:
             r.settings, r.jitter = settings, jitter
             leads = isinstance(r.state, Leader)
             self.facts[number] = Facts(
-                core.epoch, leads, len(pending), len(host.disk.unsynced), b.links(host)
+                core.epoch,
+                leads,
+                tuple(call.func.__name__ for call in pending),
+                len(host.disk.unsynced),
+                b.links(host),
             )
         return number
 
@@ -229,7 +235,7 @@ class Space:
                 yield Move(message.asker, b.Step("fail", message.token), -1, fail)
         for at, node in enumerate(state.nodes):
             facts = self.facts[node]
-            for index in range(facts.pending):
+            for index in range(len(facts.pending)):
                 yield Move(at, b.Step("done", index))
             if tick >= 0:
                 yield Move(at, b.Step("tick"), -1, tick)
@@ -284,6 +290,7 @@ class Space:
             first = begun(self)
         except AssertionError as error:
             return Found(0, (), self.steps, False, _broken(error, "while the scene is set"))
+        self.epoch_max = self._epoch(first) + self.scene.epochs
         seen = {self.mark(first)}
         marks, parents = array("q", seen), array("q", [-1])
         frontier, by_depth, exhausted = [(0, first)], [1], True
@@ -315,7 +322,10 @@ class Space:
         return Found(len(seen), tuple(by_depth), self.steps, exhausted, None)
 
     def _within(self, state: State) -> bool:
-        return max(self.facts[node].epoch for node in state.nodes) <= self.scene.epoch_max
+        return self._epoch(state) <= self.epoch_max
+
+    def _epoch(self, state: State) -> int:
+        return max(self.facts[node].epoch for node in state.nodes)
 
     def _path(
         self, first: State, marks: array[int], parents: array[int], index: int

@@ -67,7 +67,7 @@ class Facts(NamedTuple):
 
     epoch: int
     leads: bool
-    pending: int
+    pending: tuple[str, ...]
     unsynced: int
     links: frozenset[tuple[int, Hashable]]
 
@@ -76,7 +76,8 @@ class Facts(NamedTuple):
 class Scene:
     """A world to search. `nodes` hosts, the first `voters` of them voters; the hosts `alike` may
     be exchanged. `changes`: (add or remove, host) that an operator may ask of a leader. `stale`:
-    each completion of a flush may come again later. `budgets`: how often, by `space.BUDGETS`.
+    each completion of a flush may come again later. `epochs`: how many above the first. `budgets`:
+    how often, by `BUDGETS`.
     """
 
     budgets: Mapping[str, int]
@@ -85,6 +86,7 @@ class Scene:
     voters: int = 3
     alike: tuple[int, ...] = ()
     changes: tuple[tuple[str, int], ...] = ()
-    epoch_max: int = 3
+    epochs: int = 2
     stale: bool = False
+    batches_per_fetch: int = 1000
     settings: RaftSettings = field(default_factory=lambda: HASTY)
