@@ -268,7 +268,11 @@ class Space:
                         yield cut_off, partial(self.after, state, cut_off)
 
     def mark(self, state: State) -> int:
-        """A 64-bit hash that is the same for states that differ in the names of hosts only."""
+        """A 64-bit hash that is the same for states that differ in the names of hosts only. Among
+        10^7 states two different ones have the same with a chance of some 3 in a million. Where
+        the core goes by the order of node ids (the first peer asked for the leader, successors
+        equally far), such states are told apart.
+        """
         best = hash(state)
         nodes, histories = self.nodes.relabelled, self.histories.relabelled
         for index, order in enumerate(self.orders):
