@@ -29,9 +29,9 @@ from rlmm.rows import queries
 from rlmm.segment import Incarnation
 from sim.ground.forgetful_disk import PowerCut
 from sim.nodes.loop import LIFE
-from sim.tier.invariants import answer
 from sim.tier.readers import batches_of
 from sim.tier.replica import batches_within
+from sim.tier.served import answer
 
 if TYPE_CHECKING:
     from sim.tier.machine import Machine, Process

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import SegmentCopied
 from rlm.data_plane.copy_job import CopyJob
@@ -22,7 +22,6 @@ from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
 from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
-from rlmm.rows.queries import SegmentAnswer
 from rlmm.rows.reads import read_segment
 from rlmm.segment import (
     RemoteLogSegmentId,
@@ -35,6 +34,7 @@ from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
 from sim.tier.faults import SKEW_MS_MAX
 from sim.tier.replica import Batch, batches_within
+from sim.tier.served import unserved
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
@@ -48,7 +48,7 @@ DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
 
 
 class _Claim(NamedTuple):
-    """An accepted claim, and where it begins to tell what was not recorded."""
+    """An accepted claim, and where it begins to tell of its broker's log."""
 
     offset: int
     leader_epoch: int
@@ -102,11 +102,8 @@ class Auditor:
         match decoded:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])
-                # A head that the record alone tells is no word about this broker's log.
                 known = state_before.lineage if state_before else ()
-                news = [each for each in decoded.leader_epochs if each not in known]
-                first_start = (news or decoded.leader_epochs[-1:])[0].start_offset
-                claims.append(_Claim(record.offset, decoded.leader_epoch, first_start))
+                claims.append(_claim(record.offset, decoded, known))
             case RemoteLogSegmentMetadata():
                 self._ids.add(decoded.segment_id.id)
                 self._check_committed(decoded)
@@ -468,31 +465,13 @@ class Auditor:
             yield f"an upload of {key} dangles"
 
 
-def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int, int]]:
-    """Offsets from log start to the highest copied that no look-up finds and that are not lost."""
-    if state.highest_copied is None:
-        return
-    offset, highest = max(state.log_start_offset, 0), state.highest_copied[0]
-    while offset <= highest:
-        lost = [each for each in state.lost_ranges if each.start <= offset <= each.end]
-        if lost:
-            offset = lost[0].end + 1
-            continue
-        found = answer(reference, state, offset)
-        if found is None:
-            yield offset, highest
-            return
-        offset = found.valid_until + 1
-
-
-def answer(reference: Reference, state: PartitionState, offset: int) -> SegmentAnswer | None:
-    """Segment that serves an offset in the lineage, whose first epoch is open downwards."""
-    if not state.lineage:
-        return None
-    epoch = epoch_for_offset(state.lineage, offset)
-    if epoch is None:
-        epoch = state.lineage[0].epoch
-    return queries.segment_for_offset(reference.rows, state.partition, epoch, offset)
+def _claim(offset: int, claim: PartitionClaim, known: Epochs) -> _Claim:
+    """A claim tells of its broker's log from the first file on, and from the first epoch on that
+    was not `known`. A head that it repeats from the record is no word about that log.
+    """
+    first = max(claim.leader_epochs[0].start_offset, claim.local_log_start_offset)
+    news = (entry.start_offset for entry in claim.leader_epochs if entry not in known)
+    return _Claim(offset, claim.leader_epoch, min((first, *news)))
 
 
 def _name(record: MetadataRecord) -> str:
