@@ -55,7 +55,7 @@ def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
     """(first, last) offset of an epoch in the lineage; None if it is not in it. The first epoch is
     open downwards, where knowledge only begins later; the last is open upwards.
     """
-    slot = _slot(lineage, epoch)
+    slot = epoch_slot(lineage, epoch)
     if slot is None:
         return None
     first = lineage[slot].start_offset if slot else 0
@@ -70,7 +70,8 @@ def known_from(lineage: Epochs, offset: int) -> Epochs:
     return (lineage[0]._replace(start_offset=offset), *lineage[1:])
 
 
-def _slot(lineage: Epochs, epoch: int) -> int | None:
+def epoch_slot(lineage: Epochs, epoch: int) -> int | None:
+    """The index of an epoch's entry; None if it is not in the lineage."""
     slot = bisect_left(lineage, epoch, key=_epoch)
     if slot == len(lineage) or lineage[slot].epoch != epoch:
         return None
@@ -186,7 +187,7 @@ def within_lineage(
     known = [entry for entry in inside if entry.epoch >= lineage[0].epoch]
     if not known:
         return False
-    slot = _slot(lineage, known[0].epoch)
+    slot = epoch_slot(lineage, known[0].epoch)
     if slot is None or (slot and known[0].start_offset < lineage[slot].start_offset):
         return False
     expected = lineage[slot : slot + len(known)]

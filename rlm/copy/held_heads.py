@@ -7,43 +7,80 @@ and their records as lost. Another node may hold these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import itemgetter
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlm.local_log.hold_plan import Unit
 from rlm.reconcile.lost_claims import with_lost_claims
-from rlmm.lineage import epoch_bounds, merge, within_lineage
+from rlmm.lineage import (
+    changed_ranges,
+    epoch_bounds,
+    epoch_slot,
+    known_from,
+    merge,
+    within_lineage,
+)
 
 
-def with_held_heads(
-    checkpoint: Epochs, recorded: Epochs, log_start: int, units: Iterable[Unit]
-) -> Epochs:
+@dataclass(frozen=True, slots=True)
+class HeadFacts:
+    """The claim without held segments. `proven`: the part of its `checkpoint` that is surely of the
+    leader's history. `serves`: True if the tier serves, by a lineage, an offset from the first to
+    the last (inclusive). Nothing below `log_start_offset` is wanted.
+    """
+
+    checkpoint: Epochs
+    proven: Epochs
+    recorded: Epochs
+    log_start_offset: int
+    serves: Callable[[Epochs, int, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """A change to a lineage: `after` in place of `before`, its part from the slot `low` on. That
+    has all that a unit may change, and the entries next to it, which stay.
+    """
+
+    low: int
+    before: Epochs
+    after: Epochs
+
+    def applied(self, lineage: Epochs) -> Epochs:
+        return (*lineage[: self.low], *self.after, *lineage[self.low + len(self.before) :])
+
+
+def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
     """The checkpoint for a claim, from the epochs on that held units tell and the recorded lineage
-    does not; itself, if they tell nothing. Nothing below `log_start` is wanted.
+    does not; itself, if they tell nothing.
 
     The recorded lineage below the checkpoint may be a mix of branches: nobody claimed for an epoch
     in between, and heads were cut. So a unit that joins it at an epoch that neither the checkpoint
-    has nor a unit joined to it may add to it, and takes no recorded epoch away.
+    has nor a unit joined to it may add to it, and takes neither a recorded epoch away nor an offset
+    that the tier serves: its segments would be deleted for what may itself be cut off.
     """
-    if not recorded or not checkpoint:
-        return checkpoint
-    known = lineage = with_lost_claims(checkpoint, recorded)
-    starts, sure = dict(lineage), {epoch for epoch, _ in checkpoint}
+    if not facts.recorded or not facts.proven:
+        return facts.checkpoint
+    known = lineage = with_lost_claims(facts.checkpoint, facts.recorded)
+    sure = {epoch for epoch, _ in facts.proven}
     for unit in sorted(units, key=lambda unit: unit.next_base_offset, reverse=True):
-        joint = _joint(lineage, starts, unit)
-        if joint is None or unit.first_known_offset < log_start:
+        joint = _joint(lineage, unit)
+        if joint is None or unit.first_known_offset < facts.log_start_offset:
             continue
         if not _is_within(unit, lineage):
-            joined = _with_unit(lineage, unit, joint)
-            if not _is_within(unit, joined) or not _keeps(joined, known, checkpoint[0]):
+            join = _join(lineage, unit, joint)
+            if not _is_within(unit, join.after) or not _keeps(join, facts.proven[0]):
                 continue
-            if joint not in sure and not starts.keys() <= dict(joined).keys():
+            if joint not in sure and _takes(join, facts):
                 continue
-            lineage, starts = joined, dict(joined)
+            lineage = join.applied(lineage)
         if joint in sure:
             sure.update(epoch for epoch, _ in unit.leader_epochs)
-    return checkpoint if lineage == known else lineage
+    return facts.checkpoint if lineage == known else lineage
 
 
 def _is_within(unit: Unit, lineage: Epochs) -> bool:
@@ -51,36 +88,61 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
     return within_lineage(unit.base_offset, end, unit.leader_epochs, lineage, None)
 
 
-def _joint(lineage: Epochs, starts: Mapping[int, int], unit: Unit) -> int | None:
+def _joint(lineage: Epochs, unit: Unit) -> int | None:
     """The epoch that the unit and the lineage share: the one that followed the unit, or the last in
     it. An epoch has one leader, whose log up to that epoch all replicas share, also across a gap.
     None: they share none.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
-    if unit.followed_by > last and starts.get(unit.followed_by, -1) >= end:
+    slot = epoch_slot(lineage, unit.followed_by)
+    if slot is not None and unit.followed_by > last and lineage[slot].start_offset >= end:
         return unit.followed_by
     bounds = epoch_bounds(lineage, last)
     return None if bounds is None or bounds[1] < end - 1 else last
 
 
-def _with_unit(lineage: Epochs, unit: Unit, joint: int) -> Epochs:
-    """The lineage with the unit's epochs. Where it has one, that begins where it says, or below."""
-    told = unit.leader_epochs
+def _join(lineage: Epochs, unit: Unit, joint: int) -> _Join:
+    """The lineage with the unit's epochs, as it was if the two contradict each other. Where it has
+    one, that begins where the unit says, or below.
+    """
+    told, first = unit.leader_epochs, unit.leader_epochs[0]
+    below = min(bisect_left(lineage, at, key=itemgetter(key)) for key, at in enumerate(first))
+    slot = epoch_slot(lineage, joint)
+    assert slot is not None, "a joint is in the lineage"
+    low = max(below - 1, 0)
+    before = lineage[low : slot + 2]
     if joint > told[-1].epoch:
         told = (*told, EpochEntry(joint, unit.next_base_offset))
-    told = (*told, *(entry for entry in lineage if entry.epoch > told[-1].epoch))
+    told = (*told, *lineage[slot + 1 : slot + 2])
     try:
-        return merge(lineage, told, leader_epoch=told[-1].epoch, higher_epoch=True).epochs
+        after = merge(before, told, leader_epoch=told[-1].epoch, higher_epoch=True).epochs
     except InvalidRequest:
-        return lineage
+        after = before
+    return _Join(low, before, after)
 
 
-def _keeps(joined: Epochs, known: Epochs, first: EpochEntry) -> bool:
-    """True if all is as known from the checkpoint's first epoch on, which may begin lower.
+def _keeps(join: _Join, first: EpochEntry) -> bool:
+    """True if all stays as it is from the checkpoint's first epoch on, which may begin lower.
 
     Retention cuts the head of a checkpoint alone, so the rest of it is right.
     """
     behind, was = (
-        tuple(entry for entry in each if entry.epoch > first.epoch) for each in (joined, known)
+        tuple(entry for entry in each if entry.epoch > first.epoch)
+        for each in (join.after, join.before)
     )
-    return behind == was and (first.epoch in dict(joined) or first.epoch not in dict(known))
+    return behind == was and (
+        epoch_slot(join.after, first.epoch) is not None
+        or epoch_slot(join.before, first.epoch) is None
+    )
+
+
+def _takes(join: _Join, facts: HeadFacts) -> bool:
+    """True if an epoch would go, or an offset that the tier serves would get another epoch. The
+    first epoch serves downwards, too.
+    """
+    if not dict(join.before).keys() <= dict(join.after).keys():
+        return True
+    first = max(facts.log_start_offset, 0)
+    before, after = known_from(join.before, first), known_from(join.after, first)
+    moved = changed_ranges(before, after, first, before[-1].start_offset - 1)
+    return any(facts.serves(before, *each) for each in moved)

@@ -15,7 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF, BackOff
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.copier import AttemptFailed, Copied
-from rlm.copy.held_heads import with_held_heads
+from rlm.copy.held_heads import HeadFacts, with_held_heads
 from rlm.copy.partition_status import (
     CopyUnderWay,
     LastError,
@@ -222,12 +222,20 @@ class PartitionWork:
         last = None if state is None else state.last_claim
         if last is not None and last.leader_epoch >= leader_epoch:
             return with_lost_claims(self.proven_checkpoint, told)
-        known = with_lost_claims(self.claimed_checkpoint, told)
+        own = self.claimed_checkpoint
+        known = with_lost_claims(own, told)
         if state is None or last is None or self.mode is Mode.DELEGATED:
             return known
         listed = partial(metadata.list_remote_log_segments, self.partition)
         known = with_lost_claims(known, tiered_head(known, state.lineage, listed))
-        return with_held_heads(known, state.lineage, state.log_start_offset, self.units)
+        facts = HeadFacts(
+            checkpoint=known,
+            proven=own if told else known,
+            recorded=state.lineage,
+            log_start_offset=state.log_start_offset,
+            serves=partial(metadata.serves_any, self.partition),
+        )
+        return with_held_heads(facts, self.units)
 
     @property
     def log_start_said(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
@@ -132,6 +133,10 @@ class MetadataReads:
     def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
         """The segments of the readable offsets `first` to `last`, ascending."""
         return queries.served_segments(self._view, of, first, last)
+
+    def serves_any(self, tip: TopicIdPartition, lineage: Epochs, first: int, last: int) -> bool:
+        """True if a segment serves an offset from `first` to `last` (inclusive) by that lineage."""
+        return queries.serves_any(self._view, tip, lineage, first, last)
 
     def segment(self, tip: TopicIdPartition, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
         """One segment's row."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from kafka_formats.errors import InternalError
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import PartitionState, TopicPolicy
@@ -99,12 +101,18 @@ def served_segments(
 def _covered_now(
     rows: RowReader, state: PartitionState, first_offset: int, last_offset: int
 ) -> Iterator[ServedRange]:
-    return served_ranges(
-        state.lineage,
-        lambda epoch, first, last: covered_ranges(rows, state.partition, epoch, first, last),
-        first_offset,
-        last_offset,
-    )
+    covered = partial(covered_ranges, rows, state.partition)
+    return served_ranges(state.lineage, covered, first_offset, last_offset)
+
+
+def serves_any(
+    rows: RowReader, partition: TopicIdPartition, lineage: Epochs, first: int, last: int
+) -> bool:
+    """True if a finished segment serves an offset from `first` to `last` (inclusive), as far as the
+    given lineage decides. One seek an epoch.
+    """
+    covered = partial(covered_ranges, rows, partition)
+    return next(served_ranges(lineage, covered, first, last), None) is not None
 
 
 def next_segment_with_txn_index(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rlm.copy.held_heads import with_held_heads
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.copy.held_heads import HeadFacts, with_held_heads
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalSegment
+from rlmm.rows.coverage import EpochRange, ranges_in_lineage
 from tests.rlm.planner_facts import PARTITION, epochs
 
 Entries = tuple[tuple[int, int], ...]
+Served = tuple[int, int, int]
+"""Epoch, first and last offset of a finished segment's part, both inclusive."""
 CHECKPOINT = ((8, 900), (9, 1_000))
 
 
@@ -21,10 +26,22 @@ def unit(base: int, next_base: int, *entries: tuple[int, int], followed_by: int)
 
 
 def claimed(
-    recorded: Entries, *units: Unit, checkpoint: Entries = CHECKPOINT, log_start: int = 0
+    recorded: Entries,
+    *units: Unit,
+    checkpoint: Entries = CHECKPOINT,
+    proven: Entries | None = None,
+    log_start: int = 0,
+    served: Sequence[Served] = (),
 ) -> Entries:
-    found = with_held_heads(epochs(*checkpoint), epochs(*recorded), log_start, units)
-    return tuple((each.epoch, each.start_offset) for each in found)
+    def serves(lineage: Epochs, first: int, last: int) -> bool:
+        return any(
+            ranges_in_lineage(lineage, [EpochRange(epoch, max(start, first), min(end, last))])
+            for epoch, start, end in served
+        )
+
+    own = checkpoint if proven is None else proven
+    facts = HeadFacts(epochs(*checkpoint), epochs(*own), epochs(*recorded), log_start, serves)
+    return tuple((each.epoch, each.start_offset) for each in with_held_heads(facts, units))
 
 
 AMID = ((5, 0), (6, 100), (7, 200), (8, 300))
@@ -116,6 +133,43 @@ def test_what_only_the_record_tells_takes_nothing_from_the_record(
 ) -> None:
     """Epoch 22 may have begun behind 3, and nobody claimed who knew that."""
     assert claimed(MIXED, *units, checkpoint=checkpoint) == expected
+
+
+@pytest.mark.parametrize(
+    ("served", "taken"),
+    [
+        ((1, 0, 8), False),
+        ((1, 5, 6), False),
+        ((1, 0, 4), True),  # all of that stays where it is
+        ((3, 7, 8), True),
+        ((2, 5, 6), True),  # of the unit's branch
+    ],
+)
+def test_what_only_the_record_tells_takes_no_offset_that_the_tier_serves(
+    served: Served, *, taken: bool
+) -> None:
+    """Epoch 2 was cut off, for all that is known, and the segment would be deleted for it."""
+    held = unit(4, 6, (1, 4), (2, 5), followed_by=3)
+    expected = ((1, 0), (2, 5), (3, 6), (10, 9), (22, 10)) if taken else ((22, 10),)
+    assert claimed(MIXED, held, checkpoint=((22, 10),), served=[served]) == expected
+
+
+def test_the_first_recorded_epoch_serves_downwards() -> None:
+    held = unit(20, 60, (4, 20), followed_by=5)
+    recorded = ((5, 100), (8, 300))
+    told = ((4, 20), (5, 60), (8, 300), (9, 1_000))
+    assert claimed(recorded, held) == told
+    assert claimed(recorded, held, served=[(5, 60, 150)]) == told
+    assert claimed(recorded, held, served=[(5, 50, 150)]) == CHECKPOINT
+    assert claimed(recorded, held, served=[(5, 0, 19)], log_start=20) == told
+
+
+def test_epochs_that_the_stores_told_prove_nothing() -> None:
+    """What copies tell of lost claims is as mixed as any record."""
+    told = ((10, 9), (22, 10))
+    held = unit(0, 8, (1, 0), followed_by=10)
+    assert claimed(MIXED, held, checkpoint=told, proven=((22, 10),)) == told
+    assert claimed(MIXED, held, checkpoint=told) == ((1, 0), (10, 8), (22, 10))
 
 
 @pytest.mark.parametrize(

@@ -52,16 +52,20 @@ def test_a_held_one_backs_off_over_looks_as_well() -> None:
 
 
 class Recorded:
-    """The metadata know one state, and no segment."""
+    """The metadata know one state, and no segment; or one that serves everything."""
 
-    def __init__(self, known: PartitionState) -> None:
+    def __init__(self, known: PartitionState, *, serves: bool = False) -> None:
         self._known = known
+        self._serves = serves
 
     def partition_state(self, _partition: object) -> PartitionState:
         return self._known
 
     def list_remote_log_segments(self, *_of: object) -> tuple[()]:
         return ()
+
+    def serves_any(self, *_of: object) -> bool:
+        return self._serves
 
 
 def test_a_claim_at_a_claimed_epoch_tells_no_head_that_came_to_light_since() -> None:
@@ -78,3 +82,17 @@ def test_a_claim_at_a_claimed_epoch_tells_no_head_that_came_to_light_since() -> 
 
     assert told(last_claimed=7) == 150
     assert told(last_claimed=8) is None
+
+
+def test_a_claim_leaves_an_offset_that_is_served_where_a_held_segment_proves_nothing() -> None:
+    log = replace(replica(200, 250), leader_epochs=epochs((8, 240)))
+    unit = replace(held(150, 200), leader_epochs=epochs((7, 150)), followed_by=7)
+    known = state(lineage=epochs((5, 0), (7, 200), (8, 240)), standing=claim(leader_epoch=7))
+    work = PartitionWork(PARTITION, local=log, units=(unit,), lineage=known.lineage)
+
+    def told(*, serves: bool) -> tuple[int, ...]:
+        metadata = cast(MetadataReads, Recorded(known, serves=serves))
+        return tuple(start for _, start in work.epochs_to_claim(8, metadata))
+
+    assert told(serves=False) == (0, 150, 240)
+    assert told(serves=True) == (240,)

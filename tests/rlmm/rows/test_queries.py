@@ -8,6 +8,7 @@ import pytest
 
 from kafka_formats.errors import InternalError, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode
 from rlmm.rows import queries
@@ -86,6 +87,18 @@ def test_following_valid_until_reads_every_offset_once(world: World) -> None:
         (0, 19, 1), (20, 79, 1), (80, 100, 1), (101, 200, 2), (201, 239, 3), (240, 249, 3),
         (250, 369, 4), (370, 400, 4),
     ]  # fmt: skip
+
+
+def test_a_lineage_decides_which_offsets_are_served(world: World) -> None:
+    def serves(first: int, last: int, *lineage: tuple[int, int]) -> bool:
+        entries = tuple(EpochEntry(*each) for each in lineage)
+        return queries.serves_any(world.rows, ORDERS, entries, first, last)
+
+    assert serves(20, 79, (0, 0), (1, 20), (2, 80))
+    assert not serves(20, 79, (0, 0), (2, 80))
+    assert not serves(79, 79, (0, 0), (2, 79))
+    assert serves(79, 80, (0, 0), (2, 79))
+    assert not serves(401, 500, *world.state.lineage)
 
 
 def test_a_hole_in_an_epoch_hides_no_transaction_index_behind_it() -> None:
