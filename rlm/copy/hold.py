@@ -30,20 +30,23 @@ from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads
-from rlm.local_log.hold_directory import HoldDirectory, Unread, is_of_one_log, own_segment
+from rlm.local_log.hold_directory import (
+    HoldDirectory,
+    Unread,
+    is_of_one_log,
+    own_segment,
+    why_unread,
+)
 from rlm.local_log.hold_plan import (
     NOT_A_LOSS,
     HoldFacts,
     Release,
     Unit,
-    is_held_anew,
-    is_rewritten,
     over_budget,
     to_hold,
-    why_let_contradicted_go,
     why_let_go,
 )
-from rlm.local_log.log_dir import LocalPartition
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
@@ -106,23 +109,21 @@ class _Orders:
             and copying.start_offset < unit.next_base_offset
         )
 
-    def why_let_go(self, unit: Unit) -> Release | None:
+    def own_segment(self, unit: Unit) -> LocalSegment | None:
+        """The broker's segment of the unit's file."""
+        order = self.by_partition.get(unit.partition)
+        return None if order is None or unit.alone else own_segment(order.local, unit)
+
+    def has_left(self, unit: Unit, own: LocalSegment | None) -> bool:
+        """True if the unit's file is in no log any more, so that nobody writes to it."""
+        return unit.alone or (own is None and unit.partition in self.by_partition)
+
+    def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
         """The reason to release it; None while of use: a missing replica may come back."""
         order = self.by_partition.get(unit.partition)
         if order is not None:
-            if is_rewritten(order.facts, unit):
-                own = own_segment(order.local, unit)
-                if own is not None and is_held_anew(order.facts, own):
-                    return Release.CHANGED
-            return why_let_go(order.facts, unit)
+            return why_let_go(order.facts, unit, own)
         return Release.PARTITION_DELETED if unit.partition in self.deleted else None
-
-    def why_let_contradicted_go(self, unit: Unit) -> Release | None:
-        """The same for a unit whose batches contradict its epochs."""
-        order = self.by_partition.get(unit.partition)
-        if order is None:
-            return self.why_let_go(unit)
-        return why_let_contradicted_go(order.facts, unit, own_segment(order.local, unit))
 
 
 @dataclass(slots=True)
@@ -207,7 +208,7 @@ class Hold:
         """Failures of the last pass, and directories that are not used."""
         texts = [] if self._trouble is None else [self._trouble]
         texts += self._not_used
-        texts += {each.partition: each.why for each in self._all_unread()}.values()
+        texts += self._unusable().values()
         texts += [
             f"{log_dir} was not there when the node started: its segments are not held before the "
             "next start"
@@ -259,28 +260,34 @@ class Hold:
         """Publish also after trouble: held segments are not lost."""
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
         for held in list(self._held.values()):
-            for unit in held:
+            for unit in (each for each in held if each.doubt is None):
                 by_partition.setdefault(unit.partition, []).append(unit)
+        unusable = self._unusable()
         for work in works:
             if work.local is not None:
                 work.units = tuple(by_partition.get(work.partition, ()))
-                work.hold_wait = self._why_wait(work.partition)
+                work.hold_wait = self._why_wait(unusable.get(work.partition))
 
-    def _why_wait(self, partition: TopicIdPartition) -> Wait | None:
-        """Wait if unread held segments may contain the missing offsets."""
+    def _why_wait(self, unusable: str | None) -> Wait | None:
+        """Wait if unusable held segments may contain the missing offsets."""
         for found in self._unread.values():
             if found is None:
                 return replace(
                     HOLD_NOT_LOOKED_AT, text=f"{HOLD_NOT_LOOKED_AT.text} ({self._trouble})"
                 )
-        for each in self._all_unread():
-            if each.partition == partition:
-                return Wait(WhyNot.UNUSABLE_DIRECTORY, each.why)
-        return None
+        return None if unusable is None else Wait(WhyNot.UNUSABLE_DIRECTORY, unusable)
 
     def _all_unread(self) -> Iterator[Unread]:
         yield from self._away.values()
         yield from (each for found in self._unread.values() for each in found or ())
+
+    def _unusable(self) -> dict[TopicIdPartition, str]:
+        """Why partitions have held segments that are not read or in doubt, and may be needed."""
+        found = {each.partition: each.why for each in self._all_unread()}
+        for unit in (each for held in list(self._held.values()) for each in held):
+            if unit.doubt is not None and unit.wanted:
+                found[unit.partition] = why_unread(unit.segment.log_path.parent, unit.doubt)
+        return found
 
     def _order(self, work: PartitionWork) -> _Order:
         local = work.local
@@ -326,7 +333,6 @@ class Hold:
         for directory in self._directories:
             self._find(directory, passed, sweep=self._trouble is not None)
             self._join(directory, orders, passed)
-            self._look_at_unread(directory, orders, passed)
             held = self._look_again(directory, orders, passed)
             self._held[directory] = held
             for order in orders.by_partition.values():
@@ -388,20 +394,6 @@ class Hold:
                 if given is not None:
                     self._held[directory].append(given)
 
-    def _look_at_unread(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> None:
-        """Release those that contradict themselves and are of no use."""
-        kept = []
-        for each in self._unread[directory] or ():
-            unit = each.contradicted
-            why = None if unit is None else orders.why_let_contradicted_go(unit)
-            if unit is not None and why is not None:
-                with passed.going_on():
-                    passed.let_go(directory, unit, why)
-                    continue
-            kept.append(each)
-        if self._unread[directory] is not None:
-            self._unread[directory] = tuple(kept)
-
     def _look_again(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> list[Unit]:
         kept = []
         for unit in self._held[directory]:
@@ -417,12 +409,15 @@ class Hold:
         directory: HoldDirectory, unit: Unit, orders: _Orders, passed: _Passed
     ) -> Unit | None:
         """The unit as it is now, None once released. OSError: it stays as it was."""
-        order = orders.by_partition.get(unit.partition)
-        now = directory.look_again(unit, None if order is None else order.local)
-        why = Release.CHANGED if now is None else orders.why_let_go(now)
+        order, own = orders.by_partition.get(unit.partition), orders.own_segment(unit)
+        now = directory.look_again(unit, None if order is None else order.local, own)
+        busy = orders.busy(unit)
+        if now is not None and now.doubt is not None and orders.has_left(now, own) and not busy:
+            now = directory.as_batches_tell(now)
+        why = Release.CHANGED if now is None else orders.why_let_go(now, own)
         if now is not None and why is None:
             return replace(now, wanted=order is None or not order.facts.left_out)
-        if orders.busy(unit):
+        if busy:
             return unit
         assert why is not None, "it is gone, or there is a reason"
         passed.let_go(directory, now or unit, why)
@@ -463,7 +458,7 @@ def _away(unit: Unit) -> Unread:
         f"{unit.segment.log_path.parent} is not on the disk that is mounted there now: mount its "
         "own again, or start the node again if what is held there is lost"
     )
-    return Unread(unit.partition, why, None)
+    return Unread(unit.partition, why)
 
 
 def _told(error: OSError) -> str:

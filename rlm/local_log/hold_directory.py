@@ -2,7 +2,8 @@
 
 `<hold directory>/<node>/<topic>-<partition>/<topic id>/<unit>/` (`<node>`: `hold_names.hold_name`)
 is a unit: hard links to the segment's files and producer snapshots, `partition.metadata`, the
-lineage up to the unit's end, and an empty `.log` at the next base, which marks the segment sealed.
+lineage up to the unit's end, and the end mark, an empty `.log` at the next base, which marks the
+segment sealed (`hold_unit.py`).
 Its name is `<base>-<next base>-<size>-<inode>-<first known offset>`; earlier versions left out the
 last one or two. The last is there since the lineage's file has no checksum, and no batch shows that
 its first entry begins too high.
@@ -14,15 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import CorruptData, InvalidRequest, Refused, StrandlineError
+from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import Epochs, append_entry, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import append_entry, epoch_for_offset
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
@@ -38,27 +38,31 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
 from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_unit import (
+    found_unit,
+    is_unit_name,
+    is_written,
+    log_of,
+    mark_end,
+    read_unit,
+    tell_by_batches,
+    unit_name,
+)
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.replica_directory import read_small
-from rlm.local_log.segment_facts import segment_epochs
 from rlmm.log.disk import OsDisk, replace_file, sync_path
 
-_UNIT_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
 _ASIDE, _GONE = ".making-", ".removing-"
 PROBE = ".probe"
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A unit that cannot be used; `why` has an instruction. `contradicted`: the unit as its files
-    tell, which contradict each other; None if they cannot be read.
-    """
+    """A unit that cannot be used; `why` has an instruction."""
 
     partition: TopicIdPartition
     why: str
-    contradicted: Unit | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,33 +119,20 @@ class HoldDirectory:
         return space.f_bavail * space.f_frsize
 
     def find(self) -> HeldFound:
-        """The units, perhaps of another size by now (see `look_again`). OSError if the directories
-        cannot be listed: then the held segments are unknown.
+        """The units, some in doubt (see `look_again`). OSError if the directories cannot be listed:
+        then the held segments are unknown.
         """
         units, unread = [], []
         for parent in self._unit_parents():
             parsed = parse_partition_directory(parent.parent.name)
             assert parsed is not None, "_unit_parents takes no other"
             id_ = TopicIdPartition(parsed.topic, Uuid.parse(parent.name), parsed.partition)
-            for name in _names(parent):
-                numbers = _UNIT_NAME.fullmatch(name)
-                if numbers is None:
-                    continue
-                base, next_base, size, known = numbers.groups(default="-1")
-                unit = None
+            for name in filter(is_unit_name, _names(parent)):
                 try:
-                    unit = _read_unit(id_, parent / name, int(base), int(next_base), int(size))
-                    _check(unit, int(known))
-                    units.append(unit)
+                    units.append(found_unit(id_, parent / name))
                 except (OSError, StrandlineError) as error:
-                    if _is_gone(parent / name / segment_file_name(int(base), LOG_SUFFIX)):
-                        continue
-                    why = (
-                        f"what is held in {parent / name} cannot be read ({error}): mend that, or "
-                        "remove it by hand if it may be lost"
-                    )
-                    contradicted = unit if isinstance(error, CorruptData) else None
-                    unread.append(Unread(id_, why, contradicted))
+                    if not _is_gone(log_of(parent / name)):
+                        unread.append(Unread(id_, why_unread(parent / name, error)))
         return HeldFound(tuple(units), tuple(unread))
 
     def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
@@ -151,12 +142,9 @@ class HoldDirectory:
         id_ = local.partition
         parent = self.path / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
         try:
-            inode = segment.log_path.stat().st_ino
+            name = unit_name(base, next_base, segment.log_path.stat(), local.leader_epochs)
         except FileNotFoundError:
             return None
-        name = f"{base:020d}-{next_base:020d}-{segment.size_bytes}-{inode}"
-        if local.leader_epochs:
-            name += f"-{_first_known(base, local.leader_epochs)}"
         aside = parent / (_ASIDE + name)
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_unit(aside)
@@ -166,8 +154,8 @@ class HoldDirectory:
             if not _still_as_scanned(local, next_base):
                 remove_unit(aside)
                 return None
-            found = _read_unit(id_, aside, base, next_base, segment.size_bytes)
-            if found.segment.log_path.stat().st_size != segment.size_bytes:
+            found = read_unit(id_, aside, base, next_base, segment.size_bytes)
+            if is_written(found, found.segment.log_path.stat()):
                 remove_unit(aside)
                 return None
             sync_path(aside)
@@ -181,22 +169,26 @@ class HoldDirectory:
         except OSError:
             remove_unit(aside)
             raise
-        log = parent / name / segment_file_name(base, LOG_SUFFIX)
-        return replace(found, segment=replace(found.segment, log_path=log))
+        return replace(found, segment=replace(found.segment, log_path=log_of(parent / name)))
 
-    def look_again(self, unit: Unit, local: LocalPartition | None) -> Unit | None:
-        """The unit as it is now; None if it is gone or changed. While it is part of the live log
-        `local`, that tells what follows it. OSError: unknown.
+    def look_again(
+        self, unit: Unit, local: LocalPartition | None, own: LocalSegment | None
+    ) -> Unit | None:
+        """The unit as it is now, in doubt if it changed; None if it is gone. While it is part of
+        the live log `local`, as `own`, that tells what follows it. OSError: unknown.
         """
         try:
             now = os.stat(unit.segment.log_path)
         except (FileNotFoundError, NotADirectoryError):
             os.stat(self.path)  # of a disk that is away nothing is known
             return None
-        if now.st_size != unit.segment.size_bytes:
-            return None
+        if unit.doubt is not None or is_written(unit, now):
+            try:
+                return found_unit(unit.partition, unit.segment.log_path.parent)
+            except StrandlineError as error:
+                return replace(unit, doubt=str(error))
         unit = replace(unit, alone=now.st_nlink == 1)
-        if local is None or unit.alone or own_segment(local, unit) is None:
+        if local is None or own is None:
             return unit
         epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
         if epoch is None or epoch == unit.followed_by or epoch < unit.leader_epochs[-1].epoch:
@@ -205,6 +197,23 @@ class HoldDirectory:
         followed = append_entry(unit.leader_epochs, epoch, unit.next_base_offset)
         replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(followed))
         return replace(unit, followed_by=epoch)
+
+    def as_batches_tell(self, unit: Unit) -> Unit | None:
+        """A unit in doubt that left the broker's log, put right by its batches if it was written
+        to. None if it has nothing, or another unit has the same file. OSError: as it was.
+        """
+        path = unit.segment.log_path.parent
+        if not is_written(unit, unit.segment.log_path.stat()):
+            return unit
+        try:
+            name = tell_by_batches(unit)
+            target = path if name is None else path.with_name(name)
+            if name is None or (target != path and target.exists()):
+                return None
+            os.rename(path, target)
+            return found_unit(unit.partition, target)
+        except StrandlineError as error:
+            return replace(unit, doubt=str(error))
 
     def release(self, unit: Unit) -> Path | None:
         """Release a unit; returns the directory to remove, None if it was gone. OSError: still
@@ -235,13 +244,13 @@ class HoldDirectory:
         os.rename(source, target)
         with contextlib.suppress(OSError):  # others are left in it
             source.parent.rmdir()
-        log = target / unit.segment.log_path.name
-        return replace(unit, partition=partition, segment=replace(unit.segment, log_path=log))
+        segment = replace(unit.segment, log_path=log_of(target))
+        return replace(unit, partition=partition, segment=segment)
 
     def holds_any(self) -> bool:
         """True if a unit is in it. Passes OSError."""
         parents = self._unit_parents()
-        return any(_UNIT_NAME.fullmatch(name) for parent in parents for name in _names(parent))
+        return any(is_unit_name(name) for parent in parents for name in _names(parent))
 
     @staticmethod
     def remove(going: Path) -> None:
@@ -277,6 +286,14 @@ class HoldDirectory:
                 except StrandlineError:
                     continue
                 yield self.path / name / topic_id
+
+
+def why_unread(path: Path, why: object) -> str:
+    """A sentence about a unit that cannot be used, and what to do."""
+    return (
+        f"what is held in {path} cannot be read ({why}): mend that, or remove it by hand if it may "
+        "be lost"
+    )
 
 
 def hold_directories(
@@ -324,20 +341,22 @@ def _device(path: Path) -> int:
 
 def own_segment(local: LocalPartition, unit: Unit) -> LocalSegment | None:
     """The broker's segment whose file is the held one. A file that left a log never comes back, so
-    it was a part of it at the look too.
+    it was a part of it at the look too. OSError: unknown.
     """
     return next((each for each in local.segments if _is_one_file(each, unit.segment)), None)
 
 
 def is_of_one_log(local: LocalPartition, held: Iterable[Unit], unit: Unit) -> bool:
     """True if the unit's file is the broker's now, or held of its log: no file is of two logs."""
-    known = (*local.segments, *(each.segment for each in held))
-    return any(_is_one_file(each, unit.segment) for each in known)
+    with contextlib.suppress(OSError):
+        known = (*local.segments, *(each.segment for each in held))
+        return any(_is_one_file(each, unit.segment) for each in known)
+    return False
 
 
 def _is_one_file(one: LocalSegment, other: LocalSegment) -> bool:
     if one.base_offset == other.base_offset:
-        with contextlib.suppress(OSError):  # removed since the look
+        with contextlib.suppress(FileNotFoundError):  # removed since the look
             return os.path.samestat(os.stat(one.log_path), os.stat(other.log_path))
     return False
 
@@ -360,7 +379,7 @@ def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) ->
             os.link(source / name, into / name)
         except FileNotFoundError:
             continue
-    (into / segment_file_name(next_base, LOG_SUFFIX)).touch(mode=0o600)
+    mark_end(into, next_base, (into / segment_file_name(base, LOG_SUFFIX)).stat())
     _write(into / LEADER_EPOCH_CHECKPOINT_FILE, _checkpoint(local, next_base))
     metadata = encode_partition_metadata(local.partition.topic_id)
     _write(into / PARTITION_METADATA_FILE, metadata)
@@ -384,24 +403,6 @@ def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
     )
 
 
-def _read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, size: int) -> Unit:
-    log = path / segment_file_name(base, LOG_SUFFIX)
-    found = log.stat()
-    checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
-    epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
-    first_known = _first_known(base, epochs) if epochs else base
-    inside = segment_epochs(epochs, first_known, next_base)
-    sealed_at_ms = _sealed_at_ms(path, next_base, found)
-    return Unit(
-        partition=id_,
-        segment=LocalSegment(base, log, size, next_base, sealed_at_ms, first_known),
-        leader_epochs=inside,
-        modified_ms=found.st_mtime_ns // 1_000_000,
-        alone=found.st_nlink == 1,
-        followed_by=epochs[-1].epoch,
-    )
-
-
 def _is_gone(log: Path) -> bool:
     """False also if the disk does not tell."""
     try:
@@ -409,38 +410,6 @@ def _is_gone(log: Path) -> bool:
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     return False
-
-
-def _first_known(base: int, epochs: Epochs) -> int:
-    return max(base, epochs[0].start_offset)
-
-
-def _check(unit: Unit, first_known: int) -> None:
-    """CorruptData if its epochs are others than those of its batches, or than when it was held:
-    `first_known` is of its name, -1 if that does not tell. Not before it is held: a batch may be
-    the damaged one, and others have that.
-    """
-    log = unit.segment.log_path
-    source = str(log.with_name(LEADER_EPOCH_CHECKPOINT_FILE))
-    try:
-        check_epochs(log.parent, (unit.base_offset,), unit.leader_epochs)
-    except EpochsContradictedError as error:
-        raise CorruptData(str(error), source=source, position=0) from None
-    if first_known not in (-1, unit.first_known_offset):
-        raise CorruptData(
-            f"its epochs begin at offset {unit.first_known_offset}, and began at {first_known} "
-            "when it was held",
-            source=source,
-            position=0,
-        )
-
-
-def _sealed_at_ms(path: Path, next_base: int, log: os.stat_result) -> int:
-    """The time of the roll, as in `replica_directory`: that of the snapshot at the next base."""
-    at = log.st_mtime_ns
-    with contextlib.suppress(FileNotFoundError):
-        at = max(at, (path / segment_file_name(next_base, SNAPSHOT_SUFFIX)).stat().st_mtime_ns)
-    return at // 1_000_000
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -45,18 +45,21 @@ class Unit:
     """A held segment. `segment` is the one in the unit's directory, always sealed.
 
     `leader_epochs` are the segment's, the first moved to its first known offset: its base, unless
-    DeleteRecords had reached into it. `alone`: the broker has removed its own links, so only we
-    hold the bytes. `followed_by`: the live log's epoch at the next base when last seen. `wanted`:
-    False while its topic is left out, perhaps by a mistake.
+    DeleteRecords had reached into it. `modified_ns`: the time of its `.log`'s last write when end
+    and epochs were told. `alone`: the broker has removed its own links, so only we hold the bytes.
+    `followed_by`: the live log's epoch at the next base when last seen. `wanted`: False while its
+    topic is left out, perhaps by a mistake. `doubt`: why end and epochs are not what it has; None:
+    they are.
     """
 
     partition: TopicIdPartition
     segment: LocalSegment
     leader_epochs: Epochs
-    modified_ms: int
+    modified_ns: int
     alone: bool
     followed_by: int
     wanted: bool = True
+    doubt: str | None = None
 
     @property
     def base_offset(self) -> int:
@@ -124,30 +127,37 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
     return first_known < next_base and not _copied(facts, first_known, next_base, facts.checkpoint)
 
 
-def why_let_go(facts: HoldFacts, unit: Unit) -> Release | None:
-    """Why a unit can go; None while of use. A topic left out now may be tiered again, from this."""
+def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Release | None:
+    """Why a unit can go; None while of use. `own`: the broker's segment of the same file.
+
+    What the broker has in another form now is held anew. A topic left out now may be tiered again,
+    from this unit.
+    """
+    if facts.deleted:
+        return Release.PARTITION_DELETED
+    is_another = unit.doubt is not None or (own is not None and _is_rewritten(facts, unit))
+    if own is not None and is_another and _is_held_anew(facts, own):
+        return Release.CHANGED
+    if unit.doubt is not None:
+        return _why_unneeded_whatever_it_has(facts, unit, own)
     unneeded = _why_unneeded(facts, unit)
     if unneeded is None and _contradicts(facts, unit):
         return Release.DIVERGED
     return unneeded
 
 
-def why_let_contradicted_go(
+def _why_unneeded_whatever_it_has(
     facts: HoldFacts, unit: Unit, own: LocalSegment | None
 ) -> Release | None:
-    """Why a unit whose batches contradict its epochs can go; None while it may have records that
-    nobody else has. `own`: the broker's segment of the same file.
+    """Why a unit in doubt can go; None while it may have records that nobody else has.
 
-    A broker that truncates a held file and goes on in it writes through our link. While its log has
-    that file, `to_hold` holds it anew, as it is now. Later its epochs are unknown: the newest that
-    it can have is the unit's, or that of the live log at its end or, above it, at the beginning.
+    The newest epoch that it can have is its own, or that of the live log at its end or, above it,
+    at the beginning.
     """
-    if facts.deleted:
-        return Release.PARTITION_DELETED
     if not facts.segments or not facts.checkpoint:
         return None
     if own is not None and not facts.left_out:
-        return Release.CHANGED if is_held_anew(facts, own) else None  # None: it is being removed
+        return None  # it is being removed
     if facts.segments[-1].base_offset < unit.next_base_offset:
         return None  # a replica that starts over tells too little
     there = epoch_for_offset(facts.checkpoint, unit.next_base_offset - 1)
@@ -158,12 +168,12 @@ def why_let_contradicted_go(
     return _why_unneeded(facts, replace(unit, leader_epochs=whole))
 
 
-def is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
-    """True if a unit that is still the broker's file has other epochs now: the broker cut the file
-    and went on in it, up to the same size. Or more: when it was held, the start of the first epoch
-    was too high by a turned bit.
+def _is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
+    """True if a unit that is the broker's file has other epochs in its checkpoint: when it was
+    held, the start of the first epoch was too high by a turned bit, or the time of its last write
+    does not tell that it was cut and written anew.
     """
-    if unit.alone or not facts.checkpoint:
+    if not facts.checkpoint:
         return False
     is_cut = unit.base_offset < unit.first_known_offset
     if is_cut and facts.checkpoint[0].start_offset < unit.first_known_offset:
@@ -171,7 +181,7 @@ def is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
     return differs(unit, facts.checkpoint, unit.next_base_offset)
 
 
-def is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
+def _is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
     """True if `to_hold` takes the broker's file as it is now, or once it is sealed and committed,
     when its unit is gone: not of a topic that is left out, nor of a file below the log's start.
     """
@@ -182,8 +192,6 @@ def is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
 
 
 def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:
-    if facts.deleted:
-        return Release.PARTITION_DELETED
     if _copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
         # Copied segments go long before retention reaches them, so this one never was.
         if unit.next_base_offset <= facts.log_start_offset:
@@ -330,7 +338,7 @@ def over_budget(
     fullest: dict[tuple[TopicIdPartition, int, int], Unit] = {}
     alone = []
     for unit in sorted(
-        units, key=lambda unit: (unit.modified_ms, unit.partition, unit.base_offset)
+        units, key=lambda unit: (unit.modified_ns, unit.partition, unit.base_offset)
     ):
         place = unit.partition, unit.base_offset, unit.next_base_offset
         best = fullest.get(place)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +18,8 @@ from kafka_formats.leader_epoch_checkpoint import (
     epoch_for_offset,
     truncate_from_start,
 )
-from kafka_formats.record_batch import HEADER_BYTES, parse_header
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.batch_headers import batch_headers
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlmm.lineage import ascending
 from rlmm.segment import OFFSET_MAX
@@ -86,30 +85,22 @@ def read_heads(
             break
         behind = OFFSET_MAX if segment.next_base_offset is None else segment.next_base_offset
         source = str(segment.log_path)
-        descriptor = os.open(segment.log_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size, position = os.fstat(descriptor).st_size, 0
-            while position < size:
-                data = os.pread(descriptor, HEADER_BYTES, position)
-                header = parse_header(data, source=source, position=position)
-                if header.base_offset >= end:
-                    break
-                left -= 1
-                last = header.base_offset + header.last_offset_delta
-                if left < 0 or last >= behind:
-                    why = "too many batches" if left < 0 else f"offset {last} is the next segment's"
-                    raise CorruptData(why, source=source, position=position)
-                epoch = header.partition_leader_epoch
-                if last >= end and epoch != above.epoch:
-                    why = f"epoch {epoch} reaches over offset {end}, where {above.epoch} begins"
-                    raise CorruptData(why, source=source, position=position)
-                if last >= following:
-                    if not heads or epoch != heads[-1].epoch:
-                        heads.append(EpochEntry(epoch, max(header.base_offset, start)))
-                    following = last + 1
-                position += header.size_bytes
-        finally:
-            os.close(descriptor)
+        for header, position in batch_headers(segment.log_path):
+            if header.base_offset >= end:
+                break
+            left -= 1
+            last = header.last_offset
+            if left < 0 or last >= behind:
+                why = "too many batches" if left < 0 else f"offset {last} is the next segment's"
+                raise CorruptData(why, source=source, position=position)
+            epoch = header.partition_leader_epoch
+            if last >= end and epoch != above.epoch:
+                why = f"epoch {epoch} reaches over offset {end}, where {above.epoch} begins"
+                raise CorruptData(why, source=source, position=position)
+            if last >= following:
+                if not heads or epoch != heads[-1].epoch:
+                    heads.append(EpochEntry(epoch, max(header.base_offset, start)))
+                following = last + 1
     return tuple(heads)
 
 

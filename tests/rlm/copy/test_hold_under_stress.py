@@ -327,8 +327,53 @@ def test_what_the_broker_cut_and_wrote_anew_while_the_node_was_down_is_held_as_i
     run_virtually(main)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("end", [17, 20, 25])
+def test_what_the_broker_cut_and_wrote_anew_and_deleted_is_copied_as_it_is_now(
+    tmp_path: Path, elected: KafkaLog, end: int, *, down: bool, whole: bool
+) -> None:
+    """While the node was down, or between two looks. `whole`: the batches at the begin of the file
+    do not contradict what it was when it was held.
+    """
+    outage = Outage()
+    if whole:
+        elected.write_as(10, 20, ((0, 10),))
+        elected.write(20, 30, end=35)
+        elected.set_epochs((0, 0))
+
+    def written_and_deleted() -> bytes:
+        rewritten_from_15_on(elected, end)
+        data = elected.log_bytes(10)
+        retention(elected, 0, 10, start=end, epoch=2)
+        return data
+
+    async def main() -> None:
+        world = new_world(tmp_path, (elected.log_dir,))
+        async with holding(world, outage):
+            if not down:
+                data = written_and_deleted()
+                await asyncio.sleep(A_FEW_SCANS_S)
+        if down:
+            data = written_and_deleted()
+        async with holding(world, outage) as node:
+            assert node.hold is not None
+            assert node.hold.problems() == ()
+            assert units(tmp_path) == ["0", "10", str(end)]
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(elected.partition) == [(0, 9), (10, end - 1), (end, 29)]
+            rows = list(node.metadata.list_remote_log_segments(elected.partition))
+            assert rows[1].leader_epochs == ((0, 10), (2, 15))
+            assert rows[1].size_bytes == len(data)
+            assert lost(node.events) == []
+            assert units(tmp_path) == []
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize("copied", [True, False])
-def test_what_the_broker_wrote_anew_and_deleted_while_the_node_was_down_goes_once_it_is_copied(
+def test_what_was_written_anew_and_tells_no_end_goes_once_its_offsets_are_copied(
     tmp_path: Path, elected: KafkaLog, *, copied: bool
 ) -> None:
     """Until then a person decides: its epochs are unknown, and nobody else has its records."""
@@ -344,6 +389,7 @@ def test_what_the_broker_wrote_anew_and_deleted_while_the_node_was_down_goes_onc
                 await node.remote_log.start()
                 await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
                 assert node.finished(elected.partition) == [(0, 9), (10, 24), (25, 29)]
+        os.truncate(elected.directory / f"{10:020d}.log", 1000)  # amid a batch
         retention(elected, 0, 10, start=25, epoch=2)
         async with holding(world, outage) as node:
             assert node.hold is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import InvalidRequest, Refused
-from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories
+from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories, own_segment
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import read_replica
@@ -73,7 +73,7 @@ def test_a_unit_outlives_the_brokers_own_files_and_looks_like_a_replica(
     assert replica.logs == ((10, len(before)), (20, 0))
     assert replica.leader_epochs == epochs((0, 0), (2, 15))
     assert replica.producer_snapshots == (10, 20)
-    now = directory.look_again(unit, None)
+    now = directory.look_again(unit, None, None)
     assert now is not None
     assert now.alone
 
@@ -119,7 +119,8 @@ def test_what_follows_a_unit_is_told_by_the_live_log_while_the_unit_is_a_part_of
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
     def followed_by(unit: Unit) -> int:
-        found = directory.look_again(unit, local(orders))
+        log = local(orders)
+        found = directory.look_again(unit, log, own_segment(log, unit))
         assert found is not None
         return found.followed_by
 
@@ -165,25 +166,96 @@ def test_a_segment_whose_size_changed_is_not_held(
     assert directory.find().units == ()
 
 
-def test_a_unit_that_a_truncation_reached_through_its_inode_is_not_it_any_more(
+def found_again(directory: HoldDirectory) -> Unit:
+    """The unit that a node finds at its start, with a file that has left the broker's log."""
+    (found,) = directory.find().units
+    now = directory.look_again(found, None, None)
+    assert now is not None
+    assert now.alone
+    return now
+
+
+def test_a_unit_that_the_broker_wrote_to_is_in_doubt_whatever_its_size_is(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
     unit = held(directory, orders, 0)
-    os.truncate(local(orders).segments[0].log_path, 50)
-    assert directory.look_again(unit, None) is None
+    orders.write(0, end=10, epoch=1)
+    assert unit.segment.log_path.stat().st_size == unit.segment.size_bytes
+    now = directory.look_again(unit, None, None)
+    assert now is not None
+    assert now.doubt is not None
 
 
-def test_a_unit_that_a_truncation_reached_while_the_node_was_down_is_found_and_let_go(
+@pytest.mark.parametrize("end", [17, 20, 25])
+def test_a_file_that_was_cut_and_written_on_and_left_the_log_has_the_end_and_epochs_of_its_batches(
+    directory: HoldDirectory, orders: KafkaLog, end: int
+) -> None:
+    held(directory, orders, 1)
+    orders.delete_segment(20)
+    orders.write_across(10, 15, end, epochs=(0, 3))
+    written = orders.log_bytes(10)
+    orders.delete_segment(10)
+    told = directory.as_batches_tell(found_again(directory))
+    assert told is not None
+    assert (told.next_base_offset, told.segment.size_bytes) == (end, len(written))
+    assert (told.leader_epochs, told.followed_by) == (epochs((0, 10), (3, 15)), 3)
+    assert directory.find() == HeldFound((told,), ())
+    replica = read_replica(told.segment.log_path.parent, None)
+    assert replica.logs == ((10, len(written)), (end, 0))
+    assert replica.leader_epochs == told.leader_epochs
+    assert replica.producer_snapshots == (10,), "what stood at the former end is of another log"
+
+
+def test_a_file_written_anew_tells_nothing_of_what_delete_records_took_before_it_was_held(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
-    """What nobody knows of would take its bytes from the disk for good."""
-    unit = held(directory, orders, 1)
-    os.truncate(local(orders).segments[1].log_path, 10)
-    (found,) = directory.find().units
-    assert found.base_offset == unit.base_offset
-    assert directory.look_again(found, None) is None
-    let_go(directory, found)
-    assert directory.find().units == ()
+    orders.set_epochs((2, 17))
+    held(directory, orders, 1)
+    orders.write_across(10, 18, 19, epochs=(0, 3))
+    orders.delete_segment(10)
+    told = directory.as_batches_tell(found_again(directory))
+    assert told is not None
+    assert (told.leader_epochs, told.next_base_offset) == (epochs((0, 17), (3, 18)), 19)
+
+
+def test_a_crash_while_a_unit_is_put_right_leaves_one_that_is_put_right_again(
+    directory: HoldDirectory, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held(directory, orders, 1)
+    orders.write_across(10, 15, 25, epochs=(0, 3))
+    orders.delete_segment(10)
+    found = found_again(directory)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "I/O error")))
+        with pytest.raises(OSError, match="I/O error"):
+            directory.as_batches_tell(found)
+    told = directory.as_batches_tell(found_again(directory))
+    assert told is not None
+    assert (told.next_base_offset, told.doubt) == (25, None)
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_a_file_whose_batches_tell_no_end_stays_in_doubt(
+    directory: HoldDirectory, orders: KafkaLog, size: int
+) -> None:
+    held(directory, orders, 1)
+    os.truncate(local(orders).segments[1].log_path, size)
+    orders.delete_segment(10)
+    told = directory.as_batches_tell(found_again(directory))
+    assert told is not None
+    assert told.doubt is not None
+    assert directory.as_batches_tell(found_again(directory)) == told
+
+
+@pytest.mark.parametrize("cut_to", [0, 17])
+def test_a_file_of_which_nothing_that_a_unit_may_tell_of_is_left_is_no_unit(
+    directory: HoldDirectory, orders: KafkaLog, cut_to: int
+) -> None:
+    orders.set_epochs((2, 17))
+    held(directory, orders, 1)
+    orders.write(10, end=cut_to, epoch=3)
+    orders.delete_segment(10)
+    assert directory.as_batches_tell(found_again(directory)) is None
 
 
 def test_a_unit_whose_epochs_are_gone_is_there_while_it_has_its_records(

@@ -17,7 +17,6 @@ from rlm.local_log.hold_plan import (
     to_hold,
     unbroken,
     usable,
-    why_let_contradicted_go,
     why_let_go,
     with_heads,
 )
@@ -81,11 +80,11 @@ def test_what_an_older_leader_copied_there_is_no_copy_of_it() -> None:
     behind = replace(facts(live(0, 10, 20, 30), (0, 0), (5, 10)), next_offset=30)
     cut_off = replace(behind, lineage=epochs((0, 0)))
     assert held_bases(cut_off) == [10, 20]
-    assert why_let_go(cut_off, unit(10, 20, (5, 10))) is None
+    assert why_let_go(cut_off, unit(10, 20, (5, 10)), None) is None
     for recorded in (epochs((0, 0), (5, 10)), epochs((5, 20)), ()):
         copied = replace(behind, lineage=recorded)
         assert held_bases(copied) == []
-        assert why_let_go(copied, unit(10, 20, (5, 10))) is Release.COPIED
+        assert why_let_go(copied, unit(10, 20, (5, 10)), None) is Release.COPIED
 
 
 @pytest.mark.parametrize("newest", [((1, 10),), ((1, 10), (3, 40))])
@@ -97,11 +96,11 @@ def test_a_leader_that_comes_back_gives_up_nothing_of_its_history_before_it_clai
         facts(live(10, 20, 40), *newest, next_offset=40), lineage=epochs((0, 0), (2, 10))
     )
     assert held_bases(back) == [10, 20]
-    assert why_let_go(back, unit(10, 20, (1, 10))) is None
-    assert why_let_go(back, unit(0, 10, (0, 0))) is Release.COPIED
+    assert why_let_go(back, unit(10, 20, (1, 10)), None) is None
+    assert why_let_go(back, unit(0, 10, (0, 0)), None) is Release.COPIED
     followed = replace(back, checkpoint=epochs((0, 0), (2, 10)))
     assert held_bases(followed) == []
-    assert why_let_go(followed, unit(10, 20, (1, 10))) is Release.DIVERGED
+    assert why_let_go(followed, unit(10, 20, (1, 10)), None) is Release.DIVERGED
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_a_unit_that_a_claim_with_a_cut_head_passed_over_is_no_copy_of_what_is_r
         lineage=epochs((4, 0), (6, 120)),
     )
     for inside in (((5, 100),), ((4, 100), (5, 110))):
-        assert why_let_go(planned, unit(100, 120, *inside, followed_by=6)) is expected
+        assert why_let_go(planned, unit(100, 120, *inside, followed_by=6), None) is expected
     assert Release.DIVERGED not in NOT_A_LOSS
 
 
@@ -140,8 +139,8 @@ def test_a_lost_range_that_a_segment_cannot_fill_any_more_keeps_it_from_nothing(
     lost = (LostOffsets(12, 14, "why"),)
     planned = facts(live(0, 10, 20, 30), (0, 15), next_offset=30, lost=lost)
     assert held_bases(planned) == []
-    assert why_let_go(planned, unit(10, 20, (0, 15))) is Release.COPIED
-    assert why_let_go(planned, unit(10, 20, (0, 10))) is None
+    assert why_let_go(planned, unit(10, 20, (0, 15)), None) is Release.COPIED
+    assert why_let_go(planned, unit(10, 20, (0, 10)), None) is None
 
 
 def test_what_delete_records_took_as_a_whole_is_not_held_since_nothing_tells_its_epochs() -> None:
@@ -156,20 +155,20 @@ def test_a_segment_with_offsets_that_are_recorded_as_lost_is_held_though_the_tie
     lost = (LostOffsets(12, 14, "why"),)
     planned = facts(live(0, 10, 20, 30), next_offset=30, lost=lost)
     assert held_bases(planned) == [10]
-    assert why_let_go(planned, unit(10, 20)) is None
+    assert why_let_go(planned, unit(10, 20), None) is None
 
 
 def test_nothing_is_held_of_what_is_deleted() -> None:
     planned = replace(facts(live(0, 10)), deleted=True)
     assert held_bases(planned) == []
-    assert why_let_go(planned, unit(0, 10)) is Release.PARTITION_DELETED
+    assert why_let_go(planned, unit(0, 10), None) is Release.PARTITION_DELETED
 
 
 def test_nothing_more_is_held_of_a_topic_that_is_left_out_and_what_is_stays_for_now() -> None:
     planned = replace(facts(live(0, 10)), left_out=True)
     assert held_bases(planned) == []
-    assert why_let_go(planned, unit(0, 10)) is None
-    assert why_let_go(replace(planned, next_offset=10), unit(0, 10)) is Release.COPIED
+    assert why_let_go(planned, unit(0, 10), None) is None
+    assert why_let_go(replace(planned, next_offset=10), unit(0, 10), None) is Release.COPIED
 
 
 def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
@@ -183,7 +182,7 @@ def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
 
 
 def test_where_room_is_needed_the_smaller_or_older_of_two_for_the_same_offsets_goes_first() -> None:
-    first, again = replace(unit(10, 20), modified_ms=1), replace(unit(10, 20), modified_ms=2)
+    first, again = replace(unit(10, 20), modified_ns=1), replace(unit(10, 20), modified_ns=2)
     shorter = replace(again, segment=segment(10, 20, size=60))
     for held, going_first in (
         ((unit(0, 10), first, again), first),
@@ -195,10 +194,10 @@ def test_where_room_is_needed_the_smaller_or_older_of_two_for_the_same_offsets_g
 
 
 def test_a_unit_goes_once_it_is_copied() -> None:
-    assert why_let_go(facts(live(0, 10), next_offset=10), unit(0, 10)) is Release.COPIED
-    assert why_let_go(facts(live(0, 10), next_offset=9), unit(0, 10)) is None
+    assert why_let_go(facts(live(0, 10), next_offset=10), unit(0, 10), None) is Release.COPIED
+    assert why_let_go(facts(live(0, 10), next_offset=9), unit(0, 10), None) is None
     never_copied = replace(facts(live(20, 30), next_offset=20), log_start_offset=20)
-    assert why_let_go(never_copied, unit(0, 10)) is Release.BELOW_LOG_START
+    assert why_let_go(never_copied, unit(0, 10), None) is Release.BELOW_LOG_START
 
 
 CUT_OFF = [
@@ -216,7 +215,7 @@ def test_a_unit_that_the_live_log_and_the_recorded_lineage_contradict_goes(
     segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...], held: Unit
 ) -> None:
     found = replace(facts(segments, *checkpoint), lineage=epochs(*checkpoint))
-    assert why_let_go(found, held) is Release.DIVERGED
+    assert why_let_go(found, held, None) is Release.DIVERGED
 
 
 @pytest.mark.parametrize("fits", [False, True])
@@ -230,7 +229,7 @@ def test_a_checkpoint_alone_gives_up_no_unit(
 ) -> None:
     """It has no checksum, and nothing was claimed since."""
     found = replace(facts(segments, *checkpoint), lineage=held.leader_epochs if fits else ())
-    assert why_let_go(found, held) is None
+    assert why_let_go(found, held, None) is None
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,7 @@ def test_the_recorded_lineage_alone_gives_up_no_unit(
 ) -> None:
     """Another unclean election may make it the partition's history again."""
     found = replace(facts(segments, *checkpoint), lineage=epochs((1, 0)))
-    assert why_let_go(found, held) is None
+    assert why_let_go(found, held, None) is None
 
 
 @pytest.mark.parametrize(
@@ -266,10 +265,10 @@ def test_the_recorded_lineage_alone_gives_up_no_unit(
 def test_a_unit_stays_while_the_live_log_says_nothing_against_it(
     segments: tuple[LocalSegment, ...], checkpoint: tuple[tuple[int, int], ...]
 ) -> None:
-    assert why_let_go(facts(segments, *checkpoint), unit(10, 20, (2, 10))) is None
+    assert why_let_go(facts(segments, *checkpoint), unit(10, 20, (2, 10)), None) is None
 
 
-CONTRADICTED = unit(10, 20, (0, 10), (1, 15))
+IN_DOUBT = replace(unit(10, 20, (0, 10), (1, 15)), doubt="the broker wrote to it")
 LEFT_OUT = replace(facts(live(0, 10, 20, 30)), left_out=True)
 """Nothing is held anew of a topic that is left out."""
 
@@ -289,10 +288,10 @@ LEFT_OUT = replace(facts(live(0, 10, 20, 30)), left_out=True)
         (replace(facts(live(0, 10)), deleted=True), None, Release.PARTITION_DELETED),
     ],
 )
-def test_a_unit_that_contradicts_itself_goes_while_the_broker_s_log_has_its_file(
+def test_a_unit_in_doubt_goes_while_the_broker_s_log_has_its_file(
     planned: HoldFacts, own: LocalSegment | None, expected: Release | None
 ) -> None:
-    assert why_let_contradicted_go(planned, CONTRADICTED, own) is expected
+    assert why_let_go(planned, IN_DOUBT, own) is expected
 
 
 @pytest.mark.parametrize(
@@ -314,13 +313,13 @@ def test_another_one_goes_once_the_tier_has_its_offsets_whatever_its_epochs_are(
 ) -> None:
     planned = facts(live(20, 30), *entries, next_offset=30)
     planned = replace(planned, lineage=epochs(*recorded))
-    assert why_let_contradicted_go(planned, CONTRADICTED, None) is expected
+    assert why_let_go(planned, IN_DOUBT, None) is expected
     for unknown in (
         replace(planned, next_offset=19),
         replace(planned, lost_ranges=(LostOffsets(12, 14, "why"),)),
         replace(planned, segments=live(0)),
     ):
-        assert why_let_contradicted_go(unknown, CONTRADICTED, None) is None
+        assert why_let_go(unknown, IN_DOUBT, None) is None
 
 
 def test_units_below_the_live_log_may_be_copied_in_order() -> None:

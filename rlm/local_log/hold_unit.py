@@ -1,0 +1,182 @@
+"""The directory of one held segment: its name, its files, and its end and epochs from its batches.
+
+The end mark, an empty `.log` at the next base, has the time of the `.log`'s last write before it
+was linked. A broker that cuts a held file and goes on in it writes through our link: then size or
+time are others. Once such a file has left the broker's log, nobody writes to it any more, and its
+batches tell its end and epochs. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, truncate_from_start
+from kafka_formats.log_names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    segment_file_name,
+)
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.batch_headers import batch_headers
+from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
+from rlm.local_log.hold_plan import Unit
+from rlm.local_log.log_dir import LocalSegment
+from rlm.local_log.replica_directory import read_small
+from rlm.local_log.segment_facts import segment_epochs
+from rlmm.log.disk import OsDisk, replace_file
+
+WRITTEN = "the broker wrote to its file after it was held"
+_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
+
+
+def is_unit_name(name: str) -> bool:
+    """False for what is half made or half removed, and for foreign files."""
+    return _NAME.fullmatch(name) is not None
+
+
+def unit_name(base: int, next_base: int, log: os.stat_result, epochs: Epochs) -> str:
+    """The name of a unit whose `.log` has that status, and its checkpoint those epochs."""
+    name = f"{base:020d}-{next_base:020d}-{log.st_size}-{log.st_ino}"
+    return f"{name}-{_first_known(base, epochs)}" if epochs else name
+
+
+def log_of(path: Path) -> Path:
+    """The `.log` in a unit's directory."""
+    return path / (path.name[:20] + LOG_SUFFIX)
+
+
+def found_unit(id_: TopicIdPartition, path: Path) -> Unit:
+    """The unit in a directory, with its `doubt`. OSError; CorruptData or InvalidRequest without
+    epochs.
+    """
+    numbers = _NAME.fullmatch(path.name)
+    assert numbers is not None, "a unit's name"
+    base, next_base, size, known = map(int, numbers.groups(default="-1"))
+    unit = read_unit(id_, path, base, next_base, size)
+    if is_written(unit, unit.segment.log_path.stat()):
+        return replace(unit, doubt=WRITTEN)
+    try:
+        _check(unit, known)
+    except CorruptData as error:
+        return replace(unit, doubt=str(error))
+    return unit
+
+
+def read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, size: int) -> Unit:
+    """The unit with these numbers in its name, also of a directory that has no name yet."""
+    log = path / segment_file_name(base, LOG_SUFFIX)
+    found = log.stat()
+    checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
+    epochs = leader_epoch_checkpoint.parse(read_small(checkpoint), source=str(checkpoint))
+    first_known = _first_known(base, epochs) if epochs else base
+    inside = segment_epochs(epochs, first_known, next_base)
+    sealed_at_ms = _sealed_at_ms(path, next_base, found)
+    return Unit(
+        partition=id_,
+        segment=LocalSegment(base, log, size, next_base, sealed_at_ms, first_known),
+        leader_epochs=inside,
+        modified_ns=_marked_ns(path, next_base),
+        alone=found.st_nlink == 1,
+        followed_by=epochs[-1].epoch,
+    )
+
+
+def is_written(unit: Unit, log: os.stat_result) -> bool:
+    """True if its `.log` was written to since the unit told its end and epochs."""
+    return (log.st_size, log.st_mtime_ns) != (unit.segment.size_bytes, unit.modified_ns)
+
+
+def mark_end(path: Path, next_base: int, log: os.stat_result) -> None:
+    """Mark the end of a unit whose `.log` has that status."""
+    mark = path / segment_file_name(next_base, LOG_SUFFIX)
+    mark.touch(mode=0o600)
+    os.utime(mark, ns=(log.st_mtime_ns, log.st_mtime_ns))
+
+
+def tell_by_batches(unit: Unit) -> str | None:
+    """Write down the end and epochs that the batches of a file tell that nobody writes to any more.
+
+    Returns the unit's new name, None if it has no offset that a unit may tell of. The name is still
+    the old one, so that a crash here is followed by another try. CorruptData; OSError.
+    """
+    log, base = unit.segment.log_path, unit.base_offset
+    path, found = log.parent, log.stat()
+    epochs, end = _batches_tell(log, base)
+    if unit.first_known_offset > base:  # DeleteRecords had reached into it
+        epochs = truncate_from_start(epochs, unit.first_known_offset)
+    if end <= unit.first_known_offset or not epochs:
+        return None
+    checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
+    replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(epochs))
+    for suffix in (LOG_SUFFIX, SNAPSHOT_SUFFIX):  # they stand for the former end
+        for each in path.glob(f"*{suffix}"):
+            if each.stem != log.stem:
+                each.unlink()
+    mark_end(path, end, found)
+    return unit_name(base, end, found, epochs)
+
+
+def _batches_tell(log: Path, base: int) -> tuple[Epochs, int]:
+    """Epochs and end (exclusive) of a `.log`. CorruptData unless both only ever rise, and the last
+    batch is whole.
+    """
+    epochs: list[EpochEntry] = []
+    end, read = base, 0
+    for header, position in batch_headers(log):
+        epoch = header.partition_leader_epoch
+        if header.base_offset < end or (epochs and epoch < epochs[-1].epoch):
+            why = f"offset {header.base_offset} of epoch {epoch} stands behind {end - 1}"
+            raise CorruptData(why, source=str(log), position=position)
+        if not epochs or epoch > epochs[-1].epoch:
+            epochs.append(EpochEntry(epoch, header.base_offset if epochs else base))
+        end, read = header.last_offset + 1, position + header.size_bytes
+    if read != log.stat().st_size:
+        raise CorruptData(f"the batch below {end} is cut", source=str(log), position=read)
+    return tuple(epochs), end
+
+
+def _first_known(base: int, epochs: Epochs) -> int:
+    return max(base, epochs[0].start_offset)
+
+
+def _check(unit: Unit, first_known: int) -> None:
+    """CorruptData if its epochs are others than those of its batches, or than when it was held:
+    `first_known` is of its name, -1 if that does not tell. Not before it is held: a batch may be
+    the damaged one, and others have that.
+    """
+    log = unit.segment.log_path
+    source = str(log.with_name(LEADER_EPOCH_CHECKPOINT_FILE))
+    try:
+        check_epochs(log.parent, (unit.base_offset,), unit.leader_epochs)
+    except EpochsContradictedError as error:
+        raise CorruptData(str(error), source=source, position=0) from None
+    if first_known not in (-1, unit.first_known_offset):
+        raise CorruptData(
+            f"its epochs begin at offset {unit.first_known_offset}, and began at {first_known} "
+            "when it was held",
+            source=source,
+            position=0,
+        )
+
+
+def _sealed_at_ms(path: Path, next_base: int, log: os.stat_result) -> int:
+    """The time of the roll, as in `replica_directory`: that of the snapshot at the next base."""
+    at = log.st_mtime_ns
+    with contextlib.suppress(FileNotFoundError):
+        at = max(at, (path / segment_file_name(next_base, SNAPSHOT_SUFFIX)).stat().st_mtime_ns)
+    return at // 1_000_000
+
+
+def _marked_ns(path: Path, next_base: int) -> int:
+    """The time on the end mark; -1 without one."""
+    try:
+        return (path / segment_file_name(next_base, LOG_SUFFIX)).stat().st_mtime_ns
+    except FileNotFoundError:
+        return -1
