@@ -60,6 +60,11 @@ class WatchedHold(HoldDirectory):
             self.process.machine.world.hold_audit.held(self.process, unit)
         return unit
 
+    def as_batches_tell(self, unit: Unit) -> Unit | None:
+        told = HoldDirectory.as_batches_tell(self, unit)
+        self.process.machine.world.hold_audit.told_anew(self.process, unit, told)
+        return told
+
     def release(self, unit: Unit) -> Path | None:
         self.process.machine.world.hold_audit.releasing(self.process, unit)
         return HoldDirectory.release(self, unit)
@@ -188,14 +193,28 @@ class HoldAuditor:
             f"{process.machine.name} links {_told(path.parent)} again",
         )
 
+    def told_anew(self, process: Process, unit: Unit, told: Unit | None) -> None:
+        """Note that a process told a unit anew by its batches."""
+        self._linked.pop(unit.segment.log_path, None)
+        if told is not None:
+            self._linked[told.segment.log_path] = process.incarnation
+
     def releasing(self, process: Process, unit: Unit) -> None:
-        """Check that a unit may be released: copied, of another log now, or no room."""
+        """Check that a unit may be released: copied, of another log now, or no room. A file that is
+        held alone counts as it is, whatever its unit says: what nobody has read is not known to be
+        of another log.
+        """
         world, machine = self._world, process.machine
         partition = world.brokers.partition(unit.partition)
         path = unit.segment.log_path
         self._linked.pop(path, None)
         start, end = unit.base_offset, unit.next_base_offset
-        if partition.deleted or not self._is_of_the_log(machine, partition, path, start, end):
+        if path.exists() and _alone(path):
+            end = max((batch.last + 1 for batch in batches_of(path.read_bytes())), default=start)
+        unread = end not in (start, unit.next_base_offset)
+        if partition.deleted or not (
+            self._is_of_the_log(machine, partition, path, start, end, at_once=unread)
+        ):
             return
         alone_bytes = sum(found.stat().st_size for found in held_logs(machine) if _alone(found))
         world.auditor.check(
@@ -299,11 +318,21 @@ class HoldAuditor:
                 yield path, _first_known(path, start), end
 
     def _is_of_the_log(
-        self, machine: Machine, partition: Partition, path: Path, start: int, end: int
+        self,
+        machine: Machine,
+        partition: Partition,
+        path: Path,
+        start: int,
+        end: int,
+        *,
+        at_once: bool = False,
     ) -> bool:
-        """True if a file surely belongs to the replica's and the latest leader's log."""
+        """True if a file surely belongs to the replica's and the latest leader's log: `at_once`, or
+        since any node had a look.
+        """
         replica = partition.replicas[machine.node_id]
-        if self._world.now_ms() - replica.truncated_ms < STALE_MS_MAX or not path.exists():
+        looked_at = at_once or self._world.now_ms() - replica.truncated_ms >= STALE_MS_MAX
+        if not looked_at or not path.exists():
             return False
         data = path.read_bytes()
         logs = (replica.batches, partition.truth[partition.epoch])

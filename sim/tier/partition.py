@@ -51,7 +51,7 @@ class Partition:
         replica = self.replicas[broker]
         replica.epoch, replica.leads = self.epoch, True
         self._agreed = {
-            other: _common_end(replica, each)
+            other: common_end(replica, each)
             for other, each in self.replicas.items()
             if other != broker
         }
@@ -112,7 +112,7 @@ class Partition:
         leader, follower = self.leading, self.replicas[broker]
         if leader is None or broker == self.leader or follower.epoch != self.epoch:
             return True
-        follower.truncate(_common_end(leader, follower))
+        follower.truncate(common_end(leader, follower))
         start = leader.log_start
         if self.is_tiered and max(follower.end, start) < leader.bases[0]:
             return False
@@ -189,7 +189,7 @@ class Partition:
         leader.last_stable = stable if self.open_from is None else min(stable, self.open_from)
 
 
-def _common_end(one: Replica, other: Replica) -> int:
+def common_end(one: Replica, other: Replica) -> int:
     """The first offset where two logs differ, or where one ends."""
     end = 0
     for ours, theirs in zip(one.batches, other.batches, strict=False):

@@ -302,10 +302,6 @@ def _joined_where_they_end(units: Iterable[Unit], offset: int, _: int | None) ->
     return tuple(unit for unit in units if unit.next_base_offset == offset)
 
 
-def _anywhere(_: Look) -> bool:
-    return True
-
-
 def _at_the_first_look(before: Watched | None, look: Look) -> Watched:
     if before is None and _inside_a_segment(look):
         return Watched(look, proven=look.log_start_offset)
@@ -393,7 +389,7 @@ where nodes hold what is not copied.
 
 BUGS_OF_FOLLOWING: dict[str, Patches] = {
     "a log start on the border of a segment is followed": (
-        (rlm.retention.delete_records_watch, "_inside_a_segment", _anywhere),
+        (rlm.retention.delete_records_watch, "_inside_a_segment", _yes_at_once),
     ),
     "what the first look finds is followed": (
         (rlm.retention.delete_records_follower, "watched", _at_the_first_look),
@@ -470,6 +466,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "a log that begins amid a held segment begins there": (
         "hold_that_the_log_begins_amid",
         ((rlm.copy.copy_plan, "_history_start", _begins_with_its_own),),
+    ),
+    "a held file that was cut and written on is let go": (
+        "hold_of_a_file_cut_and_written_on",
+        ((HoldDirectory, "as_batches_tell", _no_objection),),
     ),
     "what moved in another directory is followed": (
         "delete_records_followed",

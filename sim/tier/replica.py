@@ -168,7 +168,8 @@ class Replica:
         os.truncate(path, len(kept))
         self._stamp(path)
         for suffix in (TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            path.with_suffix(suffix).unlink(missing_ok=True)
+            if path.with_suffix(suffix).exists():
+                os.truncate(path.with_suffix(suffix), 0)  # as the broker does, also through links
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable = min(self.last_stable, end)
         self.log_start = min(self.log_start, end)

@@ -40,6 +40,7 @@ from sim.tier.local_damage import LocalDamage
 from sim.tier.loop import TierLoop, the_dead_are_unheard
 from sim.tier.machine import Machine, Process
 from sim.tier.readers import Readers
+from sim.tier.rewriting import Rewriting
 from sim.tier.shared_log import SharedLog
 
 T = TypeVar("T")
@@ -76,6 +77,7 @@ class Plan:
     damage: bool | None = None
     local_damage: bool = False
     following: bool = False
+    rewriting: bool = False
     clocks: bool = False
     """Without nodes that lose their disk: these forget the time with it."""
     delegated: bool | None = None
@@ -102,6 +104,7 @@ class Result:
     reads: int
     read_bytes: int
     followed: int
+    rewritten: int
     consumed_bytes: int
     heal_ms: int
     trace: int
@@ -143,6 +146,7 @@ class World:
         self.local_damage = LocalDamage(self, is_on=plan.local_damage)
         self.bucket = Bucket(self)
         self.following = Following(self, is_on=plan.following)
+        self.rewriting = Rewriting(self, is_on=plan.rewriting)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
@@ -277,7 +281,7 @@ class World:
                     machine.start()
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
-                    self.local_damage, self.following, self.delegated, self.clocks,
+                    self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -297,6 +301,7 @@ class World:
             reads=self.readers.done,
             read_bytes=self.auditor.read_bytes,
             followed=self.following.moved,
+            rewritten=self.rewriting.done,
             consumed_bytes=self.delegated.audit.consumed_bytes,
             heal_ms=heal_ms,
             trace=self.trace_digest,
@@ -328,6 +333,7 @@ class World:
         self.damage.stop()
         self.local_damage.stop()
         self.following.stop()
+        self.rewriting.stop()
         self.clocks.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()

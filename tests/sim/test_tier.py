@@ -10,7 +10,7 @@ import pytest
 import sim.tier.world
 from rlm.copy.copier import AttemptFailed, Copied, Copier
 from sim.core.invariants import InvariantError
-from sim.tier.world import Plan, run
+from sim.tier.world import ROOM_BYTES, Plan, run
 from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
 
 SEEDS = 10
@@ -29,6 +29,11 @@ DELEGATED_FRESH_SEEDS = 2
 DELEGATED_SOAK_SEEDS = 60
 DELEGATED = Plan(delegated=True)
 """Topics that brokers tier themselves, beside others."""
+REWRITING_SEEDS = range(9, 13)
+REWRITING_FRESH_SEEDS = 2
+REWRITING_SOAK_SEEDS = 60
+REWRITING = Plan(nodes=3, topics=1, rewriting=True, hold_bytes_max=ROOM_BYTES, damage=False)
+"""Brokers that cut held files at another leader's log, go on in them, and delete them."""
 NOTHING: frozenset[str] = frozenset()
 CALM = Plan(nodes=1, topics=1, faults=NOTHING, brokers=NOTHING, admins=NOTHING, damage=False)
 CALM_SEED = 1
@@ -49,6 +54,12 @@ def test_the_tier_follows_delete_records_and_nothing_else() -> None:
     seeds = (*range(1, FOLLOWING_SEEDS + 1), *fresh(FOLLOWING_FRESH_SEEDS))
     results = held("tier", run, seeds, events=EVENTS, plan=FOLLOWING)
     assert sum(result.followed for result in results) >= len(results)
+
+
+def test_what_brokers_write_anew_in_held_files_and_delete_is_copied() -> None:
+    seeds = (*REWRITING_SEEDS, *fresh(REWRITING_FRESH_SEEDS))
+    results = held("tier", run, seeds, events=EVENTS, plan=REWRITING)
+    assert sum(result.rewritten for result in results) > 0
 
 
 def test_brokers_that_tier_topics_themselves_lose_nothing() -> None:
@@ -121,6 +132,12 @@ def test_seeds_that_failed_once_hold(seed: int) -> None:
 @pytest.mark.timeout(3600)
 def test_the_tier_follows_delete_records_over_long_runs() -> None:
     held("tier", run, fresh(FOLLOWING_SOAK_SEEDS), events=SOAK_EVENTS, plan=FOLLOWING)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_held_files_are_written_anew_over_long_runs() -> None:
+    held("tier", run, fresh(REWRITING_SOAK_SEEDS), events=SOAK_EVENTS, plan=REWRITING)
 
 
 @pytest.mark.soak

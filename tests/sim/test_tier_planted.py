@@ -33,7 +33,7 @@ from sim.tier.planted_in_delegated import (
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, run
 from tests.sim.seen_at import SEEN_AT
-from tests.sim.test_tier import FOLLOWING
+from tests.sim.test_tier import FOLLOWING, REWRITING, REWRITING_SEEDS
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, fresh, held
 
@@ -83,6 +83,15 @@ def test_a_planted_mistake_about_delete_records_is_found(name: str) -> None:
     with planted(name):
         found_in, seen_at = partial(run, plan=FOLLOWING), SEEN_AT.get(name)
         assert_found(name, found_in, seeds=FOLLOWING_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
+
+
+def test_a_planted_mistake_about_files_that_brokers_write_anew_is_found() -> None:
+    name = "a held file that was cut and written on is let go"
+    with planted(name):
+        assert_found(
+            name, partial(run, plan=REWRITING), seeds=DAMAGED_SEEDS_MAX, events=EVENTS,
+            first=REWRITING_SEEDS[0],
+        )  # fmt: skip
 
 
 def test_what_brokers_lose_is_copied_from_the_others_or_lost_to_all() -> None:

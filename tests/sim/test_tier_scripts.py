@@ -50,6 +50,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "double_leader",
         "hold_below_a_log_begun_anew",
         "hold_below_what_delete_records_took",
+        "hold_of_a_file_cut_and_written_on",
         "hold_of_a_replica_that_moved",
         "hold_of_an_open_transaction",
         "hold_that_the_log_begins_amid",
