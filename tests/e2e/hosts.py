@@ -2,7 +2,8 @@
 
 A recipe runs as typed, in a shell in one host's folder. The names are loopback addresses of their
 own, by a hosts file that only these processes see (a mount namespace, which needs root). `ssh`,
-`scp` and `systemctl` are small programs on the PATH that do on these hosts what they say.
+`scp` and `systemctl` are small programs on the PATH that do on these hosts what they say; nodes are
+forked, by a `tests.real.fork_server` that sees the same names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,11 +41,26 @@ case "$1" in stop|restart)
   fi;;
 esac
 case "$1" in start|restart)
-  setsid strandline node --config strandline.toml >> node.log 2>&1 < /dev/null &
-  echo $! > node.pid;;
+  start-node >> node.log 2>&1;;
 esac
 """,
 }
+_START_NODE = """#!{python}
+import socket, sys
+from pathlib import Path
+
+sys.path.insert(0, "{repository}")
+from tests.real.fork_server import NUMBER, ask_to_start
+
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+    server.connect({address!r})
+    told = ask_to_start(server, ["strandline", "node", "--config", "strandline.toml"], 1)
+    Path("node.pid").write_text(str(*NUMBER.unpack(told.recv(NUMBER.size))))
+"""
+_WITH_NAMES = (
+    *("unshare", "--mount", "sh", "-c"),
+    *('mount --bind "$NAMES" /etc/hosts && exec "$@"', "sh"),
+)
 _RECIPE = re.compile(
     r"^ *<!-- recipe: (?P<name>.+?) -->\n *```\n(?P<text>.*?)^ *```\n", re.DOTALL | re.MULTILINE
 )
@@ -68,9 +85,7 @@ class Hosts:
             self.folder(number).mkdir(parents=True)
         self._programs.mkdir()
         for name, text in _PROGRAMS.items():
-            program = self._programs / name
-            program.write_text(f"#!/bin/sh\n{text}")
-            program.chmod(0o755)
+            self._write_program(name, f"#!/bin/sh\n{text}")
         self._names.write_text(
             "127.0.0.1 localhost\n"
             + "".join(f"{self.address(each)} {self.name(each)}\n" for each in NUMBERS)
@@ -97,17 +112,12 @@ class Hosts:
         self, number: int, text: str, *, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the text in a shell of this host; the exit code is the caller's to judge."""
-        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
-        path = f"{self._programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        mounted = 'mount --bind "$NAMES" /etc/hosts && exec sh -c "$1"'
         with (self._home / "typed.log").open("a+") as output:
             begins = output.tell()
             done = subprocess.run(
-                ["unshare", "--mount", "sh", "-c", mounted, "sh", text],
+                [*_WITH_NAMES, "sh", "-c", text],
                 cwd=self.folder(number),
-                env=kept
-                | {"HOSTS": str(self._home), "NAMES": str(self._names), "PATH": path}
-                | dict(environment or {}),
+                env=self._environment() | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -157,6 +167,21 @@ class Hosts:
         return "\n".join(f"{file}: {file.read_text()[-2_000:]}" for file in files if file.exists())
 
     def __enter__(self) -> Hosts:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as control:
+            control.bind("")  # the system chooses a name
+            self._fork_server = subprocess.Popen(
+                [
+                    *(*_WITH_NAMES, sys.executable, "-m", "tests.real.fork_server"),
+                    *(str(control.fileno()), "tests.real.node_program"),
+                ],
+                cwd=REPOSITORY,
+                env=self._environment(),
+                pass_fds=[control.fileno()],
+            )
+            starts = _START_NODE.format(
+                python=sys.executable, repository=REPOSITORY, address=control.getsockname()
+            )
+        self._write_program("start-node", starts)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -165,6 +190,19 @@ class Hosts:
             if self.pid(number):
                 with suppress(ProcessLookupError):
                     self.kill(number)
+        self._fork_server.kill()
+        self._fork_server.wait()
+
+    def _write_program(self, name: str, text: str) -> None:
+        program = self._programs / name
+        program.write_text(text)
+        program.chmod(0o755)
+
+    def _environment(self) -> dict[str, str]:
+        """Of a host's shells and nodes."""
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+        path = f"{self._programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return kept | {"HOSTS": str(self._home), "NAMES": str(self._names), "PATH": path}
 
     @staticmethod
     def _holds(holds: Callable[[], bool]) -> bool:
