@@ -28,7 +28,7 @@ LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_n
 	$(addprefix tests/e2e/test_,leaders_and_followers.py pipeline.py broker_that_tiers.py \
 	broker_that_tiers_in_trouble.py read_replicas.py read_replica.py image.py broker_on_another_disk.py)
 
-.PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites golden lock executors plugin clean
+.PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites mutants golden lock executors plugin clean
 
 demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
@@ -72,6 +72,13 @@ soak: tools $(READY)        ## long runs
 kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (KAFKA=4.0.2 MANAGERS=kafka CLASSES=...)
 	$(BIN)/python -m tests.kafka_suites.run $(if $(KAFKA),--kafka $(KAFKA)) $(if $(MANAGERS),--managers $(MANAGERS)) $(CLASSES)
 
+$(VENV)/.mutants: requirements/mutants.txt $(VENV)/.dev
+	$(PIP) install --require-hashes -r requirements/mutants.txt
+	touch $@
+
+mutants: $(VENV)/.mutants $(READY)   ## are mistakes noticed? goes on where it was (SAMPLE=200 SEED=1; SAMPLE=0: all)
+	$(BIN)/python -m tests.mutants.run $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
 golden: $(VENV)/.dev       ## rewrite golden files; read the diff before you commit it
 	STRANDLINE_GOLDEN=rewrite $(PYTEST) -m "not spark and not integration and not e2e and not soak" -q -k golden
 
@@ -80,6 +87,7 @@ lock:                      ## resolve the lock files anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra demo -c requirements/dev.txt pyproject.toml requirements/build.in -o requirements/demo.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt pyproject.toml -o requirements/runtime.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt requirements/wheel.in -o requirements/wheel.txt
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q -c requirements/dev.txt requirements/mutants.in -o requirements/mutants.txt
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes -q --extra pipeline -c requirements/dev.txt pyproject.toml -o requirements/pipeline.txt
 
 executors: $(VENV)/.dev    ## what Spark executors need as one small wheel, and as .zip for --py-files
