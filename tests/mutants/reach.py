@@ -19,10 +19,10 @@ import pytest
 
 UNIT = "not spark and not integration and not e2e and not soak"
 FOLDERS = (
-    "tests/rlmm",
-    *(f"tests/rlm/{each}" for each in ("control", "copy", "data_plane", "delete", "reconcile")),
-    "tests/rlm/retention",
+    *(f"tests/rlmm/{each}" for each in ("apply", "log", "quorum", "raft", "rows", "view")),
+    *(f"tests/rlm/{each}" for each in ("copy", "data_plane", "delete", "retention")),
 )
+"""Where the rules in scope have their tests; what wider tests find, seeds do too, and sooner."""
 PACKAGES = ("rlmm", "rlm")
 
 
