@@ -1,0 +1,1 @@
+"""A tool: are mistakes in the code noticed? See `run.py`."""
