@@ -1,8 +1,9 @@
 """Waits until a site is quiet, then compares what was acknowledged with what can be read.
 
 Of every partition: each record that was acknowledged and is still in retention, each transaction's
-outcome, each batch byte for byte as the leader has it on disk; asked of any node. And the bucket
-with the metadata. What it finds wrong is a list of sentences.
+outcome, each batch byte for byte as the leader has it on disk; asked of any node, and of the
+brokers by ordinary consumers. And the bucket with the metadata. What it finds wrong is a list of
+sentences.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from tests.e2e.broker_site import Site, Topic
 from tests.e2e.bucket import named_objects, stored_objects
 from tests.e2e.ledger import LogKey, contradictions
 from tests.e2e.node_process import NodeProcess
-from tests.real.kafka_clients import ConsumedRecord, Isolation, consume_all
+from tests.real.kafka_clients import ConsumedRecord, Isolation, consume_all, log_bounds
 
 QUIET_DEADLINE_S: Final = 90
 FINISHED: Final = "COPY_SEGMENT_FINISHED"
-NOTHING_LEFT: Final = frozenset({"no_sealed_segment", "waiting_for_lso"})
+NOTHING_LEFT: Final = frozenset({"no_sealed_segment", "waiting_for_lso", "delegated"})
 NEVER_LOGGED: Final = ("Traceback", "LOST:")
 """An outage of the store is an error in the log as well, and none of the node's."""
 
@@ -96,7 +97,8 @@ class Auditor:
         site = self._site
         client = site.tier(self._any_node(), key)
         status = client.status()
-        start, end = status["log_start_offset"], status["highest_copied_offset"] + 1
+        low, _ = log_bounds(site.cluster.bootstrap, key.topic, key.partition)
+        start, end = max(low, status["log_start_offset"]), status["highest_copied_offset"] + 1
         found = [f"{key} lost {lost}" for lost in status["lost_ranges"]]
         for isolation in ISOLATIONS:
             name = f"{key} {isolation} [{start}, {end})"
@@ -106,15 +108,35 @@ class Auditor:
             )
             here = [each for each in everything if start <= each.offset < end]
             found += [f"{name}: {line}" for line in _differences(read, here)]
+            found += self._of_consumers(key, everything, isolation)
             found += self._against_ledger(key, name, read, start, end, isolation)
-        tiered = _by_base([client.batches(start=start)], start, end)
-        *sealed, _ = site.cluster.leader_log(key.topic, key.partition)
-        local = _by_base((path.read_bytes() for path in sealed), start, end)
+        *sealed, active = site.cluster.leader_log(key.topic, key.partition)
+        first = max(start, int((sealed or [active])[0].stem))  # of what is on its disk as well
+        tiered = _by_base([client.batches(start=start)], first, end)
+        local = _by_base((path.read_bytes() for path in sealed), first, end)
         if tiered != local:
             bad = sorted(
                 each for each in tiered.keys() | local.keys() if tiered.get(each) != local.get(each)
             )
             found.append(f"{key}: {len(bad)} batches are not the leader's bytes, first {bad[:5]}")
+        return found
+
+    def _of_consumers(
+        self, key: LogKey, read: list[ConsumedRecord], isolation: Isolation
+    ) -> list[str]:
+        """All that the brokers gave to one that began at the log start."""
+        site, name = self._site, f"{key} {isolation} from the brokers"
+        low, high = log_bounds(
+            site.cluster.bootstrap, key.topic, key.partition, isolation=isolation
+        )
+        expires = site.tiering and key.topic in site.retained
+        start = low if expires else site.log_starts.get(key, 0)
+        found = self._against_ledger(key, name, read, start, high, isolation)
+        offsets = [each.offset for each in read]
+        if low != start:
+            found.append(f"{name}: the log starts at {low} for {start}")
+        if offsets != sorted(set(offsets)):
+            found.append(f"{name}: not in order, or twice")
         return found
 
     def _against_ledger(

@@ -5,7 +5,8 @@ Everything a fault or the auditor needs is reached from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.steady_writer import SteadyWriter
 from tests.e2e.tier_client import TierClient
-from tests.real.kafka_cluster import KafkaCluster
+from tests.real.kafka_cluster import BROKERS, KafkaCluster
 from tests.real.minio import MinioServer
 from tests.real.store_gate import StoreGate
 
@@ -32,8 +33,16 @@ TOPIC_CONFIG = {
     "retention.bytes": "-1",
     "file.delete.delay.ms": "1000",
 }
+TIERED = {
+    "remote.storage.enable": "true",
+    "local.retention.ms": "-1",
+    "local.retention.bytes": "1",
+}
+"""Of a topic that its brokers tier: they keep no more than the active segment."""
 UPLOAD_DEADLINE_S = 5
 UPLOAD_MARGIN_S = 1
+PAST_LIVES_S = 150.0
+"""Some passes of a node over what nobody deletes to the end."""
 SECTIONS: dict[str, dict[str, object]] = {
     "topics": {"include": ["*"]},
     "http": {"anonymous_role": "admin"},
@@ -44,7 +53,12 @@ SECTIONS: dict[str, dict[str, object]] = {
         "backoff_base_s": 0.2,
         "backoff_max_s": 2,
     },
-    "retention": {"interval_s": 1, "delete_delay_s": 1, "max_percent": 95},
+    "retention": {
+        "interval_s": 1,
+        "delete_delay_s": 1,
+        "deletion_settle_s": 1,
+        "max_percent": 95,
+    },
 }
 
 
@@ -63,17 +77,26 @@ class Topic:
         return [LogKey(self.name, len(self.past_ids), each) for each in range(self.partitions)]
 
 
+BrokerSettings = Callable[[str], Mapping[str, str]]
+"""Lines for a broker's `server.properties`, by the URL of the node beside it."""
+
+
 class Site:
-    """See the module."""
+    """See the module. With `tiering` the brokers tier by themselves. `log_starts`: where
+    DeleteRecords has cut a log, 0 for all others. `retained`: retention in bytes, by topic.
+    """
 
     def __init__(
         self,
+        home: Path,
         cluster: KafkaCluster,
         quorum: NodeQuorum,
         minio: MinioServer,
         gate: StoreGate,
         store: StoreConfig,
         seed: int,
+        *,
+        tiering: bool,
     ) -> None:
         self.cluster = cluster
         self.quorum = quorum
@@ -83,16 +106,60 @@ class Site:
         self.ledger = Ledger()
         self.writer = SteadyWriter(cluster.bootstrap, self.ledger, seed)
         self.topics: dict[str, Topic] = {}
+        self.tiering = tiering
+        self.topic_config = TOPIC_CONFIG | (TIERED if tiering else {})
+        self.log_starts: dict[LogKey, int] = {}
+        self.retained: dict[str, int] = {}
+        self._story = home / "story.txt"
+        self._began_s = time.monotonic()
+
+    def tell(self, what: str) -> None:
+        """An event of the run's story, which stays beside the logs of a run that fails."""
+        line = f"{time.monotonic() - self._began_s:7.1f} s  {what}"
+        print(line, flush=True)
+        with self._story.open("a") as story:
+            story.write(f"{line}\n")
 
     def make_topic(self, name: str, partitions: int) -> None:
         """A topic that the writer writes to."""
-        self.cluster.create_topic(name, partitions=partitions, config=TOPIC_CONFIG)
+        self.cluster.create_topic(name, partitions=partitions, config=self.topic_config)
         topic = self.topics.setdefault(name, Topic(name, partitions, [], []))
         self.writer.targets |= set(topic.keys)
+
+    def delete_topic(self, name: str) -> None:
+        """Nothing is written to it any more, and what it was is a past life."""
+        topic, topic_id = self.topics[name], self.topic_id(name)
+        self.writer.targets -= set(topic.keys)
+        self.cluster.delete_topic(name)
+        topic.past_ids.append(topic_id)
+        topic.past_partitions.append(topic.partitions)
 
     def logs(self) -> list[LogKey]:
         """Every partition that is there now."""
         return [key for topic in self.topics.values() for key in topic.keys]
+
+    def past_logs(self) -> list[LogKey]:
+        """Every partition of topics that were deleted."""
+        return [
+            LogKey(topic.name, life, each)
+            for topic in self.topics.values()
+            for life, partitions in enumerate(topic.past_partitions)
+            for each in range(partitions)
+        ]
+
+    def wait_for_past_lives_to_go(self) -> None:
+        """No row is left of a topic that was deleted."""
+        node = next(iter(self.quorum.running.values()))
+        self.quorum.wait_until(
+            lambda: not any(self.tier(node, key).segments() for key in self.past_logs()),
+            "past lives to go",
+            deadline_s=PAST_LIVES_S,
+        )
+
+    def lead_by_turns(self) -> None:
+        """Each broker leads a partition, if there are as many."""
+        for number, key in enumerate(self.logs()):
+            self.cluster.move_leader(key.topic, key.partition, BROKERS[number % len(BROKERS)])
 
     def tier(self, node: NodeProcess, key: LogKey) -> TierClient:
         """One partition, of this or an earlier life, as `node` has it."""
@@ -119,7 +186,12 @@ class Site:
         return found[0]
 
     def set_retention(self, topic: str, retention_bytes: int) -> None:
-        """The topic's policy, by way of any node."""
+        """The topic's own where its brokers tier it, else its policy, by way of any node."""
+        self.retained[topic] = retention_bytes
+        if self.tiering:
+            broker = next(iter(self.cluster.running.values()))
+            broker.alter_topic(topic, {"retention.bytes": str(retention_bytes)})
+            return
         body = {
             "retention_ms": None,
             "retention_bytes": retention_bytes,
@@ -145,15 +217,22 @@ class Site:
 
 @contextmanager
 def open_site(
-    home: Path, seed: int, *, copier: Mapping[str, object] | None = None
+    home: Path,
+    seed: int,
+    *,
+    copier: Mapping[str, object] | None = None,
+    tiering: BrokerSettings | None = None,
 ) -> Iterator[Site]:
-    """Everything is up and empty. `copier` instead of the short pauses of the tests."""
+    """Everything is up and empty. `copier` instead of the short pauses of the tests; `tiering` for
+    brokers that tier by their nodes.
+    """
     minio = MinioServer(home / "minio")
     with ExitStack() as stack:
         stack.enter_context(minio)
         host, port = minio.endpoint_url.removeprefix("http://").split(":")
         gate = stack.enter_context(StoreGate(host, int(port)))
-        cluster = stack.enter_context(KafkaCluster(home / "kafka"))
+        cluster = KafkaCluster(home / "kafka")
+        cluster.format()
         store = replace(minio.store_config, prefix=PREFIX)
         sections = {
             **SECTIONS,
@@ -165,4 +244,7 @@ def open_site(
             for number, broker in cluster.brokers.items()
         }
         quorum = stack.enter_context(NodeQuorum(home, cluster.cluster_id, sections, beside))
-        yield Site(cluster, quorum, minio, gate, store, seed)
+        for number, broker in cluster.brokers.items():
+            broker.override(tiering(quorum.nodes[number].url) if tiering else {})
+        stack.enter_context(cluster)
+        yield Site(home, cluster, quorum, minio, gate, store, seed, tiering=tiering is not None)

@@ -1,13 +1,17 @@
-"""What goes wrong at a site, one thing after the other; each leaves the site whole again."""
+"""What goes wrong at a site, one thing after the other; each leaves the site whole again, and tells
+the site's story which part of it was hit.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from tests.e2e.broker_site import TOPIC_CONFIG, UPLOAD_DEADLINE_S, UPLOAD_MARGIN_S, Site
+from tests.e2e.broker_site import UPLOAD_DEADLINE_S, UPLOAD_MARGIN_S, Site
 from tests.e2e.ledger import LogKey
+from tests.e2e.node_process import NodeProcess
+from tests.real.kafka import KafkaBroker
 from tests.real.kafka_cluster import BROKERS
 from tests.real.store_gate import Passing
 
@@ -25,42 +29,44 @@ def move_leaders(site: Site, chance: random.Random) -> None:
     """Every partition gets another leader."""
     for key in site.logs():
         _lead_elsewhere(site, key, chance)
-        _for_a_moment(chance)
+        for_a_moment(chance)
 
 
 def kill_broker(site: Site, chance: random.Random) -> None:
     """SIGKILL; the others lead, then it comes back."""
-    broker = site.cluster.brokers[chance.choice(BROKERS)]
+    broker = any_broker(site, chance)
     broker.kill()
-    _for_a_moment(chance)
+    for_a_moment(chance)
     broker.start()
-    _all_in_sync(site)
+    all_in_sync(site)
 
 
 def kill_node(site: Site, chance: random.Random) -> None:
     """SIGKILL of a node, then it comes back."""
-    node = site.quorum.nodes[chance.choice(BROKERS)]
+    node = any_node(site, chance)
     node.kill()
-    _for_a_moment(chance)
+    for_a_moment(chance)
     node.start()
 
 
 def kill_machine(site: Site, chance: random.Random) -> None:
     """A broker and the node beside it at once."""
     number = chance.choice(BROKERS)
+    site.tell(f"machine {number}")
     broker, node = site.cluster.brokers[number], site.quorum.nodes[number]
     node.kill()
     broker.kill()
-    _for_a_moment(chance)
+    for_a_moment(chance)
     node.spawn()
     broker.start()
     node.wait_until_ready()
-    _all_in_sync(site)
+    all_in_sync(site)
 
 
 def suspend_node(site: Site, chance: random.Random) -> None:
     """SIGSTOP of a node that copies, its partitions move away, it wakes past every deadline."""
     node_id = chance.choice(BROKERS)
+    site.tell(f"node {node_id}")
     led = [key for key in site.logs() if site.cluster.leader(key.topic, key.partition) == node_id]
     node = site.quorum.nodes[node_id]
     node.suspend()
@@ -76,7 +82,7 @@ def suspend_node(site: Site, chance: random.Random) -> None:
 def kill_store(site: Site, chance: random.Random) -> None:
     """SIGKILL of MinIO, then it comes back."""
     site.minio.kill()
-    _for_a_moment(chance)
+    for_a_moment(chance)
     site.minio.start()
 
 
@@ -93,13 +99,8 @@ def recreate_topic(site: Site, chance: random.Random) -> None:
     """Deleted while it is copied, and made again under its name."""
     topic = site.topics[DELETED_TOPIC]
     with site.writer.paused():
-        topic_id = site.topic_id(DELETED_TOPIC)
-        site.writer.targets -= set(topic.keys)
-        site.cluster.delete_topic(DELETED_TOPIC)
-        topic.past_ids.append(topic_id)
-        topic.past_partitions.append(topic.partitions)
-        site.cluster.create_topic(DELETED_TOPIC, partitions=topic.partitions, config=TOPIC_CONFIG)
-        site.writer.targets |= set(topic.keys)
+        site.delete_topic(DELETED_TOPIC)
+        site.make_topic(DELETED_TOPIC, topic.partitions)
 
 
 def grow_and_reassign(site: Site, chance: random.Random) -> None:
@@ -113,8 +114,9 @@ def grow_and_reassign(site: Site, chance: random.Random) -> None:
     left_out = site.cluster.leader(GROWING_TOPIC, partition)
     others = [each for each in BROKERS if each != left_out]
     chance.shuffle(others)
+    site.tell(f"{GROWING_TOPIC}-{partition} leaves broker {left_out}")
     site.cluster.reassign(GROWING_TOPIC, partition, others)
-    _for_a_moment(chance)
+    for_a_moment(chance)
     site.cluster.reassign(GROWING_TOPIC, partition, [*others, left_out])
 
 
@@ -138,19 +140,60 @@ FAULTS: dict[str, Fault] = {
         shorten_retention,
     )
 }
+REPEATED = sorted(FAULTS.keys() - {"recreate_topic", "grow_and_reassign", "shorten_retention"})
+"""Those that may come again: the others make the site larger each time."""
+
+
+def run_faults(
+    site: Site,
+    chance: random.Random,
+    faults: Mapping[str, Fault],
+    *,
+    kinds: int | None = None,
+    faults_s: float = 0,
+) -> None:
+    """Until the time is over and each kind, or as many as `kinds`, has been."""
+    end = time.monotonic() + faults_s
+    once = sorted(faults)
+    chance.shuffle(once)  # no two orders alike
+    once = once[:kinds]
+    while once or time.monotonic() < end:
+        name = once.pop(0) if once else chance.choice(REPEATED)
+        site.tell(name)
+        faults[name](site, chance)
+        for node in site.quorum.running.values():
+            node.assert_alive()
 
 
 def _lead_elsewhere(site: Site, key: LogKey, chance: random.Random) -> None:
     found = site.cluster.partitions(key.topic)[key.partition]
     others = [int(each) for each in found.isrs if each != found.leader]
     if others:
-        site.cluster.move_leader(key.topic, key.partition, chance.choice(others))
+        to = chance.choice(others)
+        site.tell(f"broker {to} is to lead {key.topic}-{key.partition}")
+        site.cluster.move_leader(key.topic, key.partition, to)
 
 
-def _all_in_sync(site: Site) -> None:
+def any_broker(site: Site, chance: random.Random) -> KafkaBroker:
+    """One by chance, and told."""
+    number = chance.choice(BROKERS)
+    site.tell(f"broker {number}")
+    return site.cluster.brokers[number]
+
+
+def any_node(site: Site, chance: random.Random) -> NodeProcess:
+    """One beside a broker by chance, and told."""
+    number = chance.choice(BROKERS)
+    site.tell(f"node {number}")
+    return site.quorum.nodes[number]
+
+
+def all_in_sync(site: Site) -> None:
+    """Wait until every replica of every partition is."""
     for topic in site.topics.values():
         site.cluster.wait_for_replicas(topic.name, topic.partitions)
 
 
-def _for_a_moment(chance: random.Random) -> None:
+def for_a_moment(chance: random.Random) -> None:
+    """As long as a restart takes."""
     time.sleep(chance.uniform(*SHORT_S))

@@ -16,7 +16,6 @@ import pytest
 from tests.e2e.bucket import store_settings, stored_objects
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.node_quorum import NodeQuorum
-from tests.e2e.test_trouble_is_told import stopped
 from tests.e2e.tier_client import TierClient
 from tests.e2e.tiering_broker import (
     TOPIC,
@@ -30,6 +29,7 @@ from tests.real.certificates import make_certificate
 from tests.real.kafka import KAFKA_VERSION, KafkaBroker
 from tests.real.kafka_clients import consume_all
 from tests.real.minio import MinioServer
+from tests.real.process_tree import stopped
 from tests.real.store_gate import Passing, StoreGate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(400)]

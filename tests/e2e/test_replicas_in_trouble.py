@@ -18,10 +18,17 @@ import pytest
 
 from tests.e2e import faults
 from tests.e2e.broker_site import Site, open_site
-from tests.e2e.faults import DELETED_TOPIC, FAULTS, GROWING_TOPIC, SHORTENED_TOPIC, Fault
+from tests.e2e.faults import (
+    DELETED_TOPIC,
+    FAULTS,
+    GROWING_TOPIC,
+    SHORTENED_TOPIC,
+    Fault,
+    run_faults,
+)
 from tests.e2e.ledger import LogKey
 from tests.e2e.node_process import NodeProcess
-from tests.e2e.replica_reader import ISOLATIONS, ReplicaReader
+from tests.e2e.scanning_reader import ISOLATIONS, ScanningReader
 from tests.real.kafka_cluster import BROKERS
 from tests.real.ports import ports_in_a_row
 
@@ -94,18 +101,11 @@ def test_a_consumer_through_replicas_misses_nothing(tmp_path: Path, seed: int) -
         def keys_that_stay() -> list[LogKey]:
             return [key for key in site.logs() if key.topic != DELETED_TOPIC]
 
-        reader = ReplicaReader(
-            replicas.bootstrap, site.ledger, keys_that_stay, SHORTENED_TOPIC, seed
+        reader = ScanningReader(
+            replicas.bootstrap, site.ledger, keys_that_stay, seed, shortened=SHORTENED_TOPIC
         )
         with reader, site.writer:
-            names = sorted(replicas.faults())
-            chance.shuffle(names)
-            started = time.monotonic()
-            for name in names:
-                print(f"{time.monotonic() - started:7.1f} s  {name}", flush=True)
-                replicas.faults()[name](site, chance)
-                for node in site.quorum.running.values():
-                    node.assert_alive()
+            run_faults(site, chance, replicas.faults())
         for isolation in ISOLATIONS:
             reader.scan(site.logs(), isolation)
         print(f"{reader.scans} scans, {reader.records} records, {site.ledger.total()} written")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from tests.e2e.faults import (
     GROWING_TOPIC,
     RETAINED_BYTES,
     SHORTENED_TOPIC,
+    run_faults,
 )
 from tests.e2e.ledger import LogKey
 from tests.real.s3_admin import client as s3_client
@@ -33,29 +32,6 @@ FAULTS_S = float(os.environ.get("FAULTS_S", "0"))
 SOAK_FAULTS_S = FAULTS_S or 60
 SEED = int(os.environ.get("FAULTS_SEED", "20261121"))
 SOAK_SEEDS = range(1, 21)
-REPEATED = sorted(FAULTS.keys() - {"recreate_topic", "grow_and_reassign", "shorten_retention"})
-"""Those that may come again: the others make the site larger each time."""
-
-
-def order_of_faults(chance: random.Random) -> Iterator[str]:
-    """Each once, then whichever; no two orders alike."""
-    first = sorted(FAULTS)
-    chance.shuffle(first)
-    yield from first
-    while True:
-        yield chance.choice(REPEATED)
-
-
-def run_faults(site: Site, chance: random.Random, faults_s: float) -> None:
-    """Until the time is over and each kind has been."""
-    started = time.monotonic()
-    for number, name in enumerate(order_of_faults(chance)):
-        if number >= len(FAULTS) and time.monotonic() - started >= faults_s:
-            return
-        print(f"{time.monotonic() - started:7.1f} s  {name}", flush=True)
-        FAULTS[name](site, chance)
-        for node in site.quorum.running.values():
-            node.assert_alive()
 
 
 def assert_nothing_is_lost(home: Path, seed: int, *, faults_s: float) -> None:
@@ -66,7 +42,7 @@ def assert_nothing_is_lost(home: Path, seed: int, *, faults_s: float) -> None:
         site.make_topic(SHORTENED_TOPIC, 1)
         site.make_topic(DELETED_TOPIC, 1)
         with site.writer:
-            run_faults(site, chance, faults_s)
+            run_faults(site, chance, FAULTS, faults_s=faults_s)
         site.writer.write_filler()
         auditor = Auditor(site, chance)
         auditor.wait_until_quiet()
@@ -120,18 +96,9 @@ def drop_locally(site: Site) -> None:
 
 def delete_past_lives(site: Site) -> None:
     """What was tiered of deleted topics goes, with its objects."""
-    past = [
-        (LogKey(topic.name, life, each), topic_id)
-        for topic in site.topics.values()
-        for life, topic_id in enumerate(topic.past_ids)
-        for each in range(topic.past_partitions[life])
-    ]
-    for key, topic_id in past:
-        site.delete_tiered_data(key.topic, topic_id)
-    node = next(iter(site.quorum.running.values()))
-    site.quorum.wait_until(
-        lambda: not any(site.tier(node, key).segments() for key, _ in past), "past lives to go"
-    )
+    for key in site.past_logs():
+        site.delete_tiered_data(key.topic, site.topics[key.topic].past_ids[key.life])
+    site.wait_for_past_lives_to_go()
 
 
 def test_a_bad_half_hour_loses_nothing(tmp_path: Path) -> None:

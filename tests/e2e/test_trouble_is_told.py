@@ -5,8 +5,6 @@ store and quorum are real, and so is what they suffer. Settings are the defaults
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 from tests.e2e.writer import Writer
 from tests.real.kafka import KafkaBroker
 from tests.real.minio import MinioServer
+from tests.real.process_tree import stopped
 from tests.real.store_gate import Passing, StoreGate
 from tests.strandline.command import invoke
 
@@ -134,16 +133,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
             found.is_well()
             assert "problem" not in found.status()
             yield found
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """SIGSTOP: it takes connections and answers none."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def of_the_store(there: Site) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.e2e.broker_site import SECTIONS
+from tests.e2e.broker_site import SECTIONS, TIERED
+from tests.e2e.broker_site import TOPIC_CONFIG as ANY_TOPIC_CONFIG
 from tests.e2e.node_process import NodeProcess, Sections
 from tests.e2e.node_quorum import NodeQuorum
 from tests.real.broker_plugin import plugin_jar
@@ -14,20 +15,12 @@ from tests.real.kafka import KAFKA_VERSION, KafkaBroker
 from tests.real.kafka_cluster import KafkaCluster
 
 TOPIC = "voyages"
-TOPIC_CONFIG = {
-    "remote.storage.enable": "true",
-    "internal.segment.bytes": "49152",
-    "index.interval.bytes": "2048",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "local.retention.ms": "-1",
-    "local.retention.bytes": "1",
-    "file.delete.delay.ms": "1000",
-}
+TOPIC_CONFIG = ANY_TOPIC_CONFIG | TIERED
 
 
-def broker_settings(node_url: str) -> dict[str, str]:
-    """The lines for `server.properties`."""
+def broker_settings(node_url: str, jar: Path | None = None) -> dict[str, str]:
+    """The lines for `server.properties`; with another jar than today's."""
+    jar = jar or plugin_jar()
     managers = {"storage": "Storage", "metadata": "Metadata"}
     lines = {
         "remote.log.storage.system.enable": "true",
@@ -41,7 +34,7 @@ def broker_settings(node_url: str) -> dict[str, str]:
         prefix = "rsm.config." if name == "storage" else "rlmm.config."
         lines |= {
             f"{manager}.class.name": f"io.strandline.broker.Strandline{title}Manager",
-            f"{manager}.class.path": str(plugin_jar()),
+            f"{manager}.class.path": str(jar),
             f"{manager}.impl.prefix": prefix,
             f"{prefix}strandline.node.url": node_url,
         }
@@ -112,6 +105,7 @@ def three(tmp_path: Path, *, shared: bool = True) -> Iterator[tuple[KafkaCluster
     the nodes see the brokers' disks.
     """
     cluster = KafkaCluster(tmp_path / "kafka")
+    cluster.format()
     (tmp_path / "tier").mkdir()
     kafka = {
         str(number): {
@@ -124,7 +118,8 @@ def three(tmp_path: Path, *, shared: bool = True) -> Iterator[tuple[KafkaCluster
         **SECTIONS,
         "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
     }
-    with cluster, NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum:
+    with NodeQuorum(tmp_path, cluster.cluster_id, sections, kafka) as quorum:
         for number, broker in cluster.brokers.items():
-            broker.restart(overrides=broker_settings(quorum.nodes[number].url))
-        yield cluster, quorum
+            broker.override(broker_settings(quorum.nodes[number].url))
+        with cluster:
+            yield cluster, quorum

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,22 @@ def plugin_jar() -> Path:
         if not jar.is_file() or jar.stat().st_mtime < newest:
             maven(PROJECT, "package", "-DskipTests")
     return jar
+
+
+def jar_of(commit: str, folder: Path) -> Path:
+    """The jar as the sources were at a commit, built in a new folder. Skips the test in a clone
+    without that commit.
+    """
+    folder.mkdir()
+    parts = ("LICENSE", str(GOLDEN), PROJECT.name)
+    command = ["git", "archive", "--output", str(folder / "sources.tar"), commit, *parts]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"needs commit {commit} of the history: {done.stderr.strip()}")
+    with tarfile.open(folder / "sources.tar") as sources:
+        sources.extractall(folder, filter="data")
+    maven(folder / PROJECT.name, "package", "-DskipTests")
+    return folder / PROJECT.name / JAR
 
 
 def fetch_plugin_packages() -> None:

@@ -65,6 +65,7 @@ class KafkaCluster:
             )
             for number in BROKERS
         }
+        self._formatted = False
         voters = ",".join(
             f"{number}@{broker.address('CONTROLLER')}" for number, broker in self.brokers.items()
         )
@@ -86,9 +87,15 @@ class KafkaCluster:
         """Those that run."""
         return {number: each for number, each in self.brokers.items() if each.running}
 
-    def __enter__(self) -> Self:
+    def format(self) -> None:
+        """Before it is entered, where something else needs the log directories first."""
         for broker in self.brokers.values():
             broker.format()
+        self._formatted = True
+
+    def __enter__(self) -> Self:
+        if not self._formatted:
+            self.format()
         try:
             for broker in self.brokers.values():
                 broker.spawn()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,6 +16,16 @@ def runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):  # the second: it ended between open and read
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """SIGSTOP to this process alone, then SIGCONT: it takes connections and answers none."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def stop_tree(pid: int) -> None:

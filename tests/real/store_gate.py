@@ -1,4 +1,4 @@
-"""A gate before a store's HTTP: open, read-only (every write is refused as by a policy), or shut.
+"""A gate before a store's HTTP: open, slow, read-only (writes are refused as by a policy), or shut.
 
 The signature of a request covers the host it was sent to, not the one that serves it: clients are
 given the gate's address, and the store behind accepts what they signed.
@@ -16,6 +16,8 @@ from typing import Self
 HEAD_BYTES_MAX = 1 << 16
 CHUNK_BYTES = 1 << 16
 END_DEADLINE_S = 20
+SLOW_S = 0.7
+"""More than the half second that a broker gives its readers for a fetch."""
 _READS = frozenset({"GET", "HEAD"})
 _REFUSAL = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code>'
@@ -27,6 +29,7 @@ class Passing(Enum):
     """What the gate lets through."""
 
     ALL = "all"
+    SLOWLY = "slowly"
     READS = "reads"
     NOTHING = "nothing"
 
@@ -123,6 +126,8 @@ class StoreGate:
             self.refused += 1
             await _refuse(client, back, head, length)
             return False
+        if self.passing is Passing.SLOWLY:
+            await asyncio.sleep(SLOW_S)
         onward.write(head)
         while length:
             data = await client.read(min(length, CHUNK_BYTES))

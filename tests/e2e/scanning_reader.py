@@ -1,4 +1,4 @@
-"""Reads whole partitions through read replicas, scan after scan, each held against the ledger."""
+"""Reads whole partitions from their beginning, scan after scan, each held against the ledger."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ ISOLATIONS: Final[tuple[Isolation, ...]] = ("read_uncommitted", "read_committed"
 Found = dict[LogKey, list[ConsumedRecord]]
 
 
-class ReplicaReader(BackgroundRounds):
+class ScanningReader(BackgroundRounds):
     """While it is entered, one scan after the other; what is wrong with one is raised then.
 
-    `keys` are the logs to read now. A log in `shortened` may begin above 0.
+    `bootstrap`: of read replicas or brokers. `keys` are the logs to read now. A log in `shortened`
+    may begin above 0.
     """
 
     def __init__(
@@ -32,12 +33,12 @@ class ReplicaReader(BackgroundRounds):
         bootstrap: str,
         ledger: Ledger,
         keys: Callable[[], list[LogKey]],
-        shortened: str,
         seed: int,
+        *,
+        shortened: str | None = None,
+        pause_s: float = PAUSE_S,
     ) -> None:
-        super().__init__(
-            "reader of the replicas", pause_s=PAUSE_S, join_deadline_s=2 * SCAN_DEADLINE_S
-        )
+        super().__init__("scanning reader", pause_s=pause_s, join_deadline_s=2 * SCAN_DEADLINE_S)
         self._bootstrap = bootstrap
         self._ledger = ledger
         self._keys = keys
