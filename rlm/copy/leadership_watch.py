@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_formats.errors import InvalidRequest
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Ambient
 from rlm.copy.partition_work import PartitionWork
@@ -63,6 +64,8 @@ class LeadershipWatch:
             started = self.ambient.monotonic()
             try:
                 await self.run_pass(self.broker)
+            except InvalidRequest as error:  # a disk that is away: the looks tell it as a problem
+                logger.warning("the leadership is followed again later: %s", error)
             except Exception:
                 logger.exception("following the leadership failed; it is tried again")
             took_s = self.ambient.monotonic() - started

@@ -98,7 +98,8 @@ class Auditor:
         client = site.tier(self._any_node(), key)
         status = client.status()
         low, _ = log_bounds(site.cluster.bootstrap, key.topic, key.partition)
-        start, end = max(low, status["log_start_offset"]), status["highest_copied_offset"] + 1
+        start = max(low, status["log_start_offset"] or 0)  # None: the broker told none yet
+        end = status["highest_copied_offset"] + 1
         found = [f"{key} lost {lost}" for lost in status["lost_ranges"]]
         for isolation in ISOLATIONS:
             name = f"{key} {isolation} [{start}, {end})"

@@ -143,6 +143,7 @@ _PASSING: Final = frozenset(
         KafkaError._RESOLVE,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN,  # a broker whose node or store is away; clients ask again
     }
 )
 """Told to the application while nobody can be reached; the consumer goes on by itself."""

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.errors import InvalidRequest
 from rlm.control.run_events import ClaimLost, PartitionClaimed
+from rlm.control.surroundings import Ambient
 from rlm.control.why_not import WhyNot
-from rlm.copy.leadership_watch import LOOKS_AFTER_GAIN
+from rlm.copy.leadership_watch import LOOKS_AFTER_GAIN, LeadershipWatch
 from rlm.copy.partition_status import Role
 from rlm.copy.scanner import TopicPartition
+from rlm.leadership.announced import NoPlugin
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim
@@ -173,3 +176,28 @@ def test_many_partitions_are_asked_for_in_several_questions_and_pauses_grow_with
             assert len(broker.questions) == 1 + 2 * 4
 
     run_virtually(main)
+
+
+def test_a_log_directory_that_is_away_is_told_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async def look() -> None:
+            raise InvalidRequest("not a Kafka log directory", field="log_dirs")
+
+        async def cancelled(_: float) -> None:
+            raise asyncio.CancelledError
+
+        ambient = Ambient(lambda: 0, lambda: 0.0, cancelled, lambda: 0.5, lambda: uuid(1))
+        news = NoPlugin()
+        news.take_news = lambda: True  # type: ignore[method-assign]
+        watch = LeadershipWatch(
+            FakeBroker({}), lambda: (), lambda _: None, look, ambient, 1.0, news
+        )
+        with pytest.raises(asyncio.CancelledError):
+            await watch.run()
+
+    asyncio.run(main())
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "not a Kafka log directory" in record.getMessage()
