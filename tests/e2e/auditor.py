@@ -167,7 +167,7 @@ class Auditor:
                 status = client.status()
                 if status.get("highest_copied_offset") is None:
                     continue
-                start, end = status["log_start_offset"], status["highest_copied_offset"] + 1
+                start, end = status["log_start_offset"] or 0, status["highest_copied_offset"] + 1
                 for isolation in ISOLATIONS:
                     read = client.records(isolation, start=start)
                     found += self._against_ledger(key, f"{key}", read, start, end, isolation)
