@@ -1,9 +1,24 @@
 """The remedy for a node whose metadata directory is damaged, as all messages name it."""
 
+from __future__ import annotations
+
+from kafka_formats.errors import CorruptData
+
 REPLACE_REPLICA = (
     "where other voters live, replace this one: remove-voter, `strandline format "
     "--no-initial-voters`, add-voter (an observer is formatted only). Where it is the sole voter, "
-    "start a new cluster from the newest snapshot, `strandline format --from-snapshot`. Restore no "
-    "backup: an older directory has forgotten votes, acknowledgements, and what was copied since"
+    "start a new cluster from the newest snapshot that is whole, `strandline format "
+    "--from-snapshot`, which has nothing that was recorded behind it. Restore no backup: an older "
+    "directory has forgotten votes, acknowledgements, and what was copied since"
 )
 """Goes behind a colon. A voter that forgot them may elect a leader without acknowledged records."""
+
+
+def needed_snapshot(error: CorruptData, log_start_offset: int) -> CorruptData:
+    """The error of a node whose log starts where only this damaged snapshot reaches."""
+    return CorruptData(
+        f"{error.detail}. The snapshot is damaged, and no other is whole and reaches the log's "
+        f"start {log_start_offset}. What to do: {REPLACE_REPLICA}",
+        source=error.source,
+        position=error.position,
+    )

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kafka_formats.errors import CorruptData
+
 
 class Proposal(NamedTuple):
     """A record to append. `control_type` None: one of Kafka's own framed metadata records, else the
@@ -144,6 +146,14 @@ class MetadataLog(Protocol):
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
         """Its rows, in order. Blocks. CorruptData: damaged; rows read so far must not be used."""
+
+    async def set_aside(self, snapshot: SnapshotId, error: CorruptData) -> bool:
+        """Rename a damaged snapshot, so that an older one, or none, is the latest. False: the log
+        starts above 0 and no other whole one covers its start. RetryLater: the disk failed.
+        """
+
+    async def snapshot_lost(self) -> None:
+        """Wait until a running node finds a damaged snapshot: another is due. One may wait."""
 
     async def begin_snapshot(
         self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int

@@ -14,12 +14,16 @@ All operations block: call them from an executor thread, or before the event loo
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 from pathlib import Path
 from typing import Protocol
 
 TEMPORARY_SUFFIX = ".tmp"
+
+LOST = (errno.EIO, errno.EUCLEAN)
+"""The errors of reads of lost bytes, by the disk or the file system."""
 
 _KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2), which `os.posix_fallocate` lacks."""

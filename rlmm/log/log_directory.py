@@ -35,7 +35,12 @@ from rlmm.log.recovery import (
     store_recovery_point,
 )
 from rlmm.log.segment_file import INDEX_INTERVAL_BYTES, SegmentFile, check_place
-from rlmm.log.snapshot_files import list_snapshots, snapshot_file_name
+from rlmm.log.snapshot_files import (
+    DAMAGED_SUFFIX,
+    check_snapshot,
+    list_snapshots,
+    snapshot_file_name,
+)
 from rlmm.metadata_log import SnapshotId
 
 
@@ -404,6 +409,46 @@ class LogDirectory:
         for snapshot in taken[: -max(keep, 1)]:
             if snapshot not in held:
                 self._disk.remove(self.directory / snapshot_file_name(snapshot))
+
+    def set_aside(self, snapshot: SnapshotId) -> bool:
+        """Rename a snapshot that can't be read; durable on return. False: the log needs it.
+
+        It does if it starts above 0 and no other whole snapshot covers its start. The ends that
+        only the name told are stored first. In the writer's thread: no cut may rely on this
+        snapshot meanwhile.
+        """
+        if snapshot not in self.snapshots():
+            return True
+        if not self._goes_on_without(snapshot):
+            return False
+        with self._fatal_errors():
+            if self.committed_end < snapshot.end_offset:
+                self.committed_end = snapshot.end_offset
+            self.store_recovery_point()
+            path = self.snapshot_path(snapshot)
+            self._disk.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))
+            self._disk.sync_directory(self.directory)
+        return True
+
+    def _goes_on_without(self, snapshot: SnapshotId) -> bool:
+        """The log is whole from its start to its end, so any snapshot in it will do."""
+        if snapshot.end_offset == 0:
+            return False  # the data directory does not open without it
+        start = self.log_start_offset
+        others = (each for each in reversed(self.snapshots()) if each != snapshot)
+        return start == 0 or any(self._is_whole(each) for each in others if each[0] >= start)
+
+    def _is_whole(self, snapshot: SnapshotId) -> bool:
+        try:
+            check_snapshot(self._disk, self.snapshot_path(snapshot))
+        except (OSError, CorruptData):
+            return False
+        return True
+
+    def damaged_snapshots(self) -> tuple[str, ...]:
+        """Names of the files that were set aside."""
+        names = self._disk.list_names(self.directory)
+        return tuple(name for name in names if name.endswith(DAMAGED_SUFFIX))
 
     def snapshot_path(self, snapshot: SnapshotId) -> Path:
         return self.directory / snapshot_file_name(snapshot)

@@ -24,8 +24,7 @@ from kafka_formats.batch_scan import BatchScanner, ScannedBatch
 from kafka_formats.control_record import ControlType, control_key, parse_control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import iter_records
-from rlmm.damaged_replica import REPLACE_REPLICA
-from rlmm.log.disk import AppendFile, Disk
+from rlmm.log.disk import LOST, AppendFile, Disk
 from rlmm.log.quorum_records import (
     Voter,
     decode_snapshot_header,
@@ -41,6 +40,8 @@ from rlmm.metadata_log import Proposal, SnapshotId
 PART_SUFFIX = ".checkpoint.part"
 DOWNLOAD_SUFFIX = f".fetched{PART_SUFFIX}"
 """The name of a download differs: the same snapshot may be written here at that moment."""
+DAMAGED_SUFFIX = ".damaged"
+"""Follows the name of a snapshot that was set aside because it can't be read."""
 PRIVATE_CONTROL_TYPES_FROM = 1_000
 BATCH_BYTES_TARGET = 64 * 1024
 SYNC_BYTES = 8 * 1024 * 1024
@@ -194,7 +195,7 @@ def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
     scanner = BatchScanner(source)
     position = next_offset = 0
     epoch: int | None = None
-    while chunk := disk.read(path, position, READ_CHUNK_BYTES):
+    while chunk := _chunk(disk, path, position):
         position += len(chunk)
         for batch in scanner.feed(chunk):
             header = batch.header
@@ -210,6 +211,15 @@ def snapshot_batches(disk: Disk, path: Path) -> Iterator[ScannedBatch]:
             epoch = header.partition_leader_epoch
             yield batch
     scanner.finish()
+
+
+def _chunk(disk: Disk, path: Path, position: int) -> bytes:
+    try:
+        return disk.read(path, position, READ_CHUNK_BYTES)
+    except OSError as error:
+        if error.errno not in LOST:
+            raise
+        raise CorruptData(f"{error}", source=str(path), position=position) from error
 
 
 def check_snapshot(disk: Disk, path: Path) -> None:
@@ -241,17 +251,6 @@ def read_snapshot(disk: Disk, path: Path) -> Iterator[Proposal]:
     CorruptData: damage, or a missing header or footer. Use the rows only once the iterator ended
     without an error.
     """
-    try:
-        yield from _rows(disk, path)
-    except CorruptData as error:
-        raise CorruptData(
-            f"{error.detail}. The snapshot is damaged. What to do: {REPLACE_REPLICA}",
-            source=error.source,
-            position=error.position,
-        ) from error
-
-
-def _rows(disk: Disk, path: Path) -> Iterator[Proposal]:
     source = str(path)
     position = 0
     seen_header = seen_footer = False

@@ -122,6 +122,7 @@ class RemoteLogMetadataManager(MetadataReads):
         self._tasks = [
             asyncio.create_task(self._apply_task(), name="metadata-apply"),
             asyncio.create_task(self._snapshot_task(), name="metadata-snapshots"),
+            asyncio.create_task(self._lost_snapshot_task(), name="metadata-lost-snapshots"),
             asyncio.create_task(self._flush_task(), name="metadata-view-flush"),
         ]
         if monotonic is not None:
@@ -380,6 +381,11 @@ class RemoteLogMetadataManager(MetadataReads):
             except Exception as error:
                 self._applying.snapshot_begun()
                 log.error("no snapshot of the metadata could be taken", exc_info=error)
+
+    async def _lost_snapshot_task(self) -> None:
+        while True:
+            await self._log.snapshot_lost()
+            self._applying.snapshot_due.set()
 
     async def _flush_task(self) -> None:
         """Flushes that follow one another soon are those of a busy log, until none does."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-
 from kafka_formats.errors import CorruptData
-from rlmm.log.disk import Disk
+from rlmm.log.disk import LOST, Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.snapshot_files import check_snapshot
 from rlmm.metadata_log import SnapshotId
 from rlmm.raft.messages import LogRead, SnapshotRead
-
-LOST = (errno.EIO, errno.EUCLEAN)
-"""The errors of reads of lost bytes, by the disk or the file system."""
-
 
 CHECKED_MAX = 16
 """Snapshots remembered as checked; a node keeps few at once."""

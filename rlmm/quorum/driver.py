@@ -18,6 +18,7 @@ from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.damaged_replica import REPLACE_REPLICA
 from rlmm.quorum.address_book import AddressBook
 from rlmm.quorum.config import Ambient, QuorumConfig
+from rlmm.quorum.damaged_snapshots import DamagedSnapshots
 from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.disk_reads import DiskReads, is_damage
@@ -106,6 +107,7 @@ class QuorumDriver:
         self._observer = observer
         self._warnings = CoreWarnings(monotonic_ms)
         self.troubles = QuorumTroubles(monotonic_ms)
+        self.snapshots = DamagedSnapshots(self, directory, writer)
         self._queue: deque[do.Action] = deque()
         self._draining = False
         self._persisting = False
@@ -348,10 +350,16 @@ class QuorumDriver:
 
     def damaged(self, error: Exception) -> None:
         """Stop this node, whose durable bytes are damaged; another node leads instead."""
+        meanwhile = "No other node can lead" if self.is_sole_voter else "Another node leads"
         self.fail(
-            f"the disk has lost what was durable in the metadata log: {error}. Another node leads "
+            f"the disk has lost what was durable in the metadata log: {error}. {meanwhile} "
             f"meanwhile. Check the disk. What to do: {REPLACE_REPLICA}"
         )
+
+    @property
+    def is_sole_voter(self) -> bool:
+        """True if this replica is the only voter it knows of."""
+        return self.core.voters.keys == (self.core.replica.key,)
 
     def unread(self, error: OSError | CorruptData) -> RetryLater:
         """The error for a reader of the log; damage stops this node first."""
@@ -460,7 +468,9 @@ class QuorumDriver:
             data = None
             log.info("nothing to send: %s", error)
             if generation == self._generation and is_damage(error):
-                self.damaged(error)
+                asked = response.snapshot if isinstance(response, FetchSnapshotResponse) else None
+                if asked is None or not await self.snapshots.found(asked, error):
+                    self.damaged(error)
         if waiting.done():
             return
         if data is None or generation != self._generation:

@@ -11,7 +11,7 @@ from kafka_formats.control_record import ControlType, parse_control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.record_batch import iter_records
-from rlmm.damaged_replica import REPLACE_REPLICA
+from rlmm.damaged_replica import REPLACE_REPLICA, needed_snapshot
 from rlmm.log import quorum_records
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
@@ -20,6 +20,7 @@ from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.snapshot_files import snapshot_voters
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.config import Place, QuorumConfig
+from rlmm.quorum.damaged_snapshots import set_aside_text
 from rlmm.quorum.framing import voter_set
 from rlmm.raft.actions import LogCut, PersistedState
 from rlmm.raft.core import RaftCore
@@ -93,11 +94,8 @@ def initial_state(
     for each in snapshots:
         _check_end(directory, each)
     sets = _voter_sets(directory)
-    if snapshots:
-        newest = snapshots[-1]
-        voters = snapshot_voters(disk, directory.snapshot_path(newest))
-        if newest.end_offset > 0:
-            sets.append((newest.end_offset - 1, voter_set(voters)))
+    sets.extend(_snapshot_voter_set(disk, directory))
+    snapshots = directory.snapshots()
     start = directory.log_start_offset
     return InitialState(
         quorum=None if stored is None else persisted(stored),
@@ -118,6 +116,22 @@ def initial_state(
         ),
         cut=_cut(directory),
     )
+
+
+def _snapshot_voter_set(disk: Disk, directory: LogDirectory) -> tuple[tuple[int, VoterSet], ...]:
+    """The set of the newest snapshot, at its last offset. Damaged ones that the log does not need
+    are set aside; without any, it begins at 0. CorruptData: the log needs a damaged one.
+    """
+    while (newest := directory.snapshots()[-1:]) and newest[0].end_offset > 0:
+        try:
+            voters = snapshot_voters(disk, directory.snapshot_path(newest[0]))
+        except CorruptData as error:
+            if not directory.set_aside(newest[0]):
+                raise needed_snapshot(error, directory.log_start_offset) from error
+            log.error("%s", set_aside_text(directory.snapshot_path(newest[0]), error))
+        else:
+            return ((newest[0].end_offset - 1, voter_set(voters)),)
+    return ()
 
 
 def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:

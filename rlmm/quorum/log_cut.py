@@ -65,7 +65,9 @@ def cut_log(
     """
     before = directory.snapshots()
     stay = held(before, wanted, log_bytes_from=directory.bytes_from, limits=limits)
-    up_to = min((up_to, *(snapshot.end_offset for snapshot in stay)))
+    # One may have been set aside since `up_to` was taken of it.
+    covered = before[-1].end_offset if before else 0
+    up_to = min((up_to, covered, *(snapshot.end_offset for snapshot in stay)))
     directory.cut_start(up_to, keep_bytes=limits.retain_bytes_max)
     failure = None
     try:

@@ -152,7 +152,8 @@ class QuorumLog:
             self._recovery_point_loop(), name="metadata-log-recovery-point"
         )
         self.driver.start()
-        if self._core.voters.keys != (self._config.key,):
+        self.driver.snapshots.tell()
+        if not self.driver.is_sole_voter:
             return
         async with asyncio.timeout(ESTABLISH_DEADLINE_S):
             while not self._core.established and self.driver.failure is None:
@@ -165,7 +166,7 @@ class QuorumLog:
 
     async def barrier(self, *, deadline_s: float) -> int:
         self._check_open()
-        if self._core.established and self._core.voters.keys == (self._config.key,):
+        if self._core.established and self.driver.is_sole_voter:
             # Nobody else can lead, and every completed write lies below this high watermark.
             return self.driver.high_watermark
         if not self._core.established:
@@ -269,8 +270,16 @@ class QuorumLog:
         return committed_group(batches, position) if batches else None
 
     def latest_snapshot(self) -> SnapshotId | None:
-        newest = self._directory.snapshots()[-1:]
-        return newest[0] if newest and newest[0].end_offset > 0 else None
+        unreadable = self.driver.snapshots.unreadable
+        found = (each for each in self._directory.snapshots() if each not in unreadable)
+        return max((each for each in found if each.end_offset > 0), default=None)
+
+    async def set_aside(self, snapshot: SnapshotId, error: CorruptData) -> bool:
+        return await self.driver.snapshots.set_aside(snapshot, error)
+
+    async def snapshot_lost(self) -> None:
+        await self.driver.snapshots.lost.wait()
+        self.driver.snapshots.lost.clear()
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
         return read_snapshot(self._disk, self._directory.snapshot_path(snapshot))
@@ -280,9 +289,10 @@ class QuorumLog:
     ) -> SnapshotSink:
         self._check_open()
         wanted = CoreSnapshotId(snapshot.end_offset, snapshot.epoch)
-        if snapshot in self._directory.snapshots():
+        is_new = snapshot not in self.driver.snapshots.unreadable
+        if is_new and snapshot in self._directory.snapshots():
             raise Conflict(f"snapshot {snapshot} exists", reason="ALREADY_EXISTS")
-        refusal = self._core.snapshot_refusal(wanted)
+        refusal = self._core.snapshot_refusal(wanted) if is_new else None
         if refusal is not None:
             raise InvalidRequest(
                 f"no snapshot up to {snapshot.end_offset} may be taken: {refusal}", field="snapshot"
@@ -317,6 +327,7 @@ class QuorumLog:
 
         size = await self._in(self._reader, finish)
         self.driver.troubles.over(SNAPSHOT)
+        self.driver.snapshots.unreadable.clear()
         self.driver.feed(CoreSnapshotTaken(snapshot, size))
         await self._cut()
 
@@ -333,6 +344,7 @@ class QuorumLog:
         # log before that news arrives.
         done = await self._in(self._writer, cut_log, self._directory, up_to, wanted, self._limits)
         tell_of_cut(self.driver.troubles, self._directory, done)
+        self.driver.snapshots.tell()
         self.driver.feed(LogStartAdvanced(done.log_start_offset))
         if done.removed:
             ids = tuple(CoreSnapshotId(each.end_offset, each.epoch) for each in done.removed)

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 CLIENTS = "clients"
 """Clients that do not log in ask for more than their share."""
+DAMAGED_SNAPSHOT = "damaged_snapshot"
+"""Snapshots can't be read."""
 DOWNLOADS = "downloads"
 """A replica downloads a snapshot too slowly for it to stay."""
 OLD_SNAPSHOTS = "old_snapshots"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kafka_formats.errors import CorruptData
-from rlmm.damaged_replica import REPLACE_REPLICA
+from rlmm.damaged_replica import REPLACE_REPLICA, needed_snapshot
 from rlmm.metadata_log import MetadataLog, SnapshotId
 from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels, of_known_level
 from rlmm.rows.snapshot_rows import from_proposals, to_proposals
@@ -67,23 +67,41 @@ async def install_if_needed(
 ) -> None:
     """Start the view from the newest snapshot if the log alone does not continue it.
 
-    So does an empty view: a snapshot is shorter than the log; if it is damaged and the log is
-    whole, the log is used. CorruptData: no snapshot closes a gap between view and log. Refused: the
-    snapshot's feature level is not in `levels`; the view stays as it was.
+    So does an empty view: a snapshot is shorter than the log. A damaged one is set aside if an
+    older one, or the log alone, will do. CorruptData: no snapshot closes a gap between view and
+    log. Refused: the snapshot's feature level is not in `levels`; the view stays as it was.
     """
+    while (snapshot := _snapshot_to_install(metadata_log, view)) is not None:
+        log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)
+        try:
+            await _install(metadata_log, view, snapshot, levels)
+        except CorruptData as error:
+            if not await metadata_log.set_aside(snapshot, error):
+                start = metadata_log.describe().log_start_offset
+                raise needed_snapshot(error, start) from error
+        else:
+            return
+
+
+def _snapshot_to_install(metadata_log: MetadataLog, view: View) -> SnapshotId | None:
+    """The newest if the view needs one. CorruptData: there is none that reaches the log."""
     log_start = metadata_log.describe().log_start_offset
     snapshot = metadata_log.latest_snapshot()
     next_offset = view.applied_offset + 1
     if next_offset >= log_start and (next_offset > 0 or snapshot is None):
-        return
+        return None
     if snapshot is None or snapshot.end_offset < log_start:
         raise CorruptData(
             f"the view ends at offset {view.applied_offset}, the metadata log starts at "
             f"{log_start}, and no snapshot closes the gap. What to do: {REPLACE_REPLICA}",
             source="metadata log",
         )
-    log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)
+    return snapshot
 
+
+async def _install(
+    metadata_log: MetadataLog, view: View, snapshot: SnapshotId, levels: FeatureLevels
+) -> None:
     def install() -> None:
         view.install_from(
             of_known_level(from_proposals(metadata_log.read_snapshot(snapshot)), levels),
@@ -91,9 +109,4 @@ async def install_if_needed(
             epoch=snapshot.epoch,
         )
 
-    try:
-        await asyncio.get_running_loop().run_in_executor(None, install)
-    except CorruptData as error:
-        if next_offset < log_start:
-            raise
-        log.error("%s. The view starts from the log instead: remove this file", error)
+    await asyncio.get_running_loop().run_in_executor(None, install)

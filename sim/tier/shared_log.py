@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafka_formats.errors import InternalError, OutcomeUnknown, RetryLater
+from kafka_formats.errors import CorruptData, InternalError, OutcomeUnknown, RetryLater
 from rlmm.metadata_log import (
     CommittedGroup,
     CommittedRecord,
@@ -144,6 +144,12 @@ class NodeLog:
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
         raise InternalError(f"there is no {snapshot}")
+
+    async def set_aside(self, snapshot: SnapshotId, error: CorruptData) -> bool:
+        raise InternalError(f"there is no {snapshot}") from error
+
+    async def snapshot_lost(self) -> None:
+        await asyncio.Event().wait()  # there is none to lose
 
     async def begin_snapshot(
         self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int

@@ -97,9 +97,13 @@ async def open_node(
 
 @asynccontextmanager
 async def running_node(
-    home: Path, *, boot: int = 1, limits: MetadataLimits | None = None
+    home: Path,
+    *,
+    boot: int = 1,
+    limits: MetadataLimits | None = None,
+    log_limits: LogLimits | None = None,
 ) -> AsyncIterator[Node]:
-    node = await open_node(home, boot=boot, limits=limits)
+    node = await open_node(home, boot=boot, limits=limits, log_limits=log_limits)
     try:
         yield node
     finally:

@@ -13,9 +13,11 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.disk import AppendFile
 from rlmm.log.log_directory import LogDirectory
-from rlmm.log.recovery import PARTITION_DIRECTORY
+from rlmm.log.log_limits import LogLimits
+from rlmm.log.recovery import PARTITION_DIRECTORY, load_committed_end, load_recovery_point
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import Proposal, SnapshotId
+from rlmm.quorum.log_cut import cut_log
 from tests.rlmm.log.appending import append_and_sync
 from tests.rlmm.log.crash_disk import CrashDisk
 
@@ -170,6 +172,56 @@ def test_old_snapshots_go_and_the_bootstrap_one_stays() -> None:
     assert log.snapshots() == (ids[0], *ids[2:])
     log.remove_old_snapshots(keep=0)
     assert log.snapshots() == (ids[0], ids[3])
+
+
+def _with_snapshots(disk: CrashDisk, *ends: int) -> tuple[LogDirectory, list[SnapshotId]]:
+    log = open_log(disk)
+    for _ in range(10):
+        append(log, bytes(100))
+    ids = [SnapshotId(end, 1) for end in (0, *ends)]
+    for snapshot in ids:
+        SnapshotWriter(disk, PARTITION, snapshot, last_contained_timestamp_ms=5, voters=()).finish()
+    return log, ids
+
+
+def test_a_snapshot_is_set_aside_only_if_another_whole_one_reaches_the_log() -> None:
+    disk = CrashDisk()
+    log, (bootstrap, *ids) = _with_snapshots(disk, 4, 7)
+    log.cut_start(4, keep_bytes=0)
+    assert log.log_start_offset == 3
+    assert not log.set_aside(bootstrap)
+    disk.damage(log.snapshot_path(ids[0]), 70, bit=1)
+    assert not log.set_aside(ids[1])
+    assert log.set_aside(ids[0])
+    assert log.snapshots() == (bootstrap, ids[1])
+    assert log.damaged_snapshots() == (f"{log.snapshot_path(ids[0]).name}.damaged",)
+    assert log.set_aside(ids[0])  # somebody else's question came to the same
+
+
+def test_a_snapshot_that_ends_below_the_log_start_replaces_no_other() -> None:
+    log, (*_, below, newest) = _with_snapshots(CrashDisk(), 4, 7)
+    log.cut_start(7, keep_bytes=0)
+    assert log.log_start_offset == 6
+    assert not log.set_aside(newest)
+    assert log.set_aside(below)
+
+
+def test_the_ends_that_a_snapshot_told_are_stored_before_it_is_set_aside() -> None:
+    """Below its end the log was durable and committed: a log that lost that is damaged."""
+    disk = CrashDisk()
+    log, (*_, newest) = _with_snapshots(disk, 4, 7)
+    assert load_recovery_point(disk, METADATA) == load_committed_end(disk, METADATA) == 0
+    assert log.set_aside(newest)
+    assert load_recovery_point(disk, METADATA) == log.log_end_offset
+    assert load_committed_end(disk, METADATA) == newest.end_offset
+
+
+def test_a_cut_that_was_due_to_a_snapshot_ends_with_it() -> None:
+    """It was taken up to the newest one's end, which was set aside before the cut's turn."""
+    log, (*_, newest) = _with_snapshots(CrashDisk(), 4, 7)
+    assert log.set_aside(newest)
+    done = cut_log(log, newest.end_offset, (), LogLimits(retain_bytes_max=0))
+    assert done.log_start_offset == 3
 
 
 def test_a_gap_in_what_is_appended_is_our_bug() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from rlmm.log.log_limits import LogLimits
+from rlmm.log.snapshot_files import DAMAGED_SUFFIX
 from rlmm.manager.manager import MetadataLimits
 from rlmm.metadata_log import SnapshotId
 from rlmm.view.snapshots import install_if_needed, view_now, write_snapshot
@@ -95,7 +96,9 @@ async def test_a_damaged_snapshot_is_passed_over_where_the_log_is_whole(
     path.write_bytes(path.read_bytes()[:-5])
     async with running_node(tmp_path, boot=2) as node:
         assert node.manager.digest() == digest
-    assert "starts from the log instead" in caplog.text
+    assert "damaged and set aside" in caplog.text
+    assert not path.exists()
+    assert path.with_name(path.name + DAMAGED_SUFFIX).exists()
 
 
 async def test_a_gap_that_no_snapshot_closes_is_a_hard_error(tmp_path: Path) -> None:
