@@ -56,6 +56,7 @@ LEFT_OUT: dict[str, str] = {
     "rlm.node_files.audit_log.read_newest": _FILES,
     "rlm.stores.cluster_marker.read_marker": "fetches the object that ClusterMarker.decode takes",
     "rlm.local_log.lost_epochs.read_heads": _FILES,
+    "rlm.local_log.hold_unit.read_unit": _FILES,
     "rlm.local_log.replica_directory.read_replica": _FILES,
     "rlm.local_log.replica_directory.read_small": _FILES,
     "rlm.data_plane.segment_gathering.from_threads": "hands sizes to the event loop",
