@@ -16,7 +16,12 @@ from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import CorruptData
-from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, truncate_from_start
+from kafka_formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    Epochs,
+    append_entry,
+    truncate_from_start,
+)
 from kafka_formats.log_names import (
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
@@ -113,6 +118,10 @@ def tell_by_batches(unit: Unit) -> str | None:
         epochs = truncate_from_start(epochs, unit.first_known_offset)
     if end <= unit.first_known_offset or not epochs:
         return None
+    # Only its time is another: by a touch, or an earlier version's mark, with the time of holding.
+    is_as_held = (end, epochs) == (unit.next_base_offset, unit.leader_epochs)
+    if is_as_held and unit.followed_by > epochs[-1].epoch:
+        epochs = append_entry(epochs, unit.followed_by, end)
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(epochs))
     for suffix in (LOG_SUFFIX, SNAPSHOT_SUFFIX):  # they stand for the former end

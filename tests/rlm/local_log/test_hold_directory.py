@@ -206,6 +206,22 @@ def test_a_file_that_was_cut_and_written_on_and_left_the_log_has_the_end_and_epo
     assert replica.producer_snapshots == (10,), "what stood at the former end is of another log"
 
 
+def test_a_file_of_which_only_the_time_is_another_is_followed_by_what_it_was(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    orders.write(20, end=25, epoch=3)
+    orders.set_epochs((0, 0), (2, 15), (3, 20))
+    unit = held(directory, orders, 1)
+    assert unit.followed_by == 3
+    os.utime(unit.segment.log_path)
+    orders.delete_segment(10)
+    found = found_again(directory)
+    assert found.doubt is not None
+    told = directory.as_batches_tell(found)
+    assert told is not None
+    assert (told.doubt, told.leader_epochs, told.followed_by) == (None, unit.leader_epochs, 3)
+
+
 def test_a_file_written_anew_tells_nothing_of_what_delete_records_took_before_it_was_held(
     directory: HoldDirectory, orders: KafkaLog
 ) -> None:
