@@ -53,12 +53,14 @@ class DelegatedAuditor:
         """Note a copy that a broker begins."""
         self._begun.add(row.segment_id.id)
 
-    def asks_to_delete(self, rows: Iterable[RemoteLogSegmentMetadata]) -> None:
-        """Note segments that a broker deletes; a diverged one's own records go with it."""
+    def asks_to_delete(self, broker: int, rows: Iterable[RemoteLogSegmentMetadata]) -> None:
+        """Note segments that a broker deletes, whoever copied them; records that its own log does
+        not have go with them.
+        """
         for row in rows:
             self._asked.add(row.segment_id.id)
             partition = self._world.brokers.partition(row.segment_id.partition)
-            deleting = partition.replicas.get(row.broker_id)
+            deleting = partition.replicas.get(broker)
             leader = partition.leading if deleting is None else deleting
             for log in partition.truth.values():
                 self._take(partition, _within(log, row), leader)

@@ -134,7 +134,7 @@ class TieringBroker:
         tip, audit = partition.tip, self._world.delegated.audit
         try:
             rows = await self.plugin.rows(tip)
-            audit.asks_to_delete(rows)
+            audit.asks_to_delete(self.node_id, rows)
             for row in rows:
                 await self.plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
             for row in rows:
@@ -308,7 +308,7 @@ class TieringBroker:
         return going, log_start
 
     async def _delete(self, row: RemoteLogSegmentMetadata) -> None:
-        self._world.delegated.audit.asks_to_delete([row])
+        self._world.delegated.audit.asks_to_delete(self.node_id, [row])
         await self.plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
         await self.plugin.delete(row)
         await self.plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
