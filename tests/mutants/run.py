@@ -1,4 +1,4 @@
-"""`python -m tests.mutants.run [--sample N --seed S]`: are mistakes in the code noticed?
+"""`make mutants` (SAMPLE=200 SEED=1): are mistakes in the code noticed?
 
 Each mutant runs the tests that run its line, quickest first; one that passes them runs 20 seeds of
 the simulation. What is found is kept in `docs/notes/mutants.tsv` after each, so a run that was
