@@ -31,6 +31,8 @@ def main() -> None:
         case ["fail"]:
             raise RuntimeError("it failed")
         case ["wait"]:
+            # A shell's background job, and all that it starts, ignores SIGINT.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             print("waiting", flush=True)
             signal.pause()
 
