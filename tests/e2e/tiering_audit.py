@@ -21,9 +21,9 @@ EXPIRED_BYTES: Final = 50_000
 HISTOGRAM_S: Final = 60
 COPIED_S: Final = 180.0
 _TASK: Final = re.compile(
-    r"^ *\d+: +(\d+) +\d+ +\S+\$RLM(Copy|Expiration|Follower)Task\b", re.MULTILINE
+    r"^ *\d+: +(\d+) +\d+ +\S+\$RLM(Copy|Expiration|Follower)Task(?:\s|$)", re.MULTILINE
 )
-"""A line of a JVM's class histogram: number, instances, bytes, class."""
+"""A line of a JVM's class histogram: number, instances, bytes, class; not the class's lambdas."""
 
 
 def wait_for_copies(site: Site) -> None:
@@ -68,9 +68,15 @@ def assert_every_task_lives(site: Site, threads: dict[int, set[str]]) -> None:
     brokers = site.cluster.brokers
 
     def as_many() -> bool:
-        return sum(map(_tasks, brokers.values()), Counter()) == wanted
+        found.clear()
+        found.update({number: _tasks(each) for number, each in brokers.items()})
+        return sum(found.values(), Counter()) == wanted
 
-    site.quorum.wait_until(as_many, f"tasks: {wanted}")
+    found: dict[int, Counter[str]] = {}
+    try:
+        site.quorum.wait_until(as_many, "tasks")
+    except TimeoutError as error:
+        raise TimeoutError(f"tasks are {found}, of all brokers {wanted} are wanted") from error
     for number, before in threads.items():
         site.quorum.wait_until(
             lambda: before <= tasks_of(brokers[number]),  # noqa: B023
