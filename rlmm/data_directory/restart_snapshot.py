@@ -41,6 +41,22 @@ def write_restart_snapshot(
     voters. Durable on return. CorruptData: the source fails its checks, and nothing counts.
     """
     snapshot = snapshot_id_of(source)
+    try:
+        _rewrite(disk, directory, source, voters)
+    except CorruptData as error:
+        raise CorruptData(
+            f"{error.detail}. The snapshot is damaged; nothing was written. What to do: give "
+            "another one that is whole, a lost node's or an older one of the store",
+            source=error.source,
+            position=error.position,
+        ) from error
+    # The next epoch is above this one: no (offset, epoch) is ever written twice.
+    quorum_state.store(disk, directory, QuorumState(snapshot.epoch))
+    return snapshot
+
+
+def _rewrite(disk: Disk, directory: Path, source: Path, voters: tuple[Voter, ...]) -> None:
+    snapshot = snapshot_id_of(source)
     writer = SnapshotWriter(
         disk,
         directory,
@@ -55,9 +71,6 @@ def write_restart_snapshot(
         writer.abandon()
         raise
     writer.finish()
-    # The next epoch is above this one: no (offset, epoch) is ever written twice.
-    quorum_state.store(disk, directory, QuorumState(snapshot.epoch))
-    return snapshot
 
 
 def _timestamp_ms(disk: Disk, path: Path) -> int:
