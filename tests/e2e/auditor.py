@@ -159,7 +159,11 @@ class Auditor:
         return [f"{name}: {line}" for line in lines]
 
     def _of_past_lives(self, topic: Topic) -> list[str]:
-        """What was copied before the topic was deleted in Kafka is there as long as it is kept."""
+        """What was copied before the topic was deleted in Kafka is there as long as it is kept;
+        brokers that tier keep nothing of it (`wait_for_past_lives_to_go`).
+        """
+        if self._site.tiering:
+            return []
         found = []
         for life, partitions in enumerate(topic.past_partitions):
             for key in (LogKey(topic.name, life, each) for each in range(partitions)):
