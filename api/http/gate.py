@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
@@ -101,6 +102,12 @@ class Gate:
             else:
                 self._log_failure(exchange)
                 await exchange.fail(internal_problem())
+        except asyncio.CancelledError:
+            # The server's shutdown deadline, unless nothing serves it; uvicorn logs what is raised.
+            if not exchange.is_served:
+                raise
+            _log.warning("%s is cut off: the node stops", exchange)
+            exchange.abort()
         except RequestValidationError as error:
             await exchange.fail(validation_problem(error))
         except HTTPException as error:
@@ -134,6 +141,7 @@ class Exchange:
         self.shown_path = repr(scope["path"][:200])
         self._receive = receive
         self._send = send
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT_EXTENSION)
         self._context = context
         self._headers = Headers(scope=scope)
         self._is_head = self.method == "HEAD"
@@ -246,12 +254,16 @@ class Exchange:
         except TimeoutError:
             self.abort()
 
+    @property
+    def is_served(self) -> bool:
+        """True over a connection of the server, which can be broken off."""
+        return self._abort is not None
+
     def abort(self) -> None:
         """Break the connection off, so that nobody takes a part for the whole."""
-        abort = self.scope.get("extensions", {}).get(ABORT_EXTENSION)
-        if abort is None:
+        if self._abort is None:
             raise ConnectionAbortedError("the answer broke off")
-        abort()
+        self._abort()
 
     def _add_headers(self, headers: MutableHeaders) -> None:
         headers[REQUEST_ID_HEADER] = self.request_id

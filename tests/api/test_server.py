@@ -223,7 +223,9 @@ async def test_an_error_in_the_middle_is_seen_as_a_broken_answer(path: str) -> N
                 await client.get(f"{BASE}/{path}")
 
 
-async def test_an_answer_under_way_is_cut_at_the_end_of_the_shutdown_deadline() -> None:
+async def test_an_answer_under_way_is_cut_at_the_end_of_the_shutdown_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with running() as (node, server):
         node.rlm.stream = FakeStream([b"first"], hangs=True)
         async with connection(server) as raw:
@@ -232,6 +234,9 @@ async def test_an_answer_under_way_is_cut_at_the_end_of_the_shutdown_deadline() 
             await server.close()
             assert node.rlm.stream.closed
             await raw.rest()
+    lines = [each for each in caplog.records if each.name != "uvicorn.error"]
+    assert ["the node stops" in each.getMessage() for each in lines] == [True]
+    assert not any(each.exc_info for each in caplog.records)
 
 
 async def test_a_taken_port_is_an_instruction() -> None:
