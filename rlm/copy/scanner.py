@@ -34,7 +34,8 @@ from rlmm.partition_state import Mode
 
 Read = TypeVar("Read")
 TopicPartition = tuple[str, int]
-CLEANUP_POLICY_DELETE = "delete"
+CLEANUP_POLICIES = ("delete", "")
+"""Those of topics that may be tiered. An empty one keeps everything (Kafka's LogConfig)."""
 
 
 class BrokerPort(Protocol):
@@ -332,11 +333,11 @@ def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:
 
 def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
     """Refuse compacted topics, and those that a broker tiers itself."""
-    if config.cleanup_policy != CLEANUP_POLICY_DELETE:
+    if config.cleanup_policy not in CLEANUP_POLICIES:
         return Wait(
             WhyNot.COMPACTED,
             f"{topic} has cleanup.policy={config.cleanup_policy}; only topics with "
-            f"cleanup.policy={CLEANUP_POLICY_DELETE} are tiered",
+            "cleanup.policy=delete, or an empty one, are tiered",
         )
     if config.remote_storage_enable:
         return Wait(

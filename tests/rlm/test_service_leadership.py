@@ -106,6 +106,22 @@ def test_a_leader_replaced_since_the_look_says_nothing_of_where_the_log_begins(
     run_virtually(main)
 
 
+def test_a_topic_without_any_cleanup_is_tiered_and_does_not_count_as_compacted(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 25)}, TopicConfig("", -1, -1, False))
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            report = await node.remote_log.run_once()
+            assert report.left_out == ()
+            assert report.copied
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert state.gaps_allowed == ""
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [
