@@ -304,6 +304,7 @@ class Copier:
         )
         try:
             result = await self.upload(self._job(order, store, row))
+            check_size(row, result)
             await before_finish(row, result)
             if result.cleaned and not order.gaps_allowed:
                 # Before the copy counts: after a restart nobody reads this segment again.
@@ -394,6 +395,17 @@ class Copier:
             upload.cancel()
             # Only once the pool lets go is it certain that no byte of this attempt follows.
             await asyncio.gather(upload, guard, return_exceptions=True)
+
+
+def check_size(row: RemoteLogSegmentMetadata, result: CopyResult) -> None:
+    """Conflict(SOURCE_CHANGED) if the `.log` was replaced between its row and its copy, as Kafka's
+    cleaner does: retention counts the bytes of the row.
+    """
+    if result.log_bytes != row.size_bytes:
+        raise Conflict(
+            f"{row.segment_id} was added with {row.size_bytes} bytes and has {result.log_bytes}",
+            reason=CHANGED,
+        )
 
 
 def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:

@@ -26,7 +26,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, failure_kind
 from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
-from rlm.copy.copier import CLEANED, Copier
+from rlm.copy.copier import CLEANED, Copier, check_size
 from rlm.copy.copy_slots import Backlog, CopySlots
 from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
 from rlm.delegated.sent_files import SMALL_FILE_BYTES_MAX, Receiving, SentBody
@@ -264,10 +264,7 @@ def _is_empty(path: str) -> bool:
 
 
 def _check_whole(row: RemoteLogSegmentMetadata, result: CopyResult) -> None:
-    if result.log_bytes != row.size_bytes:
-        raise Conflict(
-            f"{row.segment_id} was added with {row.size_bytes} bytes and has {result.log_bytes}"
-        )
+    check_size(row, result)
     if result.producer_snapshot is ProducerSnapshotOrigin.ABSENT:
         # A follower that rebuilds its log truncates it first, and then needs the snapshot.
         raise Conflict(f"{row.segment_id} has no producer snapshot, and none could be made")

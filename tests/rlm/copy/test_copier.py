@@ -13,6 +13,8 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import segment_file_name
+from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import ignore_event
@@ -21,13 +23,19 @@ from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.copy.copier import AttemptFailed, Copier, CopyOrder, SlackOf, no_slack
 from rlm.data_plane.copy_job import CopyJob, CopyResult, OnProgress
 from rlm.local_log.log_dir import LocalSegment
-from rlm.local_log.segment_facts import SegmentFacts
+from rlm.local_log.segment_facts import SegmentFacts, segment_facts
 from rlm.stores.tier_store import TierStore
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    SegmentState,
+)
 from rsm_backends.memory import MemoryStore
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import new_world
 from tests.rlm.planner_facts import ME, ONE_EPOCH, PARTITION
-from tests.rlm.virtual_time import run_virtually, virtual_ambient
+from tests.rlm.virtual_time import START_MS, run_virtually, virtual_ambient
 
 LETS_GO_AFTER_S = 40.0
 ORDER = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 1_000, 10), ONE_EPOCH, 0, 0, 7)
@@ -173,5 +181,35 @@ def test_a_limited_rate_makes_deadlines_later_and_they_still_end_a_hung_upload()
         assert 10 + parts_s <= took_s <= 1.25 * (10 + parts_s)
         whole_ms = round((100 + 1.5 * 2 * 1024) * 1000)
         assert rows[0].upload_deadline_ms - rows[0].event_timestamp_ms == whole_ms
+
+    run_virtually(main)
+
+
+def test_a_log_that_the_cleaner_replaced_behind_its_row_is_copied_under_a_row_of_its_own(
+    tmp_path: Path,
+) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, end=25)
+    path = log.directory / segment_file_name(0, ".log")
+    kept = [Record(at, START_MS, None, b"v", ()) for at in (0, 9)]
+    cleaned = encode_batch(kept, base_offset=0, partition_leader_epoch=0)
+
+    def then_cleaned(segment: LocalSegment, lineage: Epochs, first: int) -> SegmentFacts:
+        found = segment_facts(segment, lineage, first)
+        path.with_suffix(".cleaned").write_bytes(cleaned)
+        path.with_suffix(".cleaned").rename(path)
+        return found
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot(data_plane=True) as node:
+            node.parts.driver.copier.read_facts = then_cleaned
+            await node.remote_log.start()
+            await asyncio.sleep(30)
+            sizes = [
+                row.size_bytes
+                for row in node.metadata.list_remote_log_segments(log.partition)
+                if row.state is SegmentState.COPY_SEGMENT_FINISHED
+            ]
+            assert sizes == [len(cleaned)]
 
     run_virtually(main)
