@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.backoff import NO_BACK_OFF
 from rlm.control.why_not import Wait, WhyNot
@@ -69,6 +70,11 @@ class WorkTable:
     def work(self, partition: TopicIdPartition) -> PartitionWork | None:
         """The row of a partition."""
         return self._works.rows.get(partition)
+
+    def own_epochs(self, partition: TopicIdPartition) -> Epochs:
+        """The leader epochs of the broker's replica, as of the last look; empty if unknown."""
+        work = self.work(partition)
+        return () if work is None or work.local is None else work.local.leader_epochs
 
     @property
     def sees_no_disk(self) -> bool:

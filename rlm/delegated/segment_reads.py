@@ -1,18 +1,21 @@
 """Bytes of segments for the broker, which end where the partition's history does [LOSS-9].
 
 The plug-in takes a segment's size from the row of a look-up. So that row has the size up to the
-cut, and a row from before the cut is refused when its bytes are asked for.
+cut, and a row from before the cut is refused when its bytes are asked for. Until a cut is recorded
+by its leader's claim, which may be refused, nothing of a segment is given that it concerns.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
 from kafka_formats.errors import InternalError, RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.offset_index import OffsetIndex
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated.diverged_tail import end_of_batches, epochs_until, last_valid_offset
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.manifest import IndexType
@@ -25,9 +28,10 @@ CUTS_MAX = 10_000
 
 @dataclass(slots=True)
 class SegmentReads:
-    """One per node."""
+    """One per node. `own_epochs`: the leader epochs of the broker's replica, as last seen."""
 
     reads: ResolvedReads
+    own_epochs: Callable[[TopicIdPartition], Epochs]
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
 
     async def as_readable(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
@@ -58,8 +62,24 @@ class SegmentReads:
             yield epochs_until(b"".join([chunk async for chunk in chunks]), last)
 
     def _last_valid(self, row: RemoteLogSegmentMetadata) -> int | None:
-        state = self.reads.metadata.partition_state(row.segment_id.partition)
-        return None if state is None else last_valid_offset(row, state.lineage)
+        """RetryLater: the segment ends earlier by the epochs of a leader whose claim is refused, or
+        not recorded yet. Their file may be damaged, so no shorter size is told on its word alone:
+        the broker would read on behind it, and miss records.
+        """
+        tip = row.segment_id.partition
+        state, own = self.reads.metadata.partition_state(tip), self.own_epochs(tip)
+        if state is None:
+            return None
+        last = last_valid_offset(row, state.lineage)
+        if own and state.lineage and own[-1].epoch > state.lineage[-1].epoch:
+            here = last_valid_offset(row, own)
+            if here is not None and (last is None or here < last):
+                raise RetryLater(
+                    f"the broker's leader epochs end {row.segment_id} at offset {here}, and no "
+                    f"claim at leader epoch {own[-1].epoch} is recorded: `strandline claims show` "
+                    "tells why"
+                )
+        return last
 
     async def _cut(self, row: RemoteLogSegmentMetadata, last: int) -> int:
         """The position behind the last batch up to an offset, by the offset index and a scan."""

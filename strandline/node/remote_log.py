@@ -134,7 +134,7 @@ class RemoteLogParts:
         lists = SegmentLists(given.metadata, ambient, ambient.new_uuid())
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads), lists, self.held_back.deleting,
+            SegmentReads(self.reads, self.table.own_epochs), lists, self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(

@@ -10,11 +10,12 @@ import pytest
 
 from kafka_formats import leader_epoch_checkpoint
 from rlm.delegated.diverged_tail import epochs_until, last_valid_offset
-from rlm.leadership.leadership import Leads
+from rlm.leadership.leadership import Leads, NotLeading
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import broker_of
 from tests.rlm.delegated.plugin_client import files_of, of_disk, refused
 from tests.rlm.delegated.test_copies import LEADER_EPOCHS, beside
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.planner_facts import epochs, segment_row
 from tests.rlm.virtual_time import run_virtually
@@ -52,6 +53,15 @@ def test_the_leader_epochs_of_a_diverged_tail_are_left_out() -> None:
     assert epochs_until(checkpoint, 15) == checkpoint
 
 
+def elected_unclean(orders: KafkaLog, broker: FakeBroker) -> None:
+    """Another leader has other records from 15 on."""
+    for _ in range(2):  # the files, the checkpoint, and files that are newer than that
+        orders.write_across(10, 15, 20, epochs=(0, 2))
+        orders.write(20, end=25, epoch=2)
+        orders.set_epochs((0, 0), (2, 15))
+    broker.words[orders.partition.topic, 0] = Leads(2, 25)
+
+
 def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
     tmp_path: Path,
 ) -> None:
@@ -68,14 +78,8 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
             assert await plugin.look_up(tip, 0, 12) is not None
             assert b"1 17" in await plugin.index(row, LEADER_EPOCHS)
-            # A leader elected unclean has other records from 15 on.
             log = orders.log_bytes(10)
-            orders.write_across(10, 15, 20, epochs=(0, 2))
-            orders.write(20, end=25, epoch=2)
-            orders.set_epochs((0, 0), (2, 15))
-            orders.write_across(10, 15, 20, epochs=(0, 2))
-            orders.write(20, end=25, epoch=2)
-            broker.words[tip.topic, 0] = Leads(2, 25)
+            elected_unclean(orders, broker)
             await asyncio.sleep(60)
             found = await plugin.look_up(tip, 0, 12)
             assert found is not None
@@ -90,5 +94,39 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             assert await plugin.look_up(tip, 2, 15) is None
             listed = (await plugin.page(tip))[1]
             assert [each.size_bytes for each in listed or ()] == [len(log)]
+
+    run_virtually(main)
+
+
+def test_a_claim_that_is_refused_gives_the_broker_no_record_that_it_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlmm.apply.claims.LINEAGE_CUT_OFFSETS_MAX", 3)
+    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    orders.write(0, 10, 20, end=25)
+
+    async def main() -> None:
+        tip, broker = orders.partition, broker_of(orders)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            for row in (of_disk(orders, 1, 0, 9), of_disk(orders, 2, 10, 19)):
+                await plugin.add(row)
+                await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            below = await plugin.look_up(tip, 0, 2)
+            assert below is not None
+            elected_unclean(orders, broker)
+            await asyncio.sleep(60)
+            assert "(limit 3)" in (await refused(plugin.highest(tip, 0))).detail
+            for call in (
+                plugin.look_up(tip, 0, 12),
+                plugin.fetch(row, 0, row.size_bytes),
+                plugin.index(row, LEADER_EPOCHS),
+            ):
+                told = await refused(call)
+                assert told.kind == "retry_later"
+                assert "no claim at leader epoch 2" in told.detail
+            assert await plugin.look_up(tip, 0, 2) == below
+            broker.words[tip.topic, 0] = NotLeading()  # consumers may read from followers, too
+            await asyncio.sleep(60)
+            assert (await refused(plugin.fetch(row, 0, row.size_bytes))).kind == "retry_later"
 
     run_virtually(main)
