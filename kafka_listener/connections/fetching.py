@@ -13,7 +13,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.rates import WAIT_S_MAX, TierRates
 from kafka_listener.access.rights import fetch_error
 from kafka_listener.connections.client import Client
-from kafka_listener.connections.log_ends import LogEnds
+from kafka_listener.connections.log_ends import NEVER, LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
 from kafka_listener.connections.shares import FIRST_BYTES, AnswerRoom, Share, Turns
 from kafka_listener.connections.topic_rights import TopicRights
@@ -84,9 +84,9 @@ class FetchRun:
     bytes_left: int = 0
     broker_bytes: int = 0
     throttle_ms: int = 0
-    goes_on_s: float = 0.0
-    """So long a worker may answer the client's next requests by the same look at tier and leader:
-    until the leader has to be asked again.
+    goes_on_until_s: float = NEVER
+    """Until then a worker may answer the client's next requests by the same look at the tier and
+    the leader's word, which has to be asked for again then.
     """
 
     @property
@@ -157,7 +157,7 @@ class Fetching:
         """The rules for the client's next requests, if it scans one partition of the tier."""
         connection = run.client.connection
         if (
-            run.goes_on_s <= 0
+            run.goes_on_until_s <= self.ends.monotonic()
             or len(wanted) > 1
             or not self.rates.are_none
             or connection.is_encrypted
@@ -167,7 +167,8 @@ class Fetching:
         size = sum(len(records) for records in run.records.values())
         most = min(run.request.body["max_bytes"], self.bytes_max, wanted[0].bytes_max)
         bytes_max = size + run.share.more(max(most - size, 0))
-        return further_requests(run.request, pieces, bytes_max=bytes_max, within_s=run.goes_on_s)
+        until_s = run.goes_on_until_s
+        return further_requests(run.request, pieces, bytes_max=bytes_max, until_s=until_s)
 
     async def _has_its_turn(self, run: FetchRun) -> bool:
         """Hold a client back that does not wait as it was told. False: it has to wait on."""
@@ -289,7 +290,7 @@ class Fetching:
                 run.records[wanted.where] = records
                 run.bytes_left -= found.size_bytes
                 if found.goes_on:
-                    run.goes_on_s = self.ends.lasts_s(run.client, query.partition)
+                    run.goes_on_until_s = self.ends.hold_until_s(run.client, query.partition)
                 ends = Ends(shown.high_watermark, shown.last_stable_offset, found.log_start_offset)
                 aborted = found.aborted if run.read_committed else None
                 run.answers[wanted.where] = fetch.records_answer(wanted, ends, records, aborted)

@@ -126,10 +126,10 @@ class LogEnds:
             found[tip] = _ends(four) if is_it else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 
-    def lasts_s(self, client: Client, tip: TopicIdPartition) -> float:
-        """Seconds for which the leader's last word holds; 0 or less: it has to be asked."""
+    def hold_until_s(self, client: Client, tip: TopicIdPartition) -> float:
+        """The time from which on the leader has to be asked again."""
         told = client.ends.get(tip)
-        return NEVER if told is None else told.at + ENDS_S - self.monotonic()
+        return NEVER if told is None else told.at + ENDS_S
 
     def shown(self, client: Client, tip: TopicIdPartition, tier: TierEnds) -> Ends:
         """The ends for an answer from the tier. While the leader is unreachable they stay where

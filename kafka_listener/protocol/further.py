@@ -19,7 +19,7 @@ _BEHIND_CORRELATION = 8
 
 
 def further_requests(
-    request: ClientRequest, pieces: Pieces, *, bytes_max: int, within_s: float
+    request: ClientRequest, pieces: Pieces, *, bytes_max: int, until_s: float
 ) -> FurtherRequests | None:
     """The rules for requests like this one about one partition, whose answer is `pieces`. None: it
     is not written as kio writes it.
@@ -34,10 +34,10 @@ def further_requests(
     if low[:at] + whole[at : at + _OFFSET_BYTES] + low[at + _OFFSET_BYTES :] != whole:
         return None
     is_compact = request.head.version >= COMPACT_FROM
-    further = FurtherRequests(whole, at, b"", after, is_compact, bytes_max, within_s)
+    further = FurtherRequests(whole, at, b"", after, is_compact, bytes_max, until_s)
     length_bytes = len(further.head(whole, records.size_bytes)) - _BEHIND_CORRELATION
     before = head[_BEHIND_CORRELATION : len(head) - length_bytes]
-    return FurtherRequests(whole, at, before, after, is_compact, bytes_max, within_s)
+    return FurtherRequests(whole, at, before, after, is_compact, bytes_max, until_s)
 
 
 def _with_offset(request: ClientRequest, offset: int) -> bytes:

@@ -21,8 +21,9 @@ _INT32 = struct.Struct(">i")
 class FurtherRequests:
     """`request` is the first one, with its size in front and an offset at `offset_at`. An answer is
     its size, the correlation id, `before`, the length of the batches (an int32 or, if `is_compact`,
-    a varint of one more), the batches, `after`. So are those requests answered that come within
-    `within_s`, each with `bytes_max` or one batch.
+    a varint of one more), the batches, `after`. So are those requests answered that come before
+    `until_s`, each with `bytes_max` or one batch. All processes of a machine share that monotonic
+    clock, and the first answer may be on its way to a slow client for long.
     """
 
     request: bytes
@@ -31,7 +32,7 @@ class FurtherRequests:
     after: bytes
     is_compact: bool
     bytes_max: int
-    within_s: float
+    until_s: float
 
     def are_continued_by(self, request: bytes, offset: int) -> bool:
         """True if the bytes are the request for `offset`."""

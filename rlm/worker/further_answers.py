@@ -48,11 +48,11 @@ class FurtherAnswers:
 
     async def behind(self, request: BatchesRequest, found: BatchesFound, first: Sent) -> Sent:
         """The end of sending, once another request comes, or none in time."""
-        further, until = self.further, self.monotonic() + self.further.within_s
+        further = self.further
         answers = size = 0
         end = first.end
         while end is ClientEnd.TOOK_ALL and not self.is_busy():
-            asked = await self._next(found.next_offset, until)
+            asked = await self._next(found.next_offset)
             if asked is None:
                 break
             request = replace(request, offset=found.next_offset, bytes_max=further.bytes_max)
@@ -61,7 +61,7 @@ class FurtherAnswers:
                     found, data = await self.read(request)
             except (StrandlineError, TimeoutError):
                 break  # the supervisor meets it again
-            if not found.is_all:
+            if not found.is_all or self._left_s <= 0:
                 break
             self.client.recv(len(asked))
             head = further.head(asked, found.size_bytes)
@@ -69,9 +69,13 @@ class FurtherAnswers:
             answers, size = answers + 1, size + found.size_bytes
         return Sent(end, first.sent_bytes, answers, size)
 
-    async def _next(self, offset: int, until: float) -> bytes | None:
+    @property
+    def _left_s(self) -> float:
+        return self.further.until_s - self.monotonic()
+
+    async def _next(self, offset: int) -> bytes | None:
         """The request for `offset`, which is left where it is; None: something else came."""
-        while (left_s := until - self.monotonic()) > 0:
+        while (left_s := self._left_s) > 0:
             try:
                 seen = self.client.recv(len(self.further.request), socket.MSG_PEEK)
             except BlockingIOError:

@@ -41,6 +41,7 @@ BY_ID = Head(1, 13, 5)
 """Of a Fetch that names topics by their ids."""
 ID, OTHER_ID = Uuid(bytes(range(16))), Uuid(bytes(range(16, 32)))
 ENDS = BrokerLogEnds(4, 30, 90, 100)
+HOLD_UNTIL_S = 0.75
 
 
 class KnownEnds:
@@ -74,8 +75,8 @@ class KnownEnds:
 
     def doubt(self, *_: object) -> None: ...
 
-    def lasts_s(self, *_: object) -> float:
-        return 0.75
+    def hold_until_s(self, *_: object) -> float:
+        return HOLD_UNTIL_S
 
 
 @dataclass

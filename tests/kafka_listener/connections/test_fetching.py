@@ -25,7 +25,7 @@ from kafka_listener.reading.read_port import (
     OutOfRange,
 )
 from kafka_listener.virtual_nodes import Replica, virtual_id
-from tests.kafka_listener.connections.fetch_scene import ID, OTHER_ID, Scene
+from tests.kafka_listener.connections.fetch_scene import HOLD_UNTIL_S, ID, OTHER_ID, Scene
 
 
 async def test_old_offsets_come_from_the_tier_alone() -> None:
@@ -47,7 +47,7 @@ async def test_a_worker_answers_further_requests_while_the_leaders_word_lasts() 
     scene.tier.goes_on = True
     await scene.fetch(0)
     assert scene.further is not None
-    assert (scene.further.within_s, scene.further.bytes_max) == (0.75, 1_000)
+    assert (scene.further.until_s, scene.further.bytes_max) == (HOLD_UNTIL_S, 1_000)
     assert scene.counts.tier_bytes == 32 + 4_000
     assert scene.counts.requests == {"FETCH": 3}
     assert scene.room.held_bytes == 0
@@ -58,11 +58,20 @@ async def test_a_worker_answers_further_requests_while_the_leaders_word_lasts() 
 
 @pytest.mark.parametrize(
     "otherwise",
-    ["the tier has something to tell", "two", "rates", "TLS", "a request is here", "the broker's"],
+    [
+        "the tier has something to tell",
+        "two",
+        "rates",
+        "TLS",
+        "a request is here",
+        "the broker's",
+        "old",
+    ],
 )
 async def test_but_not_where_more_than_the_offset_counts(otherwise: str) -> None:
     scene = Scene(rates=TierRates(user_bytes_per_s=1 << 20) if otherwise == "rates" else None)
     scene.tier.goes_on = otherwise != "the tier has something to tell"
+    scene.now = HOLD_UNTIL_S if otherwise == "old" else 0.0
     scene.client.connection.is_encrypted = otherwise == "TLS"
     scene.client.connection.leaves_requests = otherwise != "a request is here"
     offset = 40 if otherwise == "the broker's" else 0

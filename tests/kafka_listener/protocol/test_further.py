@@ -44,7 +44,7 @@ def rules(frame: bytes, size: int, aborted: Sequence[Any] | None = None) -> Furt
     elsewhere = Elsewhere(size)
     asked, body = answer(frame, elsewhere, aborted)
     pieces = encode_around(asked.head, body, (elsewhere,))
-    found = further_requests(asked, pieces, bytes_max=1 << 20, within_s=0.1)
+    found = further_requests(asked, pieces, bytes_max=1 << 20, until_s=0.1)
     assert found is not None
     return found
 
@@ -90,4 +90,4 @@ def test_a_request_that_is_written_otherwise_has_no_further_ones() -> None:
     elsewhere = Elsewhere(100)
     asked, body = answer(request(12, 1, 5) + b"\0\0\0", elsewhere, None)
     pieces = encode_around(asked.head, body, (elsewhere,))
-    assert further_requests(asked, pieces, bytes_max=1, within_s=1.0) is None
+    assert further_requests(asked, pieces, bytes_max=1, until_s=1.0) is None

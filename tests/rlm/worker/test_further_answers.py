@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import cast
 
+from rlm.data_plane.data_plane import DataPlane
 from rlm.data_plane.further_requests import FurtherRequests
-from rlm.data_plane.read_request import BatchesRequest, ClientEnd, Isolation, SendRules, Sent
+from rlm.data_plane.read_request import (
+    BatchesFound,
+    BatchesRequest,
+    ClientEnd,
+    Isolation,
+    SegmentPiece,
+    SendRules,
+    Sent,
+)
+from rlm.worker.job import Job, JobsWorker
 from rlm.worker.pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter
 from tests.rlm.real_workers import copied
 
 RULES = SendRules(grace_s=60, bytes_per_s_min=1, store_deadline_s=60)
-LONG_S = 60.0
 ANSWER = 300_000
+BATCHES = bytes(4 << 20)
+"""More than the kernel keeps of a connection."""
 
 
 def asked(number: int, offset: int) -> bytes:
@@ -25,8 +38,8 @@ def asked(number: int, offset: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def rules(within_s: float = LONG_S) -> FurtherRequests:
-    return FurtherRequests(asked(1, 0), 17, b"before", b"after", False, ANSWER, within_s)
+def rules(until_s: float = math.inf) -> FurtherRequests:
+    return FurtherRequests(asked(1, 0), 17, b"before", b"after", False, ANSWER, until_s)
 
 
 class Scan:
@@ -117,7 +130,7 @@ async def test_what_the_worker_can_not_answer_is_left_for_the_supervisor(
 async def test_without_another_request_in_time_the_connection_comes_back(
     pool: WorkerPool, replica: ReplicaWriter
 ) -> None:
-    async with scan(pool, replica, rules(within_s=0.0)) as (client, offset, ours):
+    async with scan(pool, replica, rules(until_s=0.0)) as (client, offset, ours):
         client.theirs.send(asked(7, offset))
         assert (await client.sending).further_answers == 0
         assert ours.recv(1_000) == asked(7, offset)
@@ -130,3 +143,58 @@ async def test_a_client_that_leaves_is_the_supervisors_to_notice(
         client.theirs.close()
         assert (await client.sending).further_answers == 0
         assert ours.recv(1) == b""
+
+
+class OneAnswer:
+    """A worker and its data plane: each read finds the same bytes, after its seconds of `now`."""
+
+    job_count = 1
+
+    def __init__(self, read_s: Iterable[float] = ()) -> None:
+        self.now = 0.0
+        self._read_s = iter(read_s)
+
+    def tell(self, _message: object) -> None: ...
+
+    async def batches(self, _request: object, _resolver: object) -> tuple[BatchesFound, bytes]:
+        self.now += next(self._read_s, 0.0)
+        return BatchesFound(len(BATCHES), 10, (), 10, 10), BATCHES
+
+    async def scan(self, client: socket.socket, until_s: float) -> Sent:
+        job = Job(1, cast(JobsWorker, self), cast(DataPlane, self), 1)
+        assert job.lend(client, RULES, rules(until_s))
+        piece = cast(SegmentPiece, None)
+        asked_for = BatchesRequest(piece, 0, 100, ANSWER, Isolation.READ_UNCOMMITTED)
+        sent = await job.perform_waiting(asked_for, lambda: self.now)
+        assert isinstance(sent, Sent)
+        return sent
+
+
+async def test_a_client_that_takes_its_time_over_the_first_answer_gets_no_old_one() -> None:
+    """What the leader said before that answer holds for a second, however long it takes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        plane, loop = OneAnswer(), asyncio.get_running_loop()
+        sending = asyncio.create_task(plane.scan(ours, until_s=1.0))
+        got = len(await loop.sock_recv(theirs, 1))
+        plane.now = 10.0
+        theirs.send(asked(2, 10))
+        while got < len(BATCHES) + 5:
+            got += len(await loop.sock_recv(theirs, 1 << 20))
+        assert await sending == Sent(ClientEnd.TOOK_ALL, len(BATCHES) + 5)
+        assert ours.recv(1_000) == asked(2, 10)
+
+
+async def test_what_the_store_brings_too_late_is_asked_of_the_supervisor_again() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(asked(2, 10))
+        plane = OneAnswer(read_s=(0.0, 10.0))
+        sending = asyncio.create_task(plane.scan(ours, until_s=1.0))
+        theirs.setblocking(False)
+        got = 0
+        while got < len(BATCHES) + 5:
+            got += len(await asyncio.get_running_loop().sock_recv(theirs, 1 << 20))
+        assert (await sending).further_answers == 0
+        assert ours.recv(1_000) == asked(2, 10)
