@@ -43,6 +43,9 @@ from rlmm.log.snapshot_files import (
 )
 from rlmm.metadata_log import SnapshotId
 
+DAMAGED_MAX = 3
+"""Snapshots that were set aside and are kept, the newest ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
@@ -427,6 +430,8 @@ class LogDirectory:
             self.store_recovery_point()
             path = self.snapshot_path(snapshot)
             self._disk.rename(path, path.with_name(path.name + DAMAGED_SUFFIX))
+            for name in self.damaged_snapshots()[:-DAMAGED_MAX]:
+                self._disk.remove(self.directory / name)
             self._disk.sync_directory(self.directory)
         return True
 
@@ -446,7 +451,7 @@ class LogDirectory:
         return True
 
     def damaged_snapshots(self) -> tuple[str, ...]:
-        """Names of the files that were set aside."""
+        """Names of the files that were set aside, oldest snapshot first."""
         names = self._disk.list_names(self.directory)
         return tuple(name for name in names if name.endswith(DAMAGED_SUFFIX))
 

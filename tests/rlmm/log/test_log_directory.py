@@ -12,7 +12,7 @@ from kafka_formats.errors import CorruptData, InternalError, NotFound, RetryLate
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlmm.log.committed import committed_group, encode_proposals
 from rlmm.log.disk import AppendFile
-from rlmm.log.log_directory import LogDirectory
+from rlmm.log.log_directory import DAMAGED_MAX, LogDirectory
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.recovery import PARTITION_DIRECTORY, load_committed_end, load_recovery_point
 from rlmm.log.snapshot_files import SnapshotWriter
@@ -196,6 +196,15 @@ def test_a_snapshot_is_set_aside_only_if_another_whole_one_reaches_the_log() -> 
     assert log.snapshots() == (bootstrap, ids[1])
     assert log.damaged_snapshots() == (f"{log.snapshot_path(ids[0]).name}.damaged",)
     assert log.set_aside(ids[0])  # somebody else's question came to the same
+
+
+def test_of_snapshots_that_were_set_aside_the_newest_few_are_kept() -> None:
+    log, (_, *ids) = _with_snapshots(CrashDisk(), *range(4, 6 + DAMAGED_MAX))
+    assert all(map(log.set_aside, ids))
+    kept = ids[-DAMAGED_MAX:]
+    assert log.damaged_snapshots() == tuple(
+        f"{log.snapshot_path(each).name}.damaged" for each in kept
+    )
 
 
 def test_a_snapshot_that_ends_below_the_log_start_replaces_no_other() -> None:
