@@ -39,7 +39,7 @@ class DelegatedAuditor:
     def __init__(self, world: World) -> None:
         self._world = world
         self._begun: set[Uuid] = set()
-        self._asked: set[Uuid] = set()
+        self._asked: dict[Uuid, dict[int | None, set[tuple[int, int]]]] = {}
         self._taken: dict[TopicIdPartition, set[tuple[int, int]]] = {}
         self.deleted_by_broker: set[TopicIdPartition] = set()
         self.consumed_bytes = 0
@@ -54,28 +54,34 @@ class DelegatedAuditor:
         self._begun.add(row.segment_id.id)
 
     def asks_to_delete(self, broker: int, rows: Iterable[RemoteLogSegmentMetadata]) -> None:
-        """Note segments that a broker deletes, whoever copied them; records that its own log does
-        not have go with them.
+        """Note segments that a broker deletes under the claim that stands, whoever copied them, and
+        their records that its own log does not have.
         """
         for row in rows:
-            self._asked.add(row.segment_id.id)
             partition = self._world.brokers.partition(row.segment_id.partition)
             deleting = partition.replicas.get(broker)
-            leader = partition.leading if deleting is None else deleting
-            for log in partition.truth.values():
-                self._take(partition, _within(log, row), leader)
+            asked = self._asked.setdefault(row.segment_id.id, {})
+            asked[self._token(row)] = _lacking(partition, row, deleting or partition.leading)
 
-    def _take(
-        self, partition: Partition, batches: Iterable[Batch], unless_in: Replica | None
-    ) -> None:
-        kept = () if unless_in is None else unless_in.batches
+    def _token(self, row: RemoteLogSegmentMetadata) -> int | None:
+        rows = self._world.auditor.reference.rows
+        state = queries.partition_state(rows, row.segment_id.partition)
+        return None if state is None or state.claim is None else state.claim.token
+
+    def _goes(self, row: RemoteLogSegmentMetadata, claimant: int) -> None:
+        """Note records that go with a segment: those that its broker did not have when it asked, if
+        its claim still stands, or that the claimant does not have now. No others: a broker that was
+        replaced, and its late calls, delete nothing of its successor's log.
+        """
+        partition = self._world.brokers.partition(row.segment_id.partition)
         taken = self._taken.setdefault(partition.tip, set())
-        taken |= {(each.epoch, each.base) for each in batches if each not in kept}
+        taken |= self._asked.get(row.segment_id.id, {}).get(self._token(row), set())
+        taken |= _lacking(partition, row, partition.replicas.get(claimant))
 
     def takes(self, partition: Partition, replica: Replica, log_start: int) -> None:
         """Note what retention or DeleteRecords take."""
-        below = (each for each in replica.batches if each.last < log_start)
-        self._take(partition, below, None)
+        taken = self._taken.setdefault(partition.tip, set())
+        taken |= {(each.epoch, each.base) for each in replica.batches if each.last < log_start}
 
     def log_start_moves(self, partition: Partition, replica: Replica, start: int) -> None:
         """Check a log start that a new leader takes from the tier."""
@@ -181,6 +187,8 @@ class DelegatedAuditor:
                 "only_its_broker_deletes",
                 f"{decoded.segment_id} is deleted, and no broker asked for it",
             )
+            if before is not None and was_finished and state.claim is not None:
+                self._goes(before, state.claim.incarnation.node_id)
         elif decoded.state is not SegmentState.DELETE_SEGMENT_FINISHED:
             self._check(
                 (id_ in self._begun) is (state.mode is Mode.DELEGATED),
@@ -235,5 +243,14 @@ class DelegatedAuditor:
         return self._not_served(partition, sealed)
 
 
-def _within(log: Iterable[Batch], row: RemoteLogSegmentMetadata) -> Iterator[Batch]:
-    return (each for each in log if row.start_offset <= each.base <= row.end_offset)
+def _lacking(
+    partition: Partition, row: RemoteLogSegmentMetadata, replica: Replica | None
+) -> set[tuple[int, int]]:
+    """Records that any leader had in a segment's range, and a replica does not have."""
+    kept = () if replica is None else replica.batches
+    return {
+        (each.epoch, each.base)
+        for log in partition.truth.values()
+        for each in log
+        if row.start_offset <= each.base <= row.end_offset and each not in kept
+    }

@@ -10,6 +10,7 @@ from typing import Any
 import rlm.delegated.segment_reads
 import rlm.leadership.leadership
 from kafka_formats.errors import RetryLater, StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.read_request import NoSuchIndex
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
@@ -105,6 +106,13 @@ def _nothing_is_cut(*_: object) -> None:
     pass
 
 
+def _anybodys_token(calls: BrokerCalls, tip: TopicIdPartition, _made: Made) -> int:
+    state = calls.metadata.partition_state(tip)
+    assert state is not None
+    assert state.claim is not None
+    return state.claim.token
+
+
 LOSS_1: Patches = ((BrokerCalls, "announce", _delete_what_stopped),)
 LOSS_2: Patches = (
     (BrokerCalls, "list_segments", _empty_list_before_it_is_ready),
@@ -118,6 +126,7 @@ LOSS_9: Patches = ((rlm.delegated.segment_reads, "last_valid_offset", _nothing_i
 
 LATE_CALLS: Patches = ((Made, "before", _no),)
 
+REPLACED = "a call of a broker that was replaced is recorded under its successor's claim"
 RESTARTS = frozenset({"restart", "elect"})
 BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
     "LOSS-1: a replica that stopped is deleted": (frozenset({"move"}), LOSS_1),
@@ -149,6 +158,10 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "a call from before a leadership that was not announced is recorded under its claim": (
         "delegated_late_add_unannounced",
         LATE_CALLS,
+    ),
+    REPLACED: (
+        "delegated_delete_of_a_replaced_broker",
+        ((BrokerCalls, "_token", _anybodys_token),),
     ),
     "what is listed after a deletion is asked of a leader alone": (
         "delegated_topic_deleted",

@@ -29,6 +29,7 @@ from sim.tier.planted_in_delegated import (
     BUGS_OF_DELEGATED,
     BUGS_OF_DELEGATED_SCRIPTS,
     DELEGATED_SEEDS_MAX,
+    REPLACED,
 )
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, run
@@ -136,6 +137,14 @@ def test_a_planted_mistake_makes_a_script_about_a_brokers_topic_come_out_otherwi
 ) -> None:
     script, _ = BUGS_OF_DELEGATED_SCRIPTS[name]
     assert_comes_out_otherwise(script, planted_in_delegated.planted(name))
+
+
+def test_the_auditor_misses_what_a_replaced_broker_deletes_of_its_successors_log() -> None:
+    """It asked while it led, and had none of these records."""
+    (path,) = (each for each in SCRIPTS if each.stem == BUGS_OF_DELEGATED_SCRIPTS[REPLACED][0])
+    lost = pytest.raises(InvariantError, match="nothing_lost")
+    with planted_in_delegated.planted(REPLACED), lost:
+        play(path.read_text())
 
 
 def assert_comes_out_otherwise(script: str, planting: AbstractContextManager[None]) -> None:

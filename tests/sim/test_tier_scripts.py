@@ -33,6 +33,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "crash_during_delete",
         "crash_during_hold",
         "delegated_copy_is_not_finished",
+        "delegated_delete_of_a_replaced_broker",
         "delegated_index_that_cannot_be_read",
         "delegated_late_add",
         "delegated_late_add_unannounced",
