@@ -75,10 +75,11 @@ class LogStartMove:
 class RetentionPlan:
     """A pass of retention. `log_start` goes first, then `deletions` in this order.
 
-    `held_back`: nothing may happen now. `brake`: the share is too large, so only segments below the
-    recorded log start may go. `next_due_ms`: when time retention reaches the next segment (since
-    the epoch), None if never by itself. `size_bytes`: of the finished segments; `expiring_bytes`:
-    the plan's share of it, without segments below the recorded log start.
+    `held_back`: nothing may happen now. `brake`: the share is too large, of all segments or of
+    those that a later leader's log lacks, so only segments below the recorded log start may go.
+    `next_due_ms`: when time retention reaches the next segment (since the epoch), None if never by
+    itself. `size_bytes`: of the finished segments; `expiring_bytes`: the plan's share of it,
+    without segments below the recorded log start.
     """
 
     log_start: LogStartMove | None
@@ -118,7 +119,7 @@ class _Live:
     expires_ms: int | None
 
     def is_expired(self, now_ms: int) -> bool:
-        return self.expires_ms is not None and now_ms > self.expires_ms
+        return _is_past(self.expires_ms, now_ms)
 
 
 def plan_retention(facts: RetentionFacts) -> RetentionPlan:
@@ -143,7 +144,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
     move = None
     if new_start > state.log_start_offset:
         move = LogStartMove(new_start, _epoch_of(state.lineage, new_start))
-    brake = _brake(facts, deletions, size_bytes)
+    brake = _brake(facts, deletions, size_bytes) or _cut_off(facts, deletions, finished)
     kept = [each for each in live if each.high >= new_start]
     return RetentionPlan(
         move,
@@ -338,6 +339,44 @@ def _brake(facts: RetentionFacts, deletions: Sequence[Deletion], size_bytes: int
         f"bytes, and retention.max_percent is {facts.percent_max:g}: look at the plan, then accept "
         "it once or set the policy right"
     )
+
+
+def _cut_off(
+    facts: RetentionFacts,
+    deletions: Sequence[Deletion],
+    finished: Sequence[RemoteLogSegmentMetadata],
+) -> str | None:
+    """The brake for what no policy asked to delete: a leader without most of the history, as after
+    its disk was lost, cuts off what may be the last copy of it. So few segments count, too, and
+    what was copied since, in higher epochs, does not make the share smaller.
+    """
+    cut = [
+        each.row
+        for each in deletions
+        if each.reason is Reason.UNREFERENCED
+        and each.row.segment_id.id not in facts.accepted
+        and not _is_past(_expires_ms(each.row, facts.policy), facts.now_ms)
+    ]
+    newest = max((_last_epoch(row) for row in cut), default=-1)
+    cut_bytes = sum(row.size_bytes for row in cut)
+    before_bytes = sum(row.size_bytes for row in finished if _last_epoch(row) <= newest)
+    if cut_bytes * 100 <= facts.percent_max * before_bytes:
+        return None
+    return (
+        f"a later leader's log lacks the records of {len(cut)} segments, "
+        f"{cut_bytes * 100 / before_bytes:.1f} % of what was copied up to leader epoch {newest}, "
+        f"and retention.max_percent is {facts.percent_max:g}: if that leader lost its disk, these "
+        "are the last copy. Let a replica that has the records lead, or look at the plan, then "
+        "accept it once"
+    )
+
+
+def _last_epoch(row: RemoteLogSegmentMetadata) -> int:
+    return row.leader_epochs[-1][0]
+
+
+def _is_past(expires_ms: int | None, now_ms: int) -> bool:
+    return expires_ms is not None and now_ms > expires_ms
 
 
 def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:

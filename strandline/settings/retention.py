@@ -25,7 +25,8 @@ class RetentionSettings(Section):
     max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=50.0,
         description="A pass that would take more of a partition's tiered bytes (ten segments or "
-        "more), or of the node's (a hundred or more), stops until it is accepted.",
+        "more, or any number that a later leader's log lacks), or of the node's (a hundred or "
+        "more), stops until it is accepted.",
     )
     delete_delay_s: PositiveSeconds = Field(
         default=60.0,

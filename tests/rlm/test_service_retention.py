@@ -454,3 +454,30 @@ def test_the_objects_that_go_are_those_of_the_segment_and_no_others(
             assert before - await node.keys() == gone
 
     run_virtually(main)
+
+
+def test_a_small_partition_outlives_its_brokers_disk(tmp_path: Path, orders: KafkaLog) -> None:
+    """Its only replica comes back without a record, and leads: the tier has the last copy."""
+    entire = [(0, 9), (10, 19), (20, 29)]
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
+            await node.remote_log.run_once()
+            assert node.finished(orders.partition) == entire
+            shutil.rmtree(orders.directory)
+            KafkaLog.create(orders.log_dir, "orders", entries=((1, 0),))
+            orders.write(0, 10, 20, 30, 40, 50, end=51, epoch=1)
+            await node.remote_log.run_once()
+            rewritten = [*entire, (30, 39), (40, 49)]
+            assert node.finished(orders.partition) == [*entire, *rewritten]
+            await expire(node)
+            assert node.finished(orders.partition) == [*entire, *rewritten], "both histories"
+            (problem,) = node.parts.expirer.problems()
+            assert "3 segments" in problem.text
+            asked = AskedAcceptance(100.0, None, "eve")
+            await node.parts.expirer.accept(orders.partition, asked)
+            await expire(node)
+            assert node.finished(orders.partition) == rewritten
+            await node.assert_quiesced()
+
+    run_virtually(main)

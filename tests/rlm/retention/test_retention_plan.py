@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from rlm.retention.retention_plan import (
     BRAKE_SEGMENTS_MIN,
@@ -62,10 +63,13 @@ def plan(
     now_ms: int = NOW_MS,
     percent_max: float = 100.0,
     held_back: str | None = None,
+    accepted: frozenset[Uuid] = frozenset(),
 ) -> RetentionPlan:
     policy = TopicPolicy(retention_ms=retention_ms, retention_bytes=retention_bytes)
     rows = tuple(queries.list_segments(of.rows, of.partition))
-    return plan_retention(RetentionFacts(of.state, rows, policy, now_ms, percent_max, held_back))
+    return plan_retention(
+        RetentionFacts(of.state, rows, policy, now_ms, percent_max, held_back, accepted)
+    )
 
 
 def number_of(row: RemoteLogSegmentMetadata) -> int:
@@ -263,6 +267,38 @@ def test_a_diverged_segment_goes_once_nothing_in_the_lineage_is_served_by_it() -
     carry_out(of, made)
     add(of, 3, 0, 149, (0, 0), (1, 50))
     assert plan(of).deletions == (), "in retention, though served by nobody now"
+
+
+@pytest.mark.parametrize("followed", [0, 20])
+def test_what_a_leader_without_a_history_cut_off_stays_until_an_admin_accepts(
+    followed: int,
+) -> None:
+    """However few segments these are, and however much was copied since."""
+    of = world((0, 0))
+    add(of, 1, 0, 99)
+    add(of, 2, 100, 199)
+    of.claim((1, 0))
+    for number in range(followed):
+        add(of, number + 3, number * 10, number * 10 + 9, (1, number * 10))
+    made = plan(of, percent_max=50.0)
+    assert going(made) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
+    assert made.brake is not None
+    assert "100.0 %" in made.brake
+    assert (made.move_now, made.delete_now) == (None, ())
+    seen = frozenset(each.row.segment_id.id for each in made.deletions)
+    assert plan(of, percent_max=50.0, accepted=seen).brake is None
+    assert plan(of, percent_max=100.0).brake is None
+
+
+def test_a_small_part_cut_off_goes_and_so_does_what_the_policy_would_have_taken() -> None:
+    of = world((0, 0))
+    for number in range(4):
+        add(of, number + 1, number * 10, number * 10 + 9, age_ms=500)
+    of.claim((0, 0), (1, 20))
+    assert plan(of, percent_max=50.0).brake is None
+    assert plan(of, percent_max=49.0).brake is not None
+    assert plan(of, percent_max=49.0, retention_ms=500).brake is not None
+    assert plan(of, percent_max=49.0, retention_ms=499).brake is None
 
 
 def test_log_start_carries_the_epoch_that_the_lineage_gives_it() -> None:
