@@ -9,7 +9,6 @@ this segment's offsets are taken.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +42,7 @@ from rlm.data_plane.repair_jobs import (
 from rlm.format.manifest import IndexType, parse_manifest
 from rlm.format.object_keys import ObjectSuffix
 from rlm.local_log.replica_directory import read_small
+from rlmm.log.disk import LOST
 from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
@@ -179,7 +179,7 @@ class _Gathering:
         elif isinstance(error, CorruptData):
             self._tried.append(f"{name}: {error}")
         elif isinstance(error, OSError):
-            is_damage = error.errno == errno.EIO
+            is_damage = error.errno in LOST
             where = self._tried if is_damage else self._unanswered
             where.append(f"{name}: {error.strerror or error}")
         else:

@@ -29,6 +29,7 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import parse_partition_metadata
 from rlm.data_plane.copy_job import CopyJob
 from rlm.local_log.replica_directory import SMALL_FILE_BYTES_MAX, read_small
+from rlmm.log.disk import LOST
 
 
 class SegmentSource:
@@ -68,7 +69,9 @@ class SegmentSource:
         return self._status.st_mtime_ns // 1_000_000
 
     def read_log_into(self, position: int, buffer: memoryview) -> None:
-        """Fill `buffer`; Conflict(SOURCE_CHANGED) if the file has become shorter."""
+        """Fill `buffer`. Conflict(SOURCE_CHANGED): the file has become shorter. CorruptData: the
+        disk lost its bytes.
+        """
         filled = 0
         with self._lock:
             try:
@@ -79,7 +82,7 @@ class SegmentSource:
                         break
                     filled += more
             except OSError as error:
-                raise self._translated(error) from error
+                raise self._translated(error, position + filled) from error
         if filled < len(buffer):
             raise self._changed(f"it ends at byte {position + filled} of {self.size_bytes}")
 
@@ -95,7 +98,7 @@ class SegmentSource:
                     raise CorruptData(f"{size} bytes are too many", source=str(path), position=0)
                 return os.pread(descriptor, size, 0)
             except OSError as error:
-                raise self._translated(error) from error
+                raise self._translated(error, 0, path) from error
 
     def index_path(self, suffix: str) -> Path:
         """The path of one of the segment's indexes."""
@@ -199,8 +202,12 @@ class SegmentSource:
     def _changed(self, why: str) -> Conflict:
         return Conflict(f"{self.log_path} changed while it was copied: {why}", reason=CHANGED)
 
-    def _translated(self, error: OSError) -> StrandlineError:
-        where = error.filename or self.log_path
+    def _translated(
+        self, error: OSError, position: int = 0, read: Path | None = None
+    ) -> StrandlineError:
+        where = error.filename or read or self.log_path
+        if error.errno in LOST:
+            return CorruptData(f"{error.strerror}", source=str(where), position=position)
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return self._changed(f"{where} is not there any more")
         if isinstance(error, PermissionError):

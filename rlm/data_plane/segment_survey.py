@@ -1,9 +1,10 @@
 """Finds the good batches of a damaged segment. Runs in a worker; nothing is uploaded.
 
 A good batch counts where the one before or behind it joins it (the file's name stands for the one
-before the first). A batch that fails its check is skipped if the next one begins where its length
-says. Else, and after as many runs as are told, all that follows counts as missing: too much fetched
-costs only time. Good bytes may be among it, or a batch that is out of place: then it is doubtful.
+before the first). A batch that fails its check, or can't be read, is skipped if the next one begins
+where its length says. Else, and after as many runs as are told, all that follows counts as missing:
+too much fetched costs only time. Good bytes may be among it, or a batch that is out of place: then
+it is doubtful.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -33,6 +35,7 @@ from rlm.data_plane.segment_source import CHANGED
 from rlm.local_log.batch_places import is_in_order, joins
 from rlm.local_log.damage import Run, Survey, ThinnedHole, without
 from rlm.local_log.gap_rule import RANGES_TOLD_MAX, Offsets, overlaps, shows_cleaner
+from rlmm.log.disk import LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +65,14 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
                 if found.is_full:
                     break
                 left = min(job.limits.batch_bytes_max, size - position)
-                header = walkable_header(descriptor, position, left, str(path))
+                header, data = None, b""
+                with _without_lost_bytes():
+                    header = walkable_header(descriptor, position, left, str(path))
                 if header is None:
                     break
-                data = os.pread(descriptor, header.size_bytes, position)
-                good = is_good(data, header, str(path))
+                with _without_lost_bytes():
+                    data = os.pread(descriptor, header.size_bytes, position)
+                good = data != b"" and is_good(data, header, str(path))
                 aborts = good and is_abort(header, data, str(path))
                 found.take(_Batch(header, position, good, aborts))
                 position += header.size_bytes
@@ -82,6 +88,16 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
     if (size, before.st_mtime_ns) != (asked.size_bytes, after.st_mtime_ns):
         raise Conflict(f"{path} changed while its damage was looked at", reason=CHANGED)
     return found.result(path)
+
+
+@contextmanager
+def _without_lost_bytes() -> Iterator[None]:
+    """A read of bytes that the disk lost gives nothing."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in LOST:
+            raise
 
 
 def walkable_header(
