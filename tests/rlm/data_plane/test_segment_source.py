@@ -203,7 +203,8 @@ def test_closing_gives_every_descriptor_back(replica: ReplicaWriter) -> None:
     ("error", "kind"),
     [
         (PermissionError(13, "Permission denied"), Refused),
-        (OSError(5, "Input/output error"), RetryLater),
+        (OSError(5, "Input/output error"), CorruptData),
+        (OSError(24, "Too many open files"), RetryLater),
     ],
 )
 def test_errors_of_the_disk_are_translated(
