@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
@@ -348,26 +349,31 @@ def _cut_off(
 ) -> str | None:
     """The brake for what no policy asked to delete: a leader without most of the history, as after
     its disk was lost, cuts off what may be the last copy of it. So few segments count, too, and
-    what was copied since, in higher epochs, does not make the share smaller.
+    what was copied since, in higher epochs, does not make the share smaller, even if some of that
+    is cut off later. What is out of retention counts on neither side: it stays by this brake alone.
     """
-    cut = [
-        each.row
-        for each in deletions
-        if each.reason is Reason.UNREFERENCED
-        and each.row.segment_id.id not in facts.accepted
-        and not _is_past(_expires_ms(each.row, facts.policy), facts.now_ms)
-    ]
-    newest = max((_last_epoch(row) for row in cut), default=-1)
-    cut_bytes = sum(row.size_bytes for row in cut)
-    before_bytes = sum(row.size_bytes for row in finished if _last_epoch(row) <= newest)
-    if cut_bytes * 100 <= facts.percent_max * before_bytes:
+    unasked = {each.row.segment_id.id for each in deletions if each.reason is Reason.UNREFERENCED}
+    cut = unasked - facts.accepted
+    if not cut:
+        return None
+    within = [row for row in finished if not _is_past(_expires_ms(row, facts.policy), facts.now_ms)]
+    worst = (0.0, -1, 0)
+    count = cut_bytes = before_bytes = 0
+    for epoch, rows in groupby(sorted(within, key=_last_epoch), key=_last_epoch):
+        for row in rows:
+            is_cut = row.segment_id.id in cut
+            count += is_cut
+            cut_bytes += row.size_bytes if is_cut else 0
+            before_bytes += row.size_bytes
+        worst = max(worst, (cut_bytes * 100 / max(1, before_bytes), epoch, count))
+    percent, epoch, count = worst
+    if percent <= facts.percent_max:
         return None
     return (
-        f"a later leader's log lacks the records of {len(cut)} segments, "
-        f"{cut_bytes * 100 / before_bytes:.1f} % of what was copied up to leader epoch {newest}, "
-        f"and retention.max_percent is {facts.percent_max:g}: if that leader lost its disk, these "
-        "are the last copy. Let a replica that has the records lead, or look at the plan, then "
-        "accept it once"
+        f"a later leader's log lacks the records of {count} segments, {percent:.1f} % of what was "
+        f"copied up to leader epoch {epoch}, and retention.max_percent is {facts.percent_max:g}: "
+        "if that leader lost its disk, these are the last copy. Let a replica that has the records "
+        "lead, or look at the plan, then accept it once"
     )
 
 
