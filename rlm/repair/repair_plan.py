@@ -4,6 +4,7 @@
                                       COPY_SEGMENT_FINISHED; then it serves nothing any more
     damaged and serving nothing    -> retired, once all that serves in its place was found whole
     ... and nothing in its place   -> left: it may be the last copy of something
+    ... outside the lineage        -> left: so it may, and retention asks before that goes
     nothing may be deleted now     -> left; the damage is reported in any case
 
 A crash between two steps leaves one of these states, and any later node continues from it.
@@ -17,6 +18,7 @@ from enum import StrEnum
 
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import Mode, PartitionState
+from rlmm.rows.coverage import epoch_ranges, ranges_in_lineage
 from rlmm.rows.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
@@ -88,7 +90,15 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
 
 
 def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
-    """Readers use others. Without those, it may be the last copy of its records."""
+    """Readers use others. Without those, it may be the last copy of its records; as also if others
+    have other leaders' records at its offsets.
+    """
+    if not ranges_in_lineage(facts.state.lineage, epoch_ranges(facts.row)):
+        return RepairDecision(
+            RepairAction.LEAVE,
+            "it lies outside the lineage of leader epochs, and what is read at its offsets are "
+            "other records: retention takes it away",
+        )
     others = {by.segment_id.id: by for _, by in facts.served}
     if not others:
         return RepairDecision(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from rlm.repair.repairs import RUNS_MAX
 from rlm.repair.segment_repair import SegmentRepairs
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import PartitionClaim, PartitionModeChange, TopicPolicyChange
+from rlmm.rows.served_ranges import ServedRange
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, PREFIX, Node, new_world
@@ -387,6 +389,27 @@ def test_what_nothing_stands_in_for_is_never_retired(tmp_path: Path, orders: Kaf
             decision = plan_repair(facts)
             assert (decision.action, decision.in_its_place) == (RepairAction.LEAVE, ())
             assert "nothing serves its offsets in its place" in decision.text
+
+    run_virtually(main)
+
+
+def test_what_a_later_leaders_log_lacks_is_not_retired_for_other_records_at_its_offsets(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """It may be the last copy, and but a little of it be damaged: retention asks an admin first."""
+
+    async def main() -> None:
+        async with copied(tmp_path, orders) as node:
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            row = row_at(node, orders, 10)
+            other = replace(row, segment_id=replace(row.segment_id, id=uuid(77)))
+            served = ((ServedRange(10, 19, other.segment_id.id), other),)
+            facts = RepairFacts(row, state, served, None, None, None)
+            assert plan_repair(facts).action is RepairAction.RETIRE
+            cut = replace(facts, state=replace(state, lineage=epochs((1, 0))))
+            assert plan_repair(cut).action is RepairAction.LEAVE
+            assert "outside the lineage" in plan_repair(cut).text
 
     run_virtually(main)
 
