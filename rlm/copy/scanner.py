@@ -19,6 +19,7 @@ from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.told_partitions import ToldPartitions, wrong_ids
 from rlm.leadership.announced import Announced, NoPlugin
 from rlm.leadership.leadership import (
+    CLEANUP_POLICIES,
     BrokerWord,
     Leads,
     LocalLogStart,
@@ -34,8 +35,6 @@ from rlmm.partition_state import Mode
 
 Read = TypeVar("Read")
 TopicPartition = tuple[str, int]
-CLEANUP_POLICIES = ("delete", "")
-"""Those of topics that may be tiered. An empty one keeps everything (Kafka's LogConfig)."""
 
 
 class BrokerPort(Protocol):

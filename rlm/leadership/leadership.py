@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlm.control.why_not import WhyNot
-from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode, PartitionState
+from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, Claim, Mode, PartitionState
 from rlmm.segment import Incarnation
+
+CLEANUP_POLICIES = ("delete", "")
+"""Those of topics that may be tiered. An empty one keeps everything (Kafka's LogConfig)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,12 @@ class TopicConfig:
     retention_ms: int
     retention_bytes: int
     remote_storage_enable: bool
+
+    @property
+    def keeps_everything(self) -> bool:
+        """True if Kafka expires nothing of the topic: under an empty policy no limit counts."""
+        unlimited = self.retention_ms == self.retention_bytes == UNLIMITED
+        return unlimited or not self.cleanup_policy
 
 
 @dataclass(frozen=True, slots=True)

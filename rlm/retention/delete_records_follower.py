@@ -25,7 +25,7 @@ from rlm.leadership.leadership import BrokerWord, Leads, LocalLogStart, OwnClaim
 from rlm.local_log.replica_directory import why_another
 from rlm.retention.delete_records_watch import Look, Watched, watched
 from rlm.retention.expirer import Expirer
-from rlmm.partition_state import UNLIMITED, PartitionState
+from rlmm.partition_state import PartitionState
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class DeleteRecordsFollower:
         told = {}
         for tip, (broker_start, tier_start) in behind.items():
             config = configs.get(tip.topic)
-            if not isinstance(config, TopicConfig) or not _is_unlimited(config):
+            if not isinstance(config, TopicConfig) or not config.keeps_everything:
                 continue
             told[tip] = (
                 f"the broker's log of {tip.topic}-{tip.partition} starts at {broker_start}, the "
@@ -191,10 +191,6 @@ def _leads_throughout(claim: OwnClaim, before: BrokerWord | None, after: BrokerW
         isinstance(word, Leads) and word.leader_epoch == claim.leader_epoch
         for word in (before, after)
     )
-
-
-def _is_unlimited(config: TopicConfig) -> bool:
-    return config.retention_ms == config.retention_bytes == UNLIMITED
 
 
 def _listed(

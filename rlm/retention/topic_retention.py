@@ -16,10 +16,9 @@ from itertools import islice
 from typing import Protocol
 
 from kafka_formats.kafka_uuid import Uuid
-from rlm.leadership.leadership import NoAnswer, TopicConfig
+from rlm.leadership.leadership import CLEANUP_POLICIES, NoAnswer, TopicConfig
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 
-CLEANUP_POLICY_DELETE = "delete"
 SETTLE_S = 45.0
 AGE_MAX_S = 3_600.0
 ASK_AGAIN_S = 5.0
@@ -146,15 +145,17 @@ def retention_in_force(
         why = trouble or "the broker was not asked yet"
         return RetentionInForce(policy, source, f"the configs of {topic} are not known: {why}")
     config = known.config
-    if config.cleanup_policy != CLEANUP_POLICY_DELETE:
+    if config.cleanup_policy not in CLEANUP_POLICIES:
         return RetentionInForce(
             policy, source, f"{topic} has cleanup.policy={config.cleanup_policy} by now"
         )
-    taken = replace(
-        policy,
-        retention_ms=max(UNLIMITED, config.retention_ms),
-        retention_bytes=max(UNLIMITED, config.retention_bytes),
-    )
+    taken = policy
+    if not config.keeps_everything:
+        taken = replace(
+            policy,
+            retention_ms=max(UNLIMITED, config.retention_ms),
+            retention_bytes=max(UNLIMITED, config.retention_bytes),
+        )
     held_back = None
     if now_s - known.last_s > AGE_MAX_S:
         held_back = (

@@ -107,6 +107,9 @@ def test_a_log_start_on_the_border_of_a_segment_is_told_and_not_followed(tmp_pat
             broker.config = replace(DELETE, retention_ms=1000)
             await follower.run_pass()
             assert follower.problems() == (), "the broker's retention moves it all the time"
+            broker.config = replace(broker.config, cleanup_policy="")
+            await follower.run_pass()
+            assert follower.problems() == (problem,), "nothing but DeleteRecords does"
             broker.config = DELETE
             await node.parts.expirer.delete_records(log.partition, 20, apply=True)
             await follower.run_pass()

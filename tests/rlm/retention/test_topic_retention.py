@@ -45,6 +45,14 @@ def test_the_configs_count_where_no_policy_sets_a_retention() -> None:
     assert found.held_back is None
 
 
+def test_a_topic_without_any_cleanup_keeps_everything_whatever_its_limits() -> None:
+    """As in Kafka. What DeleteRecords took goes: that is no limit, and nothing is held back."""
+    config = replace(WEEK, cleanup_policy="", retention_bytes=5)
+    assert in_force(replace(SETTLED, config=config)) == RetentionInForce(
+        NONE, RetentionSource.TOPIC
+    )
+
+
 @pytest.mark.parametrize("policy", [TopicPolicy(retention_ms=5), TopicPolicy(retention_bytes=0)])
 def test_a_policy_that_sets_any_retention_wins_as_a_whole(policy: TopicPolicy) -> None:
     assert in_force(SETTLED, policy) == RetentionInForce(policy)
