@@ -4,7 +4,7 @@
                                       COPY_SEGMENT_FINISHED; then it serves nothing any more
     damaged and serving nothing    -> retired, once all that serves in its place was found whole
     ... and nothing in its place   -> left: it may be the last copy of something
-    ... outside the lineage        -> left: so it may, and retention asks before that goes
+    ... not all in the lineage     -> left: so it may, and retention asks before that goes
     nothing may be deleted now     -> left; the damage is reported in any case
 
 A crash between two steps leaves one of these states, and any later node continues from it.
@@ -18,7 +18,6 @@ from enum import StrEnum
 
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.rows.coverage import epoch_ranges, ranges_in_lineage
 from rlmm.rows.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
@@ -76,7 +75,7 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
     mine = [span for span, by in facts.served if by.segment_id == row.segment_id]
     if not mine:
         return _retired(facts, not_now)
-    if not within_lineage(row.start_offset, row.end_offset, row.leader_epochs, state.lineage, None):
+    if not _is_in_lineage(facts):
         return RepairDecision(
             RepairAction.LEAVE,
             "its end lies outside the lineage, where nothing is copied any more: what it serves "
@@ -93,11 +92,11 @@ def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
     """Readers use others. Without those, it may be the last copy of its records; as also if others
     have other leaders' records at its offsets.
     """
-    if not ranges_in_lineage(facts.state.lineage, epoch_ranges(facts.row)):
+    if not _is_in_lineage(facts):
         return RepairDecision(
             RepairAction.LEAVE,
-            "it lies outside the lineage of leader epochs, and what is read at its offsets are "
-            "other records: retention takes it away",
+            "not all of it lies in the lineage of leader epochs, and what is read at its other "
+            "offsets are other records: retention takes it away",
         )
     others = {by.segment_id.id: by for _, by in facts.served}
     if not others:
@@ -112,6 +111,11 @@ def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
         not_now,
         tuple(others.values()),
     )
+
+
+def _is_in_lineage(facts: RepairFacts) -> bool:
+    row, lineage = facts.row, facts.state.lineage
+    return within_lineage(row.start_offset, row.end_offset, row.leader_epochs, lineage, None)
 
 
 def _not_now(facts: RepairFacts) -> str | None:

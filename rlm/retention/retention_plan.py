@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import groupby
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
@@ -185,9 +184,13 @@ def _sorted_out(
             gone.append(Deletion(row, Reason.UNREFERENCED, text))
             continue
         high = max(each.end for each in ranges)
-        if high < state.log_start_offset:
+        if row.end_offset < state.log_start_offset:
             text = f"it ends below the log start {state.log_start_offset}"
             gone.append(Deletion(row, Reason.LOG_START, text))
+            continue
+        if high < state.log_start_offset:
+            text = f"its offsets from the log start {state.log_start_offset} on lie in no lineage"
+            gone.append(Deletion(row, Reason.UNREFERENCED, text))
             continue
         above = (each for each in ranges if each.end >= state.log_start_offset)
         low = min(max(each.start, state.log_start_offset) for each in above)
@@ -347,38 +350,37 @@ def _cut_off(
     deletions: Sequence[Deletion],
     finished: Sequence[RemoteLogSegmentMetadata],
 ) -> str | None:
-    """The brake for what no policy asked to delete: a leader without most of the history, as after
-    its disk was lost, cuts off what may be the last copy of it. So few segments count, too, and
-    what was copied since, in higher epochs, does not make the share smaller, even if some of that
-    is cut off later. What is out of retention counts on neither side: it stays by this brake alone.
+    """The brake for what nobody asked to delete: a leader without most of the history, as after its
+    disk was lost, cuts off what may be the last copy of it. So few segments count, too.
+
+    The share is the largest at any time, of what had been copied by then: what was copied, or cut
+    off, since makes it no smaller. What else goes in this pass, or is out of retention, counts on
+    neither side.
     """
-    unasked = {each.row.segment_id.id for each in deletions if each.reason is Reason.UNREFERENCED}
-    cut = unasked - facts.accepted
-    if not cut:
-        return None
-    within = [row for row in finished if not _is_past(_expires_ms(row, facts.policy), facts.now_ms)]
-    worst = (0.0, -1, 0)
-    count = cut_bytes = before_bytes = 0
-    for epoch, rows in groupby(sorted(within, key=_last_epoch), key=_last_epoch):
-        for row in rows:
-            is_cut = row.segment_id.id in cut
-            count += is_cut
-            cut_bytes += row.size_bytes if is_cut else 0
-            before_bytes += row.size_bytes
-        worst = max(worst, (cut_bytes * 100 / max(1, before_bytes), epoch, count))
-    percent, epoch, count = worst
+    going = {each.row.segment_id.id: each.reason for each in deletions}
+    cut_bytes = left_bytes = count = 0
+    worst = (0.0, 0)
+    for row in sorted(finished, key=lambda row: row.finished_at):
+        reason = going.get(row.segment_id.id)
+        if reason is None:
+            left_bytes += row.size_bytes
+        elif (
+            reason is Reason.UNREFERENCED
+            and row.segment_id.id not in facts.accepted
+            and not _is_past(_expires_ms(row, facts.policy), facts.now_ms)
+        ):
+            cut_bytes += row.size_bytes
+            count += 1
+            worst = max(worst, (cut_bytes * 100 / max(1, cut_bytes + left_bytes), count))
+    percent, count = worst
     if percent <= facts.percent_max:
         return None
     return (
-        f"a later leader's log lacks the records of {count} segments, {percent:.1f} % of what was "
-        f"copied up to leader epoch {epoch}, and retention.max_percent is {facts.percent_max:g}: "
-        "if that leader lost its disk, these are the last copy. Let a replica that has the records "
-        "lead, or look at the plan, then accept it once"
+        f"a later leader's log lacks the records of {count} segments, {percent:.1f} % of what had "
+        f"been copied by then, and retention.max_percent is {facts.percent_max:g}: if that leader "
+        "lost its disk, these are the last copy. Let a replica that has the records lead, or look "
+        "at the plan, then accept it once"
     )
-
-
-def _last_epoch(row: RemoteLogSegmentMetadata) -> int:
-    return row.leader_epochs[-1][0]
 
 
 def _is_past(expires_ms: int | None, now_ms: int) -> bool:

@@ -409,7 +409,9 @@ def test_what_a_later_leaders_log_lacks_is_not_retired_for_other_records_at_its_
             assert plan_repair(facts).action is RepairAction.RETIRE
             cut = replace(facts, state=replace(state, lineage=epochs((1, 0))))
             assert plan_repair(cut).action is RepairAction.LEAVE
-            assert "outside the lineage" in plan_repair(cut).text
+            assert "not all of it lies in the lineage" in plan_repair(cut).text
+            across = replace(facts, state=replace(state, lineage=epochs((0, 0), (1, 15))))
+            assert plan_repair(across).action is RepairAction.LEAVE
 
     run_virtually(main)
 

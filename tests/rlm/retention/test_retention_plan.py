@@ -301,7 +301,7 @@ def test_what_stays_until_it_is_accepted_does_not_go_with_a_later_smaller_cut() 
     of.claim((1, 0), (2, 190))
     made = plan(of, percent_max=50.0)
     assert [number for number, _ in going(made)] == [1, 2, 22]
-    assert "of 2 segments, 100.0 % of what was copied up to leader epoch 0" in str(made.brake)
+    assert "of 2 segments, 100.0 % of what had been copied by then" in str(made.brake)
     assert made.delete_now == ()
 
 

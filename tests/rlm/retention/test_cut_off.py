@@ -1,0 +1,79 @@
+"""What a later leader's log lacks may be the last copy of it: it goes only when somebody asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlm.retention.retention_plan import Reason, RetentionPlan
+from tests.rlm.retention.test_retention_plan import add, carry_out, number_of, plan, world
+from tests.rlmm.state_world import World
+
+
+def goes(planned: RetentionPlan) -> list[int]:
+    return [number_of(each.row) for each in planned.delete_now]
+
+
+def ten_segments() -> World:
+    of = world((0, 0))
+    for number in range(10):
+        add(of, number + 1, number * 100, number * 100 + 99)
+    return of
+
+
+@pytest.mark.parametrize("lineage", [((1, 600),), ((0, 0), (1, 300))])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_segment_across_the_log_start_is_not_below_it(
+    lineage: tuple[tuple[int, int], ...], others: int
+) -> None:
+    """Its records from 600 on are lost to the leader, and DeleteRecords took those below."""
+    of = world((0, 0))
+    add(of, 1, 0, 999)
+    for number in range(others):
+        add(of, 2 + number, 1000 * (number + 1), 1000 * (number + 1) + 999)
+    of.log_start(600, 0)
+    of.claim(*lineage)
+    planned = plan(of, percent_max=50.0)
+    assert {each.reason for each in planned.deletions} == {Reason.UNREFERENCED}
+    assert planned.brake is not None
+    assert goes(planned) == []
+
+
+def test_what_is_copied_since_in_a_lower_epoch_makes_the_share_no_smaller() -> None:
+    """The replica without a log led for a while, then the one with the records again."""
+    of = world((0, 0))
+    add(of, 1, 0, 9)
+    of.claim((1, 0))
+    for number in range(5):
+        add(of, number + 2, number * 10, number * 10 + 9, (1, number * 10))
+    of.claim((0, 0), (2, 500))
+    for number in range(1, 9):
+        add(of, number + 10, number * 10, number * 10 + 9)
+    planned = plan(of, percent_max=50.0)
+    assert "5 segments, 83.3 % of what had been copied by then" in (planned.brake or "")
+    assert goes(planned) == []
+
+
+@pytest.mark.parametrize("pass_before", [False, True])
+def test_segments_that_go_anyway_make_the_share_no_smaller(pass_before: bool) -> None:
+    of = ten_segments()
+    of.log_start(900, 0)
+    if pass_before:
+        carry_out(of, plan(of, percent_max=50.0))
+    of.claim((0, 0), (1, 900))
+    planned = plan(of, percent_max=50.0)
+    assert "1 segments, 100.0 %" in (planned.brake or "")
+    assert 10 not in goes(planned)
+
+
+def test_what_goes_by_size_is_no_history() -> None:
+    of = ten_segments()
+    of.claim((0, 0), (1, 600))
+    planned = plan(of, percent_max=50.0, retention_bytes=1024)
+    assert "4 segments, 80.0 %" in (planned.brake or "")
+    assert goes(planned) == []
+
+
+def test_a_small_cut_goes_by_itself() -> None:
+    of = ten_segments()
+    of.claim((0, 0), (1, 800))
+    assert goes(plan(of, percent_max=50.0)) == [9, 10]
