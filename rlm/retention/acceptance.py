@@ -65,10 +65,11 @@ def acceptance_of(
     if plan.brake is not None:
         raise Conflict(f"{tip}: {plan.brake}", reason="TOO_MUCH")
     up_to = log_start if plan.log_start is None else plan.log_start.offset
-    if up_to > (log_start if asked.up_to_offset is None else asked.up_to_offset):
+    shown = log_start if asked.up_to_offset is None else asked.up_to_offset
+    if up_to != shown:
         raise Conflict(
-            f"the log start of {tip} would move to {up_to}, further than the "
-            f"{asked.up_to_offset} to accept: look at the plan, and accept what it says",
+            f"the log start of {tip} would be {up_to} behind the pass, and not the {shown} to "
+            "accept: this is another plan. Look at it, and accept what it says",
             reason="OTHER_PLAN",
         )
     return Acceptance(

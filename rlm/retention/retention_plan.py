@@ -361,14 +361,12 @@ def _cut_off(
     cut_bytes = left_bytes = count = 0
     worst = (0.0, 0)
     for row in sorted(finished, key=lambda row: row.finished_at):
+        if _is_past(_expires_ms(row, facts.policy), facts.now_ms):
+            continue
         reason = going.get(row.segment_id.id)
         if reason is None:
             left_bytes += row.size_bytes
-        elif (
-            reason is Reason.UNREFERENCED
-            and row.segment_id.id not in facts.accepted
-            and not _is_past(_expires_ms(row, facts.policy), facts.now_ms)
-        ):
+        elif reason is Reason.UNREFERENCED and row.segment_id.id not in facts.accepted:
             cut_bytes += row.size_bytes
             count += 1
             worst = max(worst, (cut_bytes * 100 / max(1, cut_bytes + left_bytes), count))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_formats.errors import Conflict
+from rlm.retention.acceptance import AskedAcceptance, acceptance_of
 from rlm.retention.retention_plan import Reason, RetentionPlan
 from tests.rlm.retention.test_retention_plan import add, carry_out, number_of, plan, world
 from tests.rlmm.state_world import World
@@ -71,6 +73,31 @@ def test_what_goes_by_size_is_no_history() -> None:
     planned = plan(of, percent_max=50.0, retention_bytes=1024)
     assert "4 segments, 80.0 %" in (planned.brake or "")
     assert goes(planned) == []
+
+
+def test_what_is_out_of_retention_and_waits_for_older_offsets_is_no_history() -> None:
+    """The first segment is young: it holds the log start, and those behind it, back."""
+    of = world((0, 0))
+    for number in range(16):
+        age_ms = 10_000 if 0 < number < 9 else 1
+        add(of, number + 1, number * 10, number * 10 + 9, age_ms=age_ms)
+    of.claim((0, 0), (1, 90))
+    planned = plan(of, percent_max=50.0, retention_ms=5_000)
+    assert "7 segments, 87.5 %" in (planned.brake or "")
+    assert goes(planned) == []
+
+
+def test_what_was_shown_before_an_election_is_not_accepted_after_it() -> None:
+    of = ten_segments()
+    shown = plan(of, percent_max=50.0, retention_bytes=1024)
+    assert shown.log_start is not None
+    asked = AskedAcceptance(100.0, shown.log_start.offset, "admin")
+    planned = plan(of, percent_max=100.0, retention_bytes=1024)
+    assert len(acceptance_of(of.partition, planned, of.token, 0, asked).segments) == 9
+    of.claim((1, 0))
+    planned = plan(of, percent_max=100.0, retention_bytes=1024)
+    with pytest.raises(Conflict, match="this is another plan"):
+        acceptance_of(of.partition, planned, of.token, 0, asked)
 
 
 def test_a_small_cut_goes_by_itself() -> None:
