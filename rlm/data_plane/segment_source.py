@@ -82,7 +82,7 @@ class SegmentSource:
                         break
                     filled += more
             except OSError as error:
-                raise self._translated(error, position + filled) from error
+                raise self._unread(error, self.log_path, position + filled) from error
         if filled < len(buffer):
             raise self._changed(f"it ends at byte {position + filled} of {self.size_bytes}")
 
@@ -98,7 +98,7 @@ class SegmentSource:
                     raise CorruptData(f"{size} bytes are too many", source=str(path), position=0)
                 return os.pread(descriptor, size, 0)
             except OSError as error:
-                raise self._translated(error, 0, path) from error
+                raise self._unread(error, path, 0) from error
 
     def index_path(self, suffix: str) -> Path:
         """The path of one of the segment's indexes."""
@@ -202,12 +202,14 @@ class SegmentSource:
     def _changed(self, why: str) -> Conflict:
         return Conflict(f"{self.log_path} changed while it was copied: {why}", reason=CHANGED)
 
-    def _translated(
-        self, error: OSError, position: int = 0, read: Path | None = None
-    ) -> StrandlineError:
-        where = error.filename or read or self.log_path
+    def _unread(self, error: OSError, path: Path, position: int) -> StrandlineError:
+        """The error of a read of the segment's own bytes: what the disk lost is damaged."""
         if error.errno in LOST:
-            return CorruptData(f"{error.strerror}", source=str(where), position=position)
+            return CorruptData(str(error.strerror), source=str(path), position=position)
+        return self._translated(error)
+
+    def _translated(self, error: OSError) -> StrandlineError:
+        where = error.filename or self.log_path
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return self._changed(f"{where} is not there any more")
         if isinstance(error, PermissionError):

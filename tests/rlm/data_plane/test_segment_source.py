@@ -216,6 +216,16 @@ def test_errors_of_the_disk_are_translated(
         source.read_beside(source.index_path(".index"))
 
 
+def test_a_directory_that_cannot_be_listed_is_no_damage_of_the_segment(
+    source: SegmentSource,
+) -> None:
+    with (
+        patch.object(os, "listdir", side_effect=OSError(5, "Input/output error")),
+        pytest.raises(RetryLater),
+    ):
+        source.check_unchanged()
+
+
 def test_a_short_read_is_continued(source: SegmentSource) -> None:
     real = os.preadv
     wanted = read_log(source, 0, source.size_bytes)
