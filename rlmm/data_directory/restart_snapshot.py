@@ -42,7 +42,7 @@ def write_restart_snapshot(
     """
     snapshot = snapshot_id_of(source)
     try:
-        _rewrite(disk, directory, source, voters)
+        _rewrite(disk, directory, source, snapshot, voters)
     except CorruptData as error:
         raise CorruptData(
             f"{error.detail}. The snapshot is damaged; nothing was written. What to do: give "
@@ -55,8 +55,9 @@ def write_restart_snapshot(
     return snapshot
 
 
-def _rewrite(disk: Disk, directory: Path, source: Path, voters: tuple[Voter, ...]) -> None:
-    snapshot = snapshot_id_of(source)
+def _rewrite(
+    disk: Disk, directory: Path, source: Path, snapshot: SnapshotId, voters: tuple[Voter, ...]
+) -> None:
     writer = SnapshotWriter(
         disk,
         directory,

@@ -269,64 +269,6 @@ def test_a_diverged_segment_goes_once_nothing_in_the_lineage_is_served_by_it() -
     assert plan(of).deletions == (), "in retention, though served by nobody now"
 
 
-@pytest.mark.parametrize("followed", [0, 20])
-def test_what_a_leader_without_a_history_cut_off_stays_until_an_admin_accepts(
-    followed: int,
-) -> None:
-    """However few segments these are, and however much was copied since."""
-    of = world((0, 0))
-    add(of, 1, 0, 99)
-    add(of, 2, 100, 199)
-    of.claim((1, 0))
-    for number in range(followed):
-        add(of, number + 3, number * 10, number * 10 + 9, (1, number * 10))
-    made = plan(of, percent_max=50.0)
-    assert going(made) == [(1, Reason.UNREFERENCED), (2, Reason.UNREFERENCED)]
-    assert made.brake is not None
-    assert "100.0 %" in made.brake
-    assert (made.move_now, made.delete_now) == (None, ())
-    seen = frozenset(each.row.segment_id.id for each in made.deletions)
-    assert plan(of, percent_max=50.0, accepted=seen).brake is None
-    assert plan(of, percent_max=100.0).brake is None
-
-
-def test_what_stays_until_it_is_accepted_does_not_go_with_a_later_smaller_cut() -> None:
-    """The last copies of a lost log are still waiting when its successor's tail is cut."""
-    of = world((0, 0))
-    add(of, 1, 0, 99)
-    add(of, 2, 100, 199)
-    of.claim((1, 0))
-    for number in range(20):
-        add(of, number + 3, number * 10, number * 10 + 9, (1, number * 10))
-    of.claim((1, 0), (2, 190))
-    made = plan(of, percent_max=50.0)
-    assert [number for number, _ in going(made)] == [1, 2, 22]
-    assert "of 2 segments, 100.0 % of what had been copied by then" in str(made.brake)
-    assert made.delete_now == ()
-
-
-def test_what_was_cut_off_does_not_go_early_because_its_older_half_is_out_of_retention() -> None:
-    of = world((0, 0))
-    for number in range(4):
-        add(of, number + 1, number * 10, number * 10 + 9, age_ms=400 - number * 100)
-    of.claim((1, 0))
-    made = plan(of, percent_max=50.0, retention_ms=150)
-    assert [number for number, _ in going(made)] == [1, 2, 3, 4]
-    assert "of 1 segments, 100.0 %" in str(made.brake)
-    assert plan(of, percent_max=50.0, retention_ms=99).brake is None
-
-
-def test_a_small_part_cut_off_goes_and_so_does_what_the_policy_would_have_taken() -> None:
-    of = world((0, 0))
-    for number in range(4):
-        add(of, number + 1, number * 10, number * 10 + 9, age_ms=500)
-    of.claim((0, 0), (1, 20))
-    assert plan(of, percent_max=50.0).brake is None
-    assert plan(of, percent_max=49.0).brake is not None
-    assert plan(of, percent_max=49.0, retention_ms=500).brake is not None
-    assert plan(of, percent_max=49.0, retention_ms=499).brake is None
-
-
 def test_log_start_carries_the_epoch_that_the_lineage_gives_it() -> None:
     of = world((0, 0), (2, 100))
     add(of, 1, 0, 99)
