@@ -68,8 +68,8 @@ def acceptance_of(
     shown = log_start if asked.up_to_offset is None else asked.up_to_offset
     if up_to != shown:
         raise Conflict(
-            f"the log start of {tip} would be {up_to} behind the pass, and not the {shown} to "
-            "accept: this is another plan. Look at it, and accept what it says",
+            f"the pass would leave the log start of {tip} at {up_to}, and {shown} is to be "
+            "accepted: the plan is another by now. Look at it, and accept what it says",
             reason="OTHER_PLAN",
         )
     return Acceptance(
