@@ -22,7 +22,7 @@ from rlm.stores.tier_store import TierStore
 
 VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
-ID_CHARACTERS_MAX = 200
+TEXT_CHARACTERS_MAX = 200
 PREDECESSORS_MAX = 100
 """Takeovers remembered; the oldest are forgotten first."""
 
@@ -32,13 +32,16 @@ class ClusterMarker:
     """The content of a marker. `kafka_cluster_id` None: the first writer did not know it.
 
     `predecessors` are the clusters that owned the prefix before, latest first. `store` is the
-    store's name, which tells two exchanged stores of one cluster apart; None: any.
+    store's name, which tells two exchanged stores of one cluster apart; None: any. `began_with`
+    names the predecessor's snapshot that this cluster began with, and its checksum; None: it began
+    empty.
     """
 
     cluster_id: str
     kafka_cluster_id: str | None
     predecessors: tuple[str, ...] = ()
     store: str | None = None
+    began_with: str | None = None
 
     @classmethod
     def of(cls, identity: Identity, tier: TierStore) -> ClusterMarker:
@@ -62,6 +65,8 @@ class ClusterMarker:
             fields["store"] = self.store
         if self.predecessors:
             fields["predecessorClusterIds"] = list(self.predecessors)
+        if self.began_with is not None:
+            fields["beganWith"] = self.began_with
         return fields
 
     @classmethod
@@ -80,21 +85,26 @@ class ClusterMarker:
             fields.optional_text("kafkaClusterId"),
             before,
             fields.optional_text("store"),
+            fields.optional_text("beganWith"),
         )
-        ids = (found.cluster_id, found.kafka_cluster_id, found.store, *before)
-        if not all(_is_id(each) for each in ids if each is not None):
-            raise CorruptData("an id in it is too long or not printable", source=source, position=0)
+        texts = (found.cluster_id, found.kafka_cluster_id, found.store, found.began_with, *before)
+        if not all(_can_be_shown(each) for each in texts if each is not None):
+            raise CorruptData(
+                "a text in it is too long or not printable", source=source, position=0
+            )
         return found
 
-    def successor(self, cluster_id: str, kafka_cluster_id: str | None) -> ClusterMarker:
+    def successor(
+        self, cluster_id: str, kafka_cluster_id: str | None, *, began_with: str
+    ) -> ClusterMarker:
         """The marker of the cluster that takes over from this one."""
         before = (self.cluster_id, *self.predecessors)[:PREDECESSORS_MAX]
-        return ClusterMarker(cluster_id, kafka_cluster_id, before, self.store)
+        return ClusterMarker(cluster_id, kafka_cluster_id, before, self.store, began_with)
 
 
-def _is_id(text: str) -> bool:
+def _can_be_shown(text: str) -> bool:
     """True if messages and logs can show it."""
-    return len(text) <= ID_CHARACTERS_MAX and text.isprintable()
+    return len(text) <= TEXT_CHARACTERS_MAX and text.isprintable()
 
 
 async def may_be_new() -> None:

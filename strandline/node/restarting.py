@@ -3,6 +3,9 @@
 The order: read the whole snapshot, write the data directory except its last file, replace each
 store's marker by compare and set, write the last file. So an interrupted run may be repeated, and
 once the marker is replaced no node of the lost cluster writes or deletes any more.
+
+A cluster begins once, from one snapshot, which its first marker names: the rows of another one, or
+of a snapshot of its own, rewritten on a single node, would differ from the others' for ever.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from strandline.settings.store_configs import store_configs
 LATEST = "latest"
 STORE_DEADLINE_S = 60.0
 DOWNLOAD_DEADLINE_S = 3_600.0
+READ_BYTES = 1024 * 1024
+NEW_IDS = "make a new cluster id and new directory ids, and format all nodes with these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,10 @@ async def restart_from(
     """Take the stores over. `source` is a snapshot file, or `latest`: the newest in the default
     store. `confirmed`: the operator says that no node of the former cluster is left.
 
-    InvalidRequest: that is not confirmed. InvalidRequest, NotFound: no such snapshot, or the prefix
-    has no owner. CorruptData: it is
-    damaged. Conflict: another cluster takes the prefix over at the same time, or the directory is
-    not empty.
+    InvalidRequest: that is not confirmed, or this cluster has begun already, without this node or
+    with another snapshot. InvalidRequest, NotFound: no such snapshot, or the prefix has no owner.
+    CorruptData: it is damaged. Conflict: another cluster takes the prefix over at the same time, or
+    the directory is not empty.
     """
     async with AsyncExitStack() as opened:
         tiers = await _open_stores(settings, opened)
@@ -74,28 +79,73 @@ async def restart_from(
                 "--from-snapshot"
             )
         _check_kafka_cluster(markers, kafka_cluster_id)
-        if default.cluster_id != cluster_id and not confirmed:
-            tier = tiers[settings.default_store]
+        tier, is_first = tiers[settings.default_store], default.cluster_id != cluster_id
+        await _check_has_not_begun(tier, default, cluster_id)
+        if is_first and not confirmed:
             raise _not_confirmed(default, await _last_upload(tier, default))
         with TemporaryDirectory(prefix="strandline-snapshot-") as folder:
+            path = Path(source)
             if source == LATEST:
-                path = await _fetch_latest(tiers[settings.default_store], default, Path(folder))
-            else:
-                path = Path(source)
+                path = await _fetch_latest(tier, default, Path(folder))
 
-            async def take_all_over() -> None:
+            async def take_all_over(snapshot: str) -> None:
                 for name, before in markers.items():
                     if before.cluster_id != cluster_id:
-                        after = before.successor(cluster_id, kafka_cluster_id)
+                        after = before.successor(cluster_id, kafka_cluster_id, began_with=snapshot)
                         await take_over(tiers[name], before, after, deadline_s=STORE_DEADLINE_S)
 
             loop = asyncio.get_running_loop()
 
             def before_last_step() -> None:
-                asyncio.run_coroutine_threadsafe(take_all_over(), loop).result()
+                snapshot = _name_and_checksum(path)
+                if not is_first and snapshot != default.began_with:
+                    raise _began_otherwise(default, snapshot)
+                asyncio.run_coroutine_threadsafe(take_all_over(snapshot), loop).result()
 
             await asyncio.to_thread(write_directory, path, before_last_step)
-            return TakenOver(path.name, default.cluster_id, tuple(markers))
+            lost = default.cluster_id if is_first else default.predecessors[0]
+            return TakenOver(path.name, lost, tuple(markers))
+
+
+async def _check_has_not_begun(tier: TierStore, marker: ClusterMarker, cluster_id: str) -> None:
+    """InvalidRequest once the cluster has run: its snapshots contain what it began with."""
+    if cluster_id in marker.predecessors:
+        raise InvalidRequest(
+            f"the cluster {cluster_id} has lost the prefix to {marker.cluster_id}: {NEW_IDS}. "
+            "Nothing was changed",
+            field="--cluster-id",
+        )
+    if marker.cluster_id != cluster_id:
+        return
+    async with asyncio.timeout(STORE_DEADLINE_S):
+        own = newest_of(each.snapshot for each in await uploaded_snapshots(tier, cluster_id))
+    if own is not None or not (marker.began_with and marker.predecessors):
+        raise InvalidRequest(
+            f"the cluster {cluster_id} has the prefix and runs already, so it does not begin again "
+            "from a snapshot. A node that is formatted for the first time gets the metadata from "
+            "the others: repeat the command without --from-snapshot and --yes. One that ran in "
+            "this cluster and lost its disk: remove it from the quorum, format it with "
+            f"--no-initial-voters, and add it again. If no node of this cluster is left: {NEW_IDS}."
+            " Nothing was changed",
+            field="--from-snapshot",
+        )
+
+
+def _name_and_checksum(path: Path) -> str:
+    checksum = 0
+    with path.open("rb") as file:
+        while piece := file.read(READ_BYTES):
+            checksum = crc32c(piece, checksum)
+    return f"{path.name}, CRC32C {checksum:08x}"
+
+
+def _began_otherwise(marker: ClusterMarker, snapshot: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the cluster {marker.cluster_id} began with {marker.began_with}, and this is {snapshot}: "
+        "its nodes would differ for ever. Give the snapshot that the others were formatted from; "
+        f"to begin with another one on all of them, {NEW_IDS}",
+        field="--from-snapshot",
+    )
 
 
 async def _last_upload(tier: TierStore, marker: ClusterMarker) -> str:

@@ -193,7 +193,10 @@ def _store_targets() -> list[Target]:
             "cluster_marker",
             ("rlm.stores.cluster_marker.ClusterMarker.decode",),
             lambda data: ClusterMarker.decode(data, source=_SOURCE),
-            lambda: [ClusterMarker("cluster", "kafka").encode(), ClusterMarker("c", None).encode()],
+            lambda: [
+                ClusterMarker("cluster", "kafka").encode(),
+                ClusterMarker("c", None, ("b",), "main", "63-1.checkpoint").encode(),
+            ],
             factor=250,
         ),
         Target("json_fields", (), _fields, _manifest_seeds, factor=250),

@@ -38,7 +38,9 @@ async def after_the_disaster(world: World, snapshot: SnapshotId, *, settled: boo
     tier = TierStore("main", world.store, PREFIX)
     before = await read_marker(tier)
     assert before is not None
-    await take_over(tier, before, before.successor("the-next-one", None), deadline_s=5)
+    await take_over(
+        tier, before, before.successor("the-next-one", None, began_with="a snapshot"), deadline_s=5
+    )
     if settled:
         await asyncio.sleep(LIMITS.takeover_settle_s)
     return anew

@@ -47,7 +47,12 @@ class TakenOver:
         tier = TierStore("main", self._world.store, PREFIX)
         before = await read_marker(tier)
         assert before is not None
-        await take_over(tier, before, before.successor("the-next-one", None), deadline_s=5)
+        await take_over(
+            tier,
+            before,
+            before.successor("the-next-one", None, began_with="a snapshot"),
+            deadline_s=5,
+        )
         if self._fails:
             raise RetryLater("the store is away")
 

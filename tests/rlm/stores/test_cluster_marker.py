@@ -101,6 +101,8 @@ async def test_a_marker_that_is_there_and_cannot_be_read_is_no_permission_to_wri
         b'{"version": 1, "clusterId": "a", "store": 5}',
         b'{"version": 1, "clusterId": "a", "store": "two\\nlines"}',
         b'{"version": 1, "clusterId": "a", "predecessorClusterIds": ["two\\nlines"]}',
+        b'{"version": 1, "clusterId": "a", "beganWith": 5}',
+        b'{"version": 1, "clusterId": "a", "beganWith": "two\\nlines"}',
         b'{"version": 1, "clusterId": "a", "predecessorClusterIds": [' + b'"b",' * 100 + b'"b"]}',
     ],
 )
@@ -117,6 +119,7 @@ def test_markers_are_read_back_as_written() -> None:
         ClusterMarker("a", None),
         ClusterMarker("c", "k", ("b", "a")),
         ClusterMarker("a", "k", store="main"),
+        ClusterMarker("c", "k", ("b", "a"), "main", "63-1.checkpoint, CRC32C 1a2b3c4d"),
     ):
         assert ClusterMarker.decode(marker.encode(), source="x") == marker
         check_marker(marker, ClusterMarker(marker.cluster_id, "k"), where="x")
@@ -128,13 +131,13 @@ async def test_a_successor_shuts_the_nodes_of_the_cluster_before_out() -> None:
     await confirm_prefix(here, IDENTITY, deadline_s=5)
     before = await read_marker(here)
     assert before is not None
-    after = before.successor("cluster-b", "kafka-a")
+    after = before.successor("cluster-b", "kafka-a", began_with="a snapshot")
     await take_over(here, before, after, deadline_s=5)
     for check in (claim_prefix, confirm_prefix):
         with pytest.raises(Refused, match="cluster-b took this prefix over from cluster-a"):
             await check(here, IDENTITY, deadline_s=5)
         await check(here, replace(IDENTITY, cluster_id="cluster-b"), deadline_s=5)
-    third = after.successor("cluster-c", "kafka-a")
+    third = after.successor("cluster-c", "kafka-a", began_with="a snapshot")
     assert third.predecessors == ("cluster-b", "cluster-a")
 
 
@@ -143,10 +146,15 @@ async def test_of_two_successors_one_comes_too_late() -> None:
     await claim_prefix(here, IDENTITY, deadline_s=5)
     before = await read_marker(here)
     assert before is not None
-    first = before.successor("cluster-b", "kafka-a")
+    first = before.successor("cluster-b", "kafka-a", began_with="a snapshot")
     await take_over(here, before, first, deadline_s=5)
     with pytest.raises(Conflict, match="changed meanwhile"):
-        await take_over(here, before, before.successor("cluster-c", "kafka-a"), deadline_s=5)
+        await take_over(
+            here,
+            before,
+            before.successor("cluster-c", "kafka-a", began_with="a snapshot"),
+            deadline_s=5,
+        )
     assert await read_marker(here) == first
 
 
@@ -164,7 +172,9 @@ async def test_a_successor_between_the_look_and_the_replacement_wins() -> None:
     before = await read_marker(here)
     assert before is not None
     with pytest.raises(Conflict):
-        await take_over(here, before, before.successor("cluster-b", None), deadline_s=5)
+        await take_over(
+            here, before, before.successor("cluster-b", None, began_with="a snapshot"), deadline_s=5
+        )
     found = await read_marker(here)
     assert found is not None
     assert found.cluster_id == "cluster-c"
@@ -187,4 +197,4 @@ async def test_another_store_of_the_same_cluster_is_not_taken_for_this_one() -> 
     assert told == []  # it may be put right while the node runs
     before = await read_marker(here)
     assert before is not None
-    assert before.successor("cluster-b", None).store == here.name
+    assert before.successor("cluster-b", None, began_with="a snapshot").store == here.name

@@ -1,0 +1,229 @@
+"""The nodes of a new quorum begin from one snapshot, whenever each of them is formatted."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
+from rlm.control.surroundings import Identity
+from rlm.stores.cluster_marker import claim_prefix
+from rlm.stores.snapshot_plan import snapshot_key
+from rlm.stores.tier_store import TierStore
+from rlmm.data_directory.data_directory import META_PROPERTIES, open_data_directory
+from rlmm.log.recovery import PARTITION_DIRECTORY
+from rlmm.log.snapshot_files import parse_snapshot_file_name, snapshot_file_name
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.metadata_log import SnapshotId
+from rlmm.quorum.config import Ambient, Place, QuorumConfig
+from rlmm.quorum.framing import voter_set
+from rlmm.quorum.quorum_log import QuorumLog
+from rlmm.quorum.server import DriverServer
+from rlmm.raft.messages import ReplicaKey
+from rlmm.records.control_records import PartitionAdopted, Reconciled
+from rlmm.view.view import View
+from rsm_backends.filesystem import FilesystemStore
+from strandline.node.formatting import NewNode, format_for
+from strandline.settings.settings import NodeSettings, Settings, StoreSettings
+from tests.rlmm.metadata_node import (
+    NOW_MS,
+    PARTITION,
+    copied,
+    finished,
+    incarnation,
+    running_node,
+    started,
+)
+from tests.rlmm.quorum.local_network import LocalPeers, Network, voters_of
+
+OLD, NEW, OTHER = Uuid(b"cluster-old....."), Uuid(b"cluster-new....."), Uuid(b"cluster-other...")
+KAFKA = "kafka-cluster"
+NODES = (1, 2, 3)
+DEADLINE_S = 20
+
+
+class Site:
+    """A store with the lost cluster's snapshots `earlier` and `last`, and room for new nodes."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._root = home / "tier"
+        self._root.mkdir()
+
+    async def lose_a_cluster(self) -> None:
+        tier = TierStore("main", FilesystemStore(self._root), "")
+        await claim_prefix(tier, Identity(str(OLD), KAFKA, incarnation()), deadline_s=DEADLINE_S)
+        await tier.store.close()
+        async with running_node(self.home / "old") as lost:
+            taken = []
+            for number in range(2):
+                await copied(lost.manager, 1, first=number)
+                taken.append(await lost.manager.take_snapshot())
+        folder = self.home / "old" / "metadata" / PARTITION_DIRECTORY
+        self.earlier, self.last = (folder / snapshot_file_name(each) for each in taken)
+        self.upload(OLD, self.earlier, self.last)
+
+    def upload(self, cluster: Uuid, *paths: Path) -> None:
+        """As the leader of that cluster does."""
+        for path in paths:
+            snapshot = parse_snapshot_file_name(path.name)
+            assert snapshot is not None
+            key = self._root / snapshot_key("", str(cluster), snapshot)
+            key.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, key)
+
+    def data(self, node_id: int) -> Path:
+        return self.home / f"data-{node_id}"
+
+    def first_snapshot(self, node_id: int) -> bytes:
+        """The content of the snapshot that a formatted node begins with."""
+        return (self.data(node_id) / "metadata" / PARTITION_DIRECTORY / self.last.name).read_bytes()
+
+    def format(self, node_id: int, source: str | Path | None, cluster: Uuid = NEW) -> None:
+        """`strandline format --cluster-id .. --initial-voters .. [--from-snapshot .. --yes]`"""
+        settings = Settings(
+            node=NodeSettings(data_dir=self.data(node_id)),
+            stores={"main": StoreSettings(kind="filesystem", path=self._root)},
+        )
+        new = NewNode(
+            cluster_id=cluster,
+            kafka_cluster_id=KAFKA,
+            node_id=node_id,
+            initial_voters=voters_of(*NODES),
+        )
+        given = None if source is None else str(source)
+        assert format_for(settings, new, from_snapshot=given, confirmed=given is not None)
+
+    def check_refused(
+        self, node_id: int, source: str | Path, words: str, cluster: Uuid = NEW
+    ) -> None:
+        with pytest.raises(InvalidRequest, match=words):
+            self.format(node_id, source, cluster)
+        assert not (self.data(node_id) / META_PROPERTIES).exists()
+
+
+class Node:
+    """A formatted node's log, view and manager while they run; no wire."""
+
+    def __init__(self, network: Network, node_id: int) -> None:
+        self._network = network
+        self.node_id = node_id
+
+    async def start(self, path: Path) -> None:
+        loop = asyncio.get_running_loop()
+        directory = open_data_directory(path)
+        self.snapshots = directory.metadata_path / PARTITION_DIRECTORY
+        async with AsyncExitStack() as running:
+            running.callback(directory.close)
+            view = View.open(directory.view_path)
+            running.callback(view.close)
+            log = await QuorumLog.open(
+                Place(directory.metadata_path),
+                QuorumConfig(
+                    str(directory.cluster_id),
+                    ReplicaKey(self.node_id, str(directory.directory_id)),
+                    voter_set(directory.initial_voters),
+                    bootstrap=tuple((each, f"node-{each}", 9) for each in NODES),
+                    settings=self._network.settings,
+                ),
+                LocalPeers(self._network, self.node_id),
+                view_flushed_end=view.flushed_offset + 1,
+                ambient=Ambient(
+                    lambda: NOW_MS, loop.time, asyncio.sleep, lambda: self.node_id * 0.3 % 1
+                ),
+                on_failure=print,
+            )
+            running.push_async_callback(log.close)
+            self._network.servers[self.node_id] = DriverServer(log, now_ms=lambda: NOW_MS)
+            self.manager = await RemoteLogMetadataManager.start(
+                log, view, incarnation=incarnation(), now_ms=lambda: NOW_MS, on_failure=print
+            )
+            running.push_async_callback(self.manager.close)
+            self._running = running.pop_all()
+
+    async def stop(self) -> None:
+        self._network.servers.pop(self.node_id)
+        await self._running.aclose()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    asyncio.run(site.lose_a_cluster())
+    return site
+
+
+def test_a_voter_that_is_formatted_late_has_the_state_of_the_others(site: Site) -> None:
+    for early in (1, 2):
+        site.format(early, "latest")
+    asyncio.run(begun_without_the_third(site))
+
+
+async def begun_without_the_third(site: Site) -> None:
+    network = Network()
+    one, two, three = nodes = [Node(network, each) for each in NODES]
+    await asyncio.gather(*(node.start(site.data(node.node_id)) for node in (one, two)))
+    token = await copied(one.manager, 1, first=2, boot=2)
+    await one.manager.record_partition_adopted(PartitionAdopted(PARTITION, token))
+    restart = one.manager.restart()
+    assert restart is not None
+    await one.manager.record_reconciled(Reconciled(restart.offset))
+    own = one.snapshots / snapshot_file_name(await one.manager.take_snapshot())
+    # Before it is in the store: `latest` is what the cluster began with, a file may be any.
+    await asyncio.to_thread(site.check_refused, 3, own, site.last.name)
+    site.upload(NEW, own)
+    for source in ("latest", own, site.last):
+        await asyncio.to_thread(site.check_refused, 3, source, "without --from-snapshot")
+
+    await asyncio.to_thread(site.format, 3, None)
+    await three.start(site.data(3))
+    segment = started(3, token, boot=2)
+    await one.manager.add_remote_log_segment_metadata(segment)
+    end = await one.manager.update_remote_log_segment_metadata(finished(segment, boot=2))
+    for node in nodes:
+        await node.manager.wait_for_offset(end, deadline_s=DEADLINE_S)
+    assert len({node.manager.digest() for node in nodes}) == 1
+    assert not three.manager.describe().remembers_nothing
+    for node in nodes:
+        await node.stop()
+
+
+def test_until_the_new_cluster_has_a_snapshot_its_nodes_begin_alike_one_after_the_other(
+    site: Site,
+) -> None:
+    site.format(1, "latest")
+    site.format(2, site.last)  # the same one, from somewhere else
+    site.upload(OLD, Path(shutil.copyfile(site.last, site.home / later_name(site.last))))
+    site.check_refused(3, "latest", site.last.name)
+    site.format(3, site.last)
+    assert len({site.first_snapshot(each) for each in NODES}) == 1
+
+
+def later_name(path: Path) -> str:
+    snapshot = parse_snapshot_file_name(path.name)
+    assert snapshot is not None
+    return snapshot_file_name(SnapshotId(snapshot.end_offset + 1, snapshot.epoch))
+
+
+def test_another_snapshot_of_the_lost_cluster_is_no_beginning_for_one_node(site: Site) -> None:
+    site.format(1, "latest")
+    site.check_refused(2, site.earlier, f"began with {site.last.name}")
+    altered = site.home / "altered" / site.last.name
+    altered.parent.mkdir()
+    shutil.copyfile(site.earlier, altered)
+    site.check_refused(2, altered, f"began with {site.last.name}")
+    site.format(2, "latest")
+
+
+def test_a_cluster_never_begins_again_from_its_own_snapshot(site: Site) -> None:
+    site.check_refused(1, "latest", "new cluster id", OLD)
+    site.format(1, "latest")
+    site.check_refused(2, site.last, "new cluster id", OLD)
+    # With new ids any snapshot may be chosen anew.
+    site.format(2, site.earlier, OTHER)
+    site.check_refused(3, "latest", "new cluster id", NEW)
