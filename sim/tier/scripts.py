@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
@@ -73,6 +73,12 @@ LIMITS = CopyLimits(
     retention_max_percent=100.0,
     delete_delay_s=20.0,
 )
+WALK_LIMITS = replace(
+    LIMITS, scan_interval_s=3.0, upload_deadline_s=20.0, upload_margin_s=10.0, delete_delay_s=5.0
+)
+"""Of scripts that end a node at every step: they are played a hundred times, and each second costs
+as much as a step.
+"""
 NOTHING: frozenset[str] = frozenset()
 TOPIC = "t0"
 EFFECTS = ("log ", "store: put", "store: complete", "store: delete", "broker ")
@@ -327,36 +333,38 @@ def play(text: str) -> str:
     lines = [line for line in text.splitlines() if not line.startswith(("  ", "every step"))]
     every = [line for line in text.splitlines() if line.startswith("every step of ")]
     if not every:
-        return "\n".join(_played(lines, -1)[0]) + "\n"
+        return "\n".join(_played(lines, -1, LIMITS)[0]) + "\n"
     node = every[0].split()[-1]
-    out, steps = _played(lines, -1)
+    out, steps = _played(lines, -1, WALK_LIMITS)
     out.append(every[0])
     for at, step in enumerate(steps):
         if step.startswith(node):
             try:
-                _played(lines, at)
+                _played(lines, at, WALK_LIMITS)
             except InvariantError as error:
                 raise InvariantError(error.name, f"ended at {step}: {error}") from error
             out.append(f"  {step}")
     return "\n".join(out) + "\n"
 
 
-def _played(lines: list[str], crash_at: int) -> tuple[list[str], list[str]]:
+def _played(lines: list[str], crash_at: int, limits: CopyLimits) -> tuple[list[str], list[str]]:
     """The output, and the steps before `quiet`."""
     with (
         tempfile.TemporaryDirectory(prefix="strandline-script-", dir=shared_memory()) as path,
         the_dead_are_unheard(),
     ):
-        outcome = bare(lambda: _play(lines, crash_at, Path(path)))
+        outcome = bare(lambda: _play(lines, crash_at, limits, Path(path)))
     if isinstance(outcome, InvariantError):
         raise outcome
     return outcome
 
 
-def _play(lines: list[str], crash_at: int, path: Path) -> tuple[list[str], list[str]]:
+def _play(
+    lines: list[str], crash_at: int, limits: CopyLimits, path: Path
+) -> tuple[list[str], list[str]]:
     held = [int(line.split()[1]) for line in lines if line.startswith("hold ")]
     plan = Plan(
-        2, 1, NOTHING, NOTHING, NOTHING, LIMITS, held[0] if held else -1, damage=False,
+        2, 1, NOTHING, NOTHING, NOTHING, limits, held[0] if held else -1, damage=False,
         following="follow" in lines,
         delegated=not tiering_scripts.AT_FIRST.isdisjoint(lines), tiering=NOTHING,
     )  # fmt: skip

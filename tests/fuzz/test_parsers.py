@@ -8,7 +8,7 @@ from tests.fuzz.engine import Target, fuzz
 from tests.fuzz.table import LEFT_OUT, modules, parsers_of, targets
 
 QUICK_SEED = 20_261_121
-QUICK_INPUTS = 2_000
+QUICK_INPUTS = 1_000
 TARGETS = targets()
 
 

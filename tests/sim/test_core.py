@@ -15,7 +15,7 @@ from tests.sim.worlds import (
     held,
 )
 
-SEEDS = 100
+SEEDS = 50
 FRESH_SEEDS = 10
 SEEDS_PER_TEST = 10
 SEEDS_FROM_1 = {

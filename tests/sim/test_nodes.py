@@ -15,8 +15,8 @@ from tests.sim.worlds import (
     held,
 )
 
-SEEDS = 50
-FRESH_SEEDS = 10
+SEEDS = 20
+FRESH_SEEDS = 5
 SEEDS_PER_TEST = 10
 SOAK_SEEDS = range(1000, 3000, 50)
 SEEDS_FROM_1 = {

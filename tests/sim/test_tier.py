@@ -14,22 +14,22 @@ from sim.tier.world import ROOM_BYTES, Plan, run
 from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
 
 SEEDS = 10
-FRESH_SEEDS = 6
+FRESH_SEEDS = 4
 SEEDS_PER_TEST = 5
 EVENTS = 800
 SOAK_SEEDS = range(1000, 4000, 50)
 SOAK_EVENTS = 6000
-FOLLOWING_SEEDS = 6
-FOLLOWING_FRESH_SEEDS = 3
+FOLLOWING_SEEDS = 3
+FOLLOWING_FRESH_SEEDS = 2
 FOLLOWING_SOAK_SEEDS = 60
 FOLLOWING = Plan(nodes=3, following=True)
 """Topics whose tier follows DeleteRecords on the brokers."""
-DELEGATED_SEEDS = 4
+DELEGATED_SEEDS = 2
 DELEGATED_FRESH_SEEDS = 2
 DELEGATED_SOAK_SEEDS = 60
 DELEGATED = Plan(delegated=True)
 """Topics that brokers tier themselves, beside others."""
-REWRITING_SEEDS = range(9, 13)
+REWRITING_SEEDS = range(9, 11)
 REWRITING_FRESH_SEEDS = 2
 REWRITING_SOAK_SEEDS = 60
 REWRITING = Plan(nodes=3, topics=1, rewriting=True, hold_bytes_max=ROOM_BYTES, damage=False)

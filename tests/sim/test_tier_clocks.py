@@ -11,8 +11,9 @@ from sim.tier.planted_bugs import EVENTS
 from sim.tier.world import Plan, run
 from tests.sim.worlds import assert_found, fresh, held
 
-SEEDS = 6
-FRESH_SEEDS = 3
+SEEDS = 3
+FRESH_SEEDS = 1
+SOAK_SEEDS = 30
 PLANTED_SEEDS_MAX = 40
 CLOCKS = Plan(clocks=True)
 RESTARTS = Plan(
@@ -27,6 +28,13 @@ RESTARTS = Plan(
 def test_nothing_is_deleted_before_its_time_and_all_is_tidy_in_the_end() -> None:
     for plan in (CLOCKS, RESTARTS):
         held("tier", run, (*range(1, SEEDS + 1), *fresh(FRESH_SEEDS)), events=EVENTS, plan=plan)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("plan", [CLOCKS, RESTARTS], ids=["clocks", "restarts"])
+def test_nothing_is_deleted_before_its_time_over_many_seeds(plan: Plan) -> None:
+    held("tier", run, fresh(SOAK_SEEDS), events=EVENTS, plan=plan)
 
 
 def test_clocks_that_are_believed_as_soon_as_they_agree_are_found(

@@ -38,7 +38,7 @@ from tests.sim.test_tier import FOLLOWING, REWRITING, REWRITING_SEEDS
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, fresh, held
 
-DAMAGED_DISKS, ANY_DISKS = 3, 20
+DAMAGED_DISKS, ANY_DISKS = 2, 20
 
 
 DISKS = Plan(nodes=3, hold_bytes_max=-1, damage=False, local_damage=True)
