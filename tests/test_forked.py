@@ -66,6 +66,16 @@ def test_it_has_the_callers_directory_and_environment(
     )
 
 
+def test_its_errors_and_its_environment_may_be_of_their_own(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as output, (tmp_path / "err").open("w+") as errors:
+        process = ForkedProcess(
+            __name__, ["program", "tell"], output.fileno(), errors.fileno(), {"FORKED": "then"}
+        )
+        assert process.wait(DEADLINE_S) == 0
+        assert json.loads((tmp_path / "out").read_text())[2] == "then"
+        assert (tmp_path / "err").read_text() == "an error\n"
+
+
 def test_its_exit_code_is_told() -> None:
     with forked("exit", "7") as (process, _):
         assert process.wait(DEADLINE_S) == 7

@@ -2,8 +2,8 @@
 
 A recipe runs as typed, in a shell in one host's folder. The names are loopback addresses of their
 own, by a hosts file that only these processes see (a mount namespace, which needs root). `ssh`,
-`scp` and `systemctl` are small programs on the PATH that do on these hosts what they say; nodes are
-forked, by a `tests.real.fork_server` that sees the same names.
+`scp` and `systemctl` are small programs on the PATH that do on these hosts what they say; nodes and
+the `strandline` command are forked, by a `tests.real.fork_server` that sees the same names.
 """
 
 from __future__ import annotations
@@ -41,21 +41,30 @@ case "$1" in stop|restart)
   fi;;
 esac
 case "$1" in start|restart)
-  start-node >> node.log 2>&1;;
+  start-node node --config strandline.toml >> node.log 2>&1;;
 esac
 """,
 }
-_START_NODE = """#!{python}
+_FORKED = """#!{python} -S
 import socket, sys
-from pathlib import Path
 
 sys.path.insert(0, "{repository}")
 from tests.real.fork_server import NUMBER, ask_to_start
 
+def next_number():
+    return NUMBER.unpack(told.recv(NUMBER.size))[0]
+
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
     server.connect({address!r})
-    told = ask_to_start(server, ["strandline", "node", "--config", "strandline.toml"], 1)
-    Path("node.pid").write_text(str(*NUMBER.unpack(told.recv(NUMBER.size))))
+    told = ask_to_start(server, ["strandline", *sys.argv[1:]], 1, 2)
+pid = next_number()
+"""
+_START_NODE = """
+with open("node.pid", "w") as file:
+    file.write(str(pid))
+"""
+_END_AS_IT_ENDS = """
+sys.exit(next_number())
 """
 _WITH_NAMES = (
     *("unshare", "--mount", "sh", "-c"),
@@ -178,10 +187,11 @@ class Hosts:
                 env=self._environment(),
                 pass_fds=[control.fileno()],
             )
-            starts = _START_NODE.format(
+            forked = _FORKED.format(
                 python=sys.executable, repository=REPOSITORY, address=control.getsockname()
             )
-        self._write_program("start-node", starts)
+        self._write_program("start-node", forked + _START_NODE)
+        self._write_program("strandline", forked + _END_AS_IT_ENDS)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -29,8 +29,8 @@ NUMBER = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The program's sys.argv, and where it runs. Its output and the keeper's socket are the
-    descriptors that come along.
+    """The program's sys.argv, and where it runs. Its output, its errors and the keeper's socket are
+    the descriptors that come along.
     """
 
     arguments: Sequence[str]
@@ -45,31 +45,38 @@ class Start:
         return cls(**json.loads(data))
 
 
-def ask_to_start(control: socket.socket, arguments: Sequence[str], output: int) -> socket.socket:
-    """The server at the other end of `control` starts its program, in the caller's directory and
-    environment. Returns the socket on which the keeper tells of it.
+def ask_to_start(
+    control: socket.socket,
+    arguments: Sequence[str],
+    output: int,
+    errors: int | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> socket.socket:
+    """The server at the other end of `control` starts its program, in the caller's directory.
+    Its errors go to its output by default. Returns the socket on which the keeper tells of it.
     """
-    start = Start(arguments, os.getcwd(), dict(os.environ))
+    start = Start(arguments, os.getcwd(), dict(environment))
     ours, theirs = socket.socketpair()
     with theirs:
-        socket.send_fds(control, [start.to_bytes()], [output, theirs.fileno()])
+        descriptors = [output, output if errors is None else errors, theirs.fileno()]
+        socket.send_fds(control, [start.to_bytes()], descriptors)
     return ours
 
 
 def serve(control: socket.socket) -> bool:
     """Returns True in each process in which the program has to run, False once all is done."""
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, START_BYTES_MAX, 2)
+        request, descriptors, _, _ = socket.recv_fds(control, START_BYTES_MAX, 3)
         _collect_keepers()
         if not request:
             return False
         assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork would lose a thread"
-        output, told = descriptors
+        *writes, told = descriptors
         if os.fork() == 0:
             control.close()
-            return _kept(Start.from_bytes(request), output, socket.socket(fileno=told))
-        os.close(output)
-        os.close(told)
+            return _kept(Start.from_bytes(request), writes, socket.socket(fileno=told))
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _collect_keepers() -> None:
@@ -79,14 +86,15 @@ def _collect_keepers() -> None:
             pass
 
 
-def _kept(start: Start, output: int, told: socket.socket) -> bool:
+def _kept(start: Start, writes: Sequence[int], told: socket.socket) -> bool:
     """Returns in the program's process; the keeper ends here, and leaves it if nobody listens."""
     pid = os.fork()
     if pid == 0:
         told.close()
-        _become(start, output)
+        _become(start, writes)
         return True
-    os.close(output)
+    for descriptor in writes:
+        os.close(descriptor)
     with suppress(ConnectionError):
         told.sendall(NUMBER.pack(pid))
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -98,10 +106,10 @@ def _kept(start: Start, output: int, told: socket.socket) -> bool:
     os._exit(0)
 
 
-def _become(start: Start, output: int) -> None:
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def _become(start: Start, writes: Sequence[int]) -> None:
+    for number, descriptor in enumerate(writes, 1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     os.chdir(start.directory)
     os.environ.clear()
     os.environ.update(start.environment)

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from tests.real.fork_server import NUMBER, ask_to_start
@@ -23,9 +23,18 @@ START_DEADLINE_S = 120
 class ForkedProcess:
     """A running program; its methods are those of `subprocess.Popen`."""
 
-    def __init__(self, module: str, arguments: Sequence[str], output: int) -> None:
-        """Call the module's `main`, with `arguments` as sys.argv; `output` is a descriptor."""
-        self._told = ask_to_start(_server(module), arguments, output)
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        output: int,
+        errors: int | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Call the module's `main`, with `arguments` as sys.argv; `output` and `errors`, which are
+        one by default, are descriptors.
+        """
+        self._told = ask_to_start(_server(module), arguments, output, errors, environment)
         try:
             self.pid = self._number(START_DEADLINE_S)
         except BaseException:

@@ -1,5 +1,6 @@
-"""`strandline node` with all that a node with stores, brokers and a quorum imports and prepares,
-which takes two seconds of CPU: for `tests.real.fork_server`.
+"""The `strandline` command with all that a node with stores, brokers and a quorum imports and
+prepares, which takes two seconds of CPU, and what other commands import: for
+`tests.real.fork_server`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ for _module in (
     "rlmm.wire.listener",
     "rlmm.wire.peers",
     "rsm_backends.s3",
+    "strandline.cli.asking",
+    "strandline.cli.copy_command",
+    "strandline.cli.node_commands",
     "strandline.cli.run_command",
     "uvicorn.lifespan.off",
 ):

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from strandline.cli.main import app
+from tests.real.forked import ForkedProcess
 
 CAPTURED = Path(__file__).resolve().parents[1] / "data" / "kafka-4.3.0" / "log-dir"
 CAPTURED_SEGMENTS = 57
@@ -30,15 +32,21 @@ def environment() -> dict[str, str]:
 
 
 def strandline(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run to its end; the exit code is the caller's to judge."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=RUN_TIMEOUT_S,
-        env=environment(),
-        check=False,
-    )
+    """Run to its end, in a process that is forked with all imported; the exit code is the caller's
+    to judge.
+    """
+    command = ["strandline", *map(str, arguments)]
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        process = ForkedProcess(
+            "tests.real.node_program", command, output.fileno(), errors.fileno(), environment()
+        )
+        try:
+            code = process.wait(RUN_TIMEOUT_S)
+        finally:
+            process.kill()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, code, output.read(), errors.read())
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:
