@@ -40,7 +40,8 @@ class AreaReason:
 WHY_NOT: dict[WhyNot, Reason] = {
     WhyNot.NO_SEALED_SEGMENT: Reason(
         "up to date", "all that is sealed is copied; the active segment has not rolled",
-        "nothing, or lower `segment.ms`",
+        "nothing, or lower `segment.ms`; for partitions that nobody writes to, `hold.dirs` (see "
+        '"Holding")',
     ),
     WhyNot.HOLE_IN_LOG: Reason(
         "hole in the local log", "no local segment has the next offset, and later ones are there",

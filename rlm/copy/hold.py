@@ -8,7 +8,6 @@ unfitting ones, and give each partition the units that it may copy from. `hold_p
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import (
     Awaitable,
     Callable,
@@ -17,36 +16,22 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.leader_epoch_checkpoint import truncate_from_start
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
-from rlm.control.run_events import HoldReleased, OnEvent
+from rlm.control.run_events import OnEvent
 from rlm.control.why_not import Wait, WhyNot
-from rlm.copy.partition_status import CopyUnderWay
+from rlm.copy.active_hold import ActiveHold
+from rlm.copy.hold_pass import Order, Orders, Passed
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads
-from rlm.local_log.hold_directory import (
-    HoldDirectory,
-    Unread,
-    is_of_one_log,
-    own_segment,
-    why_unread,
-)
-from rlm.local_log.hold_plan import (
-    NOT_A_LOSS,
-    HoldFacts,
-    Release,
-    Unit,
-    over_budget,
-    to_hold,
-    why_let_go,
-)
-from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.hold_directory import HoldDirectory, Unread, is_of_one_log, why_unread
+from rlm.local_log.hold_plan import HoldFacts, Release, Unit, over_budget, to_hold
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
@@ -80,76 +65,6 @@ class HoldUsage:
     alone_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The input of a pass for one partition, collected on the event loop. `leads`: so its broker
-    knows it under this topic id.
-    """
-
-    local: LocalPartition
-    facts: HoldFacts
-    copying: CopyUnderWay | None
-    leads: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Orders:
-    """The input of a pass. `deleted`: partitions gone from this disk that no node needs."""
-
-    by_partition: dict[TopicIdPartition, _Order]
-    deleted: frozenset[TopicIdPartition]
-
-    def busy(self, unit: Unit) -> bool:
-        """True while its copy is under way."""
-        order = self.by_partition.get(unit.partition)
-        copying = None if order is None else order.copying
-        return (
-            copying is not None
-            and unit.base_offset <= copying.end_offset
-            and copying.start_offset < unit.next_base_offset
-        )
-
-    def own_segment(self, unit: Unit) -> LocalSegment | None:
-        """The broker's segment of the unit's file."""
-        order = self.by_partition.get(unit.partition)
-        return None if order is None or unit.alone else own_segment(order.local, unit)
-
-    def has_left(self, unit: Unit, own: LocalSegment | None) -> bool:
-        """True if the unit's file is in no log any more, so that nobody writes to it."""
-        return unit.alone or (own is None and unit.partition in self.by_partition)
-
-    def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
-        """The reason to release it; None while of use: a missing replica may come back."""
-        order = self.by_partition.get(unit.partition)
-        if order is not None:
-            return why_let_go(order.facts, unit, own)
-        return Release.PARTITION_DELETED if unit.partition in self.deleted else None
-
-
-@dataclass(slots=True)
-class _Passed:
-    """The result of a pass, with its first failure; the rest went on."""
-
-    released: list[HoldReleased] = field(default_factory=list)
-    error: OSError | None = None
-
-    @contextlib.contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Note a failure and go on: others must still be held, and room be made."""
-        try:
-            yield
-        except OSError as error:
-            self.error = self.error or error
-
-    def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
-        """Release a unit. OSError: it is held as before."""
-        going = directory.release(unit)
-        self.released.append(_event(unit, why))
-        if going is not None:
-            with self.going_on():
-                directory.remove(going)
-
-
 class Hold:
     """One per node. `begin` first; `after_look` never runs twice at once."""
 
@@ -175,6 +90,7 @@ class Hold:
         self._not_used = tuple(not_used)
         self._not_held = frozenset(not_held)
         self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
+        self._active = {each: ActiveHold(each) for each in self._directories}
         self._unread: dict[HoldDirectory, tuple[Unread, ...] | None] = dict.fromkeys(
             self._directories
         )  # None: nothing of it was read yet
@@ -182,7 +98,7 @@ class Hold:
         self._away: dict[Path, Unread] = {}  # by their `.log`: of another disk than is there now
         self._trouble: str | None = None
         self._unknown: frozenset[Path] = frozenset()
-        self._running: asyncio.Future[_Passed] | None = None
+        self._running: asyncio.Future[Passed] | None = None
 
     async def begin(self) -> None:
         """Probe, clean up after a crash, find the units. Refused, with an instruction. A disk that
@@ -190,7 +106,7 @@ class Hold:
         """
         for directory in self._directories:
             await asyncio.to_thread(directory.prepare)
-            passed = _Passed()
+            passed = Passed()
             await asyncio.to_thread(self._find, directory, passed, sweep=True)
             if passed.error is not None:
                 self._trouble = _told(passed.error)
@@ -228,12 +144,12 @@ class Hold:
 
     async def _keep(self, works: Iterable[PartitionWork]) -> None:
         rows = [work for work in works if work.local is not None]
-        found: dict[TopicIdPartition, _Order] = {}
+        found: dict[TopicIdPartition, Order] = {}
         for number, work in enumerate(rows, 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._breathe()
             found[work.partition] = self._order(work)
-        orders = _Orders(found, await self._deleted(found))
+        orders = Orders(found, await self._deleted(found))
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
         used = {order.local.directory.parent for order in found.values()}
         self._unknown = frozenset(used - known - self._not_held)
@@ -279,6 +195,8 @@ class Hold:
 
     def _all_unread(self) -> Iterator[Unread]:
         yield from self._away.values()
+        for active in self._active.values():
+            yield from active.unread()
         yield from (each for found in self._unread.values() for each in found or ())
 
     def _unusable(self) -> dict[TopicIdPartition, str]:
@@ -289,7 +207,7 @@ class Hold:
                 found[unit.partition] = why_unread(unit.segment.log_path.parent, unit.doubt)
         return found
 
-    def _order(self, work: PartitionWork) -> _Order:
+    def _order(self, work: PartitionWork) -> Order:
         local = work.local
         assert local is not None, "only partitions on this disk"
         state = self._metadata.partition_state(work.partition)
@@ -308,9 +226,11 @@ class Hold:
             log_start_offset=-1 if state is None else state.log_start_offset,
             lineage=() if state is None else state.lineage,
         )
-        return _Order(local, facts, work.copying, isinstance(work.word, Leads))
+        return Order(
+            local, facts, work.copying, isinstance(work.word, Leads), work.mode is Mode.DELEGATED
+        )
 
-    async def _in_time(self, orders: _Orders) -> None:
+    async def _in_time(self, orders: Orders) -> None:
         """Wait for a hanging pass, and never start a second one."""
         if self._running is None:
             self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
@@ -327,9 +247,9 @@ class Hold:
         if passed.error is not None:
             raise passed.error
 
-    def _pass(self, orders: _Orders) -> _Passed:
+    def _pass(self, orders: Orders) -> Passed:
         """Blocks. Links made are known, whatever fails afterwards."""
-        passed = _Passed()
+        passed = Passed()
         for directory in self._directories:
             self._find(directory, passed, sweep=self._trouble is not None)
             self._join(directory, orders, passed)
@@ -338,11 +258,12 @@ class Hold:
             for order in orders.by_partition.values():
                 if order.local.directory.parent in directory.log_dirs:
                     self._link(directory, order, held, passed)
+            self._active[directory].look(orders, held, passed)
             with passed.going_on():
                 self._held[directory] = self._within_budget(directory, orders, held, passed)
         return passed
 
-    def _find(self, directory: HoldDirectory, passed: _Passed, *, sweep: bool) -> None:
+    def _find(self, directory: HoldDirectory, passed: Passed, *, sweep: bool) -> None:
         """Remove half-done units, and read those not read yet."""
         with passed.going_on():
             if sweep:
@@ -356,6 +277,7 @@ class Hold:
             unread = self._unread[directory]
             if unread is not None and not unread:
                 return
+            self._active[directory].find()
             found = directory.find()
             for unit in found.units:
                 self._away.pop(unit.segment.log_path, None)
@@ -365,7 +287,7 @@ class Hold:
             ]
             self._unread[directory] = found.unread
 
-    def _join(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> None:
+    def _join(self, directory: HoldDirectory, orders: Orders, passed: Passed) -> None:
         """Give units under a wrong topic id, which a turned bit in partition.metadata made, to the
         right one, if a file proves that both are of one log.
         """
@@ -385,7 +307,7 @@ class Hold:
                     self._give(directory, units, own, passed)
 
     def _give(
-        self, directory: HoldDirectory, units: list[Unit], to: TopicIdPartition, passed: _Passed
+        self, directory: HoldDirectory, units: list[Unit], to: TopicIdPartition, passed: Passed
     ) -> None:
         for unit in units:
             with passed.going_on():
@@ -394,7 +316,7 @@ class Hold:
                 if given is not None:
                     self._held[directory].append(given)
 
-    def _look_again(self, directory: HoldDirectory, orders: _Orders, passed: _Passed) -> list[Unit]:
+    def _look_again(self, directory: HoldDirectory, orders: Orders, passed: Passed) -> list[Unit]:
         kept = []
         for unit in self._held[directory]:
             still: Unit | None = unit  # where that fails
@@ -406,7 +328,7 @@ class Hold:
 
     @staticmethod
     def _look_at(
-        directory: HoldDirectory, unit: Unit, orders: _Orders, passed: _Passed
+        directory: HoldDirectory, unit: Unit, orders: Orders, passed: Passed
     ) -> Unit | None:
         """The unit as it is now, None once released. OSError: it stays as it was."""
         order, own = orders.by_partition.get(unit.partition), orders.own_segment(unit)
@@ -424,7 +346,7 @@ class Hold:
         return None
 
     @staticmethod
-    def _link(directory: HoldDirectory, order: _Order, held: list[Unit], passed: _Passed) -> None:
+    def _link(directory: HoldDirectory, order: Order, held: list[Unit], passed: Passed) -> None:
         """Link segments, and add them to `held`."""
         mine = [unit for unit in held if unit.partition == order.local.partition]
         for segment in to_hold(order.facts, mine):
@@ -434,7 +356,7 @@ class Hold:
                     held.append(unit)
 
     def _within_budget(
-        self, directory: HoldDirectory, orders: _Orders, held: list[Unit], passed: _Passed
+        self, directory: HoldDirectory, orders: Orders, held: list[Unit], passed: Passed
     ) -> list[Unit]:
         going = over_budget(
             (unit for unit in held if not orders.busy(unit)),
@@ -463,10 +385,3 @@ def _away(unit: Unit) -> Unread:
 
 def _told(error: OSError) -> str:
     return f"{error.filename or 'a hold directory'}: {error.strerror}"
-
-
-def _event(unit: Unit, why: Release) -> HoldReleased:
-    return HoldReleased(
-        unit.partition, unit.base_offset, unit.next_base_offset - 1,
-        unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,
-    )  # fmt: skip

@@ -22,24 +22,27 @@ from pathlib import Path
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import append_entry, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import (
+    append_entry,
+    epoch_for_offset,
+    truncate_from_start,
+)
 from kafka_formats.log_names import (
-    INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     DirectoryKind,
     parse_partition_directory,
     segment_file_name,
 )
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.active_links import BESIDE, ActiveLink
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.hold_unit import (
+    batches_tell,
     found_unit,
     is_unit_name,
     is_written,
@@ -158,11 +161,7 @@ class HoldDirectory:
             if is_written(found, found.segment.log_path.stat()):
                 remove_unit(aside)
                 return None
-            sync_path(aside)
-            if (parent / name).exists():  # links that nobody knows of: these replace them
-                os.rename(parent / name, parent / (_GONE + name))
-                remove_unit(parent / (_GONE + name))
-            os.rename(aside, parent / name)
+            _name(aside, name)
         except (FileNotFoundError, StrandlineError):
             remove_unit(aside)
             return None
@@ -170,6 +169,36 @@ class HoldDirectory:
             remove_unit(aside)
             raise
         return replace(found, segment=replace(found.segment, log_path=log_of(parent / name)))
+
+    def hold_left(self, link: ActiveLink, local: LocalPartition | None) -> Unit | None:
+        """Make a unit of a file that was active when it was linked, and that nobody writes to any
+        more. None if it has no record that a unit may tell of. CorruptData; OSError.
+        """
+        base, id_ = link.base_offset, link.partition
+        told, end = batches_tell(link.log_path, base)
+        known = link.epochs()
+        first_known = max(base, known[0].start_offset) if known else base
+        epochs = truncate_from_start(told, first_known) if first_known > base else told
+        if not epochs or end <= first_known:
+            return None
+        followed_by = epoch_for_offset(known, end)
+        if followed_by is not None and followed_by > epochs[-1].epoch:
+            epochs = append_entry(epochs, followed_by, end)
+        log = link.log_path.stat()
+        name = unit_name(base, end, log, epochs)
+        parent = self.path / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
+        aside = parent / (_ASIDE + name)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_unit(aside)
+        aside.mkdir(mode=0o700)
+        try:
+            _link_left(link, local, end, aside)
+            _write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
+            _name(aside, name)
+        except OSError:
+            remove_unit(aside)
+            raise
+        return found_unit(id_, parent / name)
 
     def look_again(
         self, unit: Unit, local: LocalPartition | None, own: LocalSegment | None
@@ -339,26 +368,53 @@ def _device(path: Path) -> int:
         ) from error
 
 
-def own_segment(local: LocalPartition, unit: Unit) -> LocalSegment | None:
+def own_segment(local: LocalPartition, held: LocalSegment) -> LocalSegment | None:
     """The broker's segment whose file is the held one. A file that left a log never comes back, so
     it was a part of it at the look too. OSError: unknown.
     """
-    return next((each for each in local.segments if _is_one_file(each, unit.segment)), None)
+    return next((each for each in local.segments if is_one_file(each, held)), None)
 
 
 def is_of_one_log(local: LocalPartition, held: Iterable[Unit], unit: Unit) -> bool:
     """True if the unit's file is the broker's now, or held of its log: no file is of two logs."""
     with contextlib.suppress(OSError):
         known = (*local.segments, *(each.segment for each in held))
-        return any(_is_one_file(each, unit.segment) for each in known)
+        return any(is_one_file(each, unit.segment) for each in known)
     return False
 
 
-def _is_one_file(one: LocalSegment, other: LocalSegment) -> bool:
+def is_one_file(one: LocalSegment, other: LocalSegment) -> bool:
+    """True if both are one file now. OSError: unknown."""
     if one.base_offset == other.base_offset:
         with contextlib.suppress(FileNotFoundError):  # removed since the look
             return os.path.samestat(os.stat(one.log_path), os.stat(other.log_path))
     return False
+
+
+def _name(aside: Path, name: str) -> None:
+    """Give a finished unit its name, in place of links that nobody knows of."""
+    sync_path(aside)
+    target = aside.with_name(name)
+    if target.exists():
+        going = aside.with_name(_GONE + name)
+        os.rename(target, going)
+        remove_unit(going)
+    os.rename(aside, target)
+
+
+def _link_left(link: ActiveLink, local: LocalPartition | None, next_base: int, into: Path) -> None:
+    """Link the files of an active segment that left the log, and the snapshot at its end."""
+    base = link.base_offset
+    os.link(link.log_path, into / link.log_path.name)
+    beside = [link.path / segment_file_name(base, suffix) for suffix in BESIDE]
+    if local is not None:
+        beside.append(local.directory / segment_file_name(next_base, SNAPSHOT_SUFFIX))
+    for path in beside:
+        with contextlib.suppress(FileNotFoundError):
+            os.link(path, into / path.name)
+    mark_end(into, next_base, link.log_path.stat())
+    metadata = encode_partition_metadata(link.partition.topic_id)
+    _write(into / PARTITION_METADATA_FILE, metadata)
 
 
 def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
@@ -367,11 +423,7 @@ def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) ->
     name = segment_file_name(base, LOG_SUFFIX)
     os.link(source / name, into / name)
     beside = [
-        *(
-            segment_file_name(base, suffix)
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        ),
-        segment_file_name(base, SNAPSHOT_SUFFIX),
+        *(segment_file_name(base, suffix) for suffix in BESIDE),
         segment_file_name(next_base, SNAPSHOT_SUFFIX),
     ]
     for name in beside:

@@ -279,6 +279,15 @@ def _from_the_top(units: Iterable[Unit]) -> list[Unit]:
 
 
 def _is_within(unit: Unit, lineage: Epochs) -> bool:
+    """True if the unit is of the lineage's history. Epochs below the lineage's first one may only
+    stand where the lineage has not begun.
+    """
+    first = lineage[0]
+    if unit.leader_epochs[0].epoch < first.epoch:
+        known = (entry for entry in unit.leader_epochs if entry.epoch >= first.epoch)
+        begins = next(known, None)
+        if begins is None or begins.start_offset > first.start_offset:
+            return False
     end = unit.next_base_offset - 1
     return within_lineage(unit.base_offset, end, unit.leader_epochs, lineage, None)
 

@@ -113,7 +113,7 @@ def tell_by_batches(unit: Unit) -> str | None:
     """
     log, base = unit.segment.log_path, unit.base_offset
     path, found = log.parent, log.stat()
-    epochs, end = _batches_tell(log, base)
+    epochs, end = batches_tell(log, base)
     if unit.first_known_offset > base:  # DeleteRecords had reached into it
         epochs = truncate_from_start(epochs, unit.first_known_offset)
     if end <= unit.first_known_offset or not epochs:
@@ -132,7 +132,7 @@ def tell_by_batches(unit: Unit) -> str | None:
     return unit_name(base, end, found, epochs)
 
 
-def _batches_tell(log: Path, base: int) -> tuple[Epochs, int]:
+def batches_tell(log: Path, base: int) -> tuple[Epochs, int]:
     """Epochs and end (exclusive) of a `.log`. CorruptData unless both only ever rise, and the last
     batch is whole.
     """

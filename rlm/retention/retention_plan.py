@@ -21,7 +21,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
 from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, without
-from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 BRAKE_SEGMENTS_MIN = 10
 """Fewer segments are never too large a share: a small topic may expire as a whole."""
@@ -226,7 +226,17 @@ def _new_log_start(facts: RetentionFacts, live: Sequence[_Live]) -> int:
     ]
     ends = [each.high + 1 for each in live if each.is_expired(facts.now_ms)]
     by_time = min(max(ends, default=0), min(kept, default=facts.state.next_offset))
-    return min(max(by_size, by_time, facts.state.log_start_offset), facts.state.next_offset)
+    below = min(facts.state.next_offset, _first_under_way(facts))
+    return max(min(max(by_size, by_time), below), facts.state.log_start_offset)
+
+
+def _first_under_way(facts: RetentionFacts) -> int:
+    """The start of the first copy under way, which may fill a lost range with records that are
+    younger than those behind it: the log start waits for it.
+    """
+    claim, started = facts.state.claim, SegmentState.COPY_SEGMENT_STARTED
+    own = (row for row in facts.segments if claim is not None and row.token == claim.token)
+    return min((row.start_offset for row in own if row.state is started), default=OFFSET_MAX)
 
 
 def _start_by_size(facts: RetentionFacts, live: Sequence[_Live]) -> int:

@@ -42,7 +42,8 @@ DEEDS_AMID = 4
 
 class Brokers:
     """The brokers. `kinds` None: the seed draws them. `partitions` are the living ones, `deleted`
-    the others. `retains`: retention takes any sealed segment.
+    the others. `retains`: retention takes any sealed segment; `is_quiet`: the active one, too,
+    which it rolls and removes at once (UnifiedLog.deleteSegments).
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Brokers:
             kinds = frozenset(kind for kind in KINDS if random.randrange(100) < 40)
         self.kinds = kinds
         self.retains = "retention" in kinds
+        self.is_quiet = False
         self.on = True
         self._period_ms = random.choice((300, 1_000, 3_000))
         self._replica_count = replicas
@@ -229,10 +231,14 @@ class Brokers:
         random = self._world.random
         broker = random.choice(sorted(partition.replicas))
         replica = partition.replicas[broker]
+        if self.is_quiet and replica.high_watermark == replica.end and random.randrange(2):
+            self._world.hold_audit.taken(self._world.machine(broker), partition)
+            replica.roll()
         bases = [base for base in replica.bases[1:] if base <= replica.high_watermark]
         if not bases:
             return
-        start = bases[-1] if "greedy_retention" in self.kinds else bases[0]
+        takes_all = self.is_quiet and bases[-1] == replica.end
+        start = bases[-1] if takes_all or "greedy_retention" in self.kinds else bases[0]
         self._world.note(f"{partition.tip.topic}: n{broker} deletes locally what is below {start}")
         replica.trim(start)
 

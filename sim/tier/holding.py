@@ -16,8 +16,10 @@ from unittest.mock import patch
 import rlm.local_log.hold_directory
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, epoch_for_offset
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.active_links import ActiveLink, active_root
 from rlm.local_log.hold_directory import HoldDirectory
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
@@ -30,7 +32,7 @@ from rlmm.segment import Incarnation
 from sim.ground.forgetful_disk import PowerCut
 from sim.nodes.loop import LIFE
 from sim.tier.readers import batches_of
-from sim.tier.replica import batches_within
+from sim.tier.replica import Batch, batches_within
 from sim.tier.served import answer
 
 if TYPE_CHECKING:
@@ -58,6 +60,12 @@ class WatchedHold(HoldDirectory):
         unit = HoldDirectory.hold(self, local, segment)
         if unit is not None:
             self.process.machine.world.hold_audit.held(self.process, unit)
+        return unit
+
+    def hold_left(self, link: ActiveLink, local: LocalPartition | None) -> Unit | None:
+        unit = HoldDirectory.hold_left(self, link, local)
+        if unit is not None:
+            self.process.machine.world.hold_audit.held_left(self.process, unit)
         return unit
 
     def as_batches_tell(self, unit: Unit) -> Unit | None:
@@ -134,12 +142,13 @@ class HoldAuditor:
         self._last_then: dict[Incarnation, int] = {}
         self._unwanted: dict[tuple[TopicIdPartition, int, int], bool] = {}
         self._unwanted_at = 0
+        self._taken: dict[tuple[int, TopicIdPartition], list[list[Batch]]] = {}
 
     def passed(self, process: Process) -> None:
         """Check that a pass held what local retention may take next, which goes by the high
         watermark: segments that were sealed, committed and uncopied before it looked and are so
-        still, of the latest leader's log: a claim that cut an older one makes it uncopied again,
-        once the node has heard of it.
+        still, and active ones with records, of the latest leader's log: a claim that cut an older
+        one makes it uncopied again, once the node has heard of it.
         """
         world, machine = self._world, process.machine
         heard = self._last_then.get(process.incarnation, -1)
@@ -152,7 +161,8 @@ class HoldAuditor:
             replica = partition.replicas.get(machine.node_id)
             if replica is None or "disk_error" in world.faults.kinds or world.local_damage.is_on:
                 continue
-            for path, start, end in replica.sealed(below=world.brokers.written(machine, partition)):
+            sealed = replica.sealed(below=world.brokers.written(machine, partition))
+            for path, start, end in (*sealed, *replica.active()):
                 found = path.stat()
                 unneeded = self._is_unwanted(partition.tip, start, end) or not (
                     self._is_of_the_log(machine, partition, path, start, end)
@@ -193,6 +203,10 @@ class HoldAuditor:
             f"{process.machine.name} links {_told(path.parent)} again",
         )
 
+    def held_left(self, process: Process, unit: Unit) -> None:
+        """Note a unit made of a file that was active when it left the log."""
+        self._linked[unit.segment.log_path] = process.incarnation
+
     def told_anew(self, process: Process, unit: Unit, told: Unit | None) -> None:
         """Note that a process told a unit anew by its batches."""
         self._linked.pop(unit.segment.log_path, None)
@@ -209,6 +223,8 @@ class HoldAuditor:
         path = unit.segment.log_path
         self._linked.pop(path, None)
         start, end = unit.base_offset, unit.next_base_offset
+        taken = self._taken.get((machine.node_id, unit.partition), [])
+        taken[:] = [each for each in taken if not start <= each[0].base < end]
         if path.exists() and _alone(path):
             end = max((batch.last + 1 for batch in batches_of(path.read_bytes())), default=start)
         unread = end not in (start, unit.next_base_offset)
@@ -227,6 +243,37 @@ class HoldAuditor:
             "are held alone",
         )
 
+    def taken(self, machine: Machine, partition: Partition) -> None:
+        """Note records of an active segment that local retention is about to take, if the node has
+        linked it.
+        """
+        replica = partition.replicas[machine.node_id]
+        for path, start, end in replica.active():
+            if not _alone(path):
+                taken = self._taken.setdefault((machine.node_id, partition.tip), [])
+                taken.append(replica.within(start, end))
+
+    def _check_taken(self, record: LostRange, state: PartitionState, partition: Partition) -> None:
+        """Check that a lost range has none of the latest leader's records that were linked when
+        retention took them. A claim that knew less of the log's head may contradict them.
+        """
+        assert state.claim is not None
+        node_id = state.claim.incarnation.node_id
+        for batches in filter(None, self._taken.get((node_id, partition.tip), ())):
+            start, end = batches[0].base, batches[-1].last
+            epochs = sorted({each.epoch: each.base for each in reversed(batches)}.items())
+            whole = tuple(EpochEntry(*each) for each in epochs)
+            log = partition.truth[partition.epoch]
+            wanted = all(each in log for each in batches) and within_lineage(
+                start, end, whole, state.lineage, None
+            )
+            passed = any(start in each for each in partition.replicas[node_id].passed)
+            self._world.auditor.check(
+                passed or not wanted or end < record.start or record.end < start,
+                "hold_keeps_what_is_not_copied",
+                f"{record} is said to be lost, {start} to {end} was linked",
+            )
+
     def lost(self, record: LostRange, state: PartitionState) -> None:
         """Check that a lost range is not held by the node that records it.
 
@@ -236,7 +283,9 @@ class HoldAuditor:
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
-        replica = self._world.brokers.partition(record.partition).replicas[node_id]
+        partition = self._world.brokers.partition(record.partition)
+        self._check_taken(record, state, partition)
+        replica = partition.replicas[node_id]
         for path, start, end in self._held_by_claimant(state):
             base, _ = _offsets(path)
             passed = base >= replica.bases[0] and record.end < replica.log_start
@@ -275,6 +324,11 @@ class HoldAuditor:
             waiting = {log.parent for log in held_logs(machine) if self._waits(machine, log)}
             for path in sorted({*machine.hold_dir.glob("*/*/*")} - waiting):
                 yield f"{machine.name} still has {path.relative_to(machine.hold_dir)}"
+            for log in active_root(machine.hold_dir).glob("*/*/*/*.log"):
+                partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
+                known = not partition.deleted or partition.tip in self._world.auditor.claimed
+                if _alone(log) and known:
+                    yield f"{machine.name} still links {log}, which left its log"
 
     def _waits(self, machine: Machine, log: Path) -> bool:
         """True if a link waits: for its broker to lead or to remove its own segments there, for
@@ -372,10 +426,16 @@ def _offsets(log: Path) -> tuple[int, int]:
 
 
 def _fits(log: Path, state: PartitionState) -> bool:
-    """True if a held segment is in the claimed lineage."""
+    """True if a held segment is in the claimed lineage, and no offset has another epoch there."""
     base, end = _offsets(log)
     epochs = segment_epochs(_epochs(log), _first_known(log, base), end)
-    return within_lineage(base, end - 1, epochs, state.lineage, None)
+    first = max(epochs[0].start_offset, state.lineage[0].start_offset)
+    starts = {first, *(each.start_offset for each in (*epochs, *state.lineage))}
+    return within_lineage(base, end - 1, epochs, state.lineage, None) and all(
+        epoch_for_offset(epochs, each) == epoch_for_offset(state.lineage, each)
+        for each in starts
+        if first <= each < end
+    )
 
 
 def _has_any_of(log: Path, lost: Sequence[LostOffsets]) -> bool:

@@ -33,7 +33,8 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.copier import AttemptFailed, BeforeFinish, Copied, Copier, CopyOrder, nothing_more
 from rlm.copy.copy_plan import PlanFacts, Step
-from rlm.copy.hold import Hold, _Order
+from rlm.copy.hold import Hold
+from rlm.copy.hold_pass import Order
 from rlm.copy.mending import _Asking
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.partition_work import PartitionWork
@@ -253,7 +254,7 @@ def _by_its_name_alone(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSeg
     )
 
 
-def _by_the_stable(hold: Hold, work: PartitionWork) -> _Order:
+def _by_the_stable(hold: Hold, work: PartitionWork) -> Order:
     order = _order(hold, work)
     stable = order.local.last_stable_offset_bound
     return replace(order, facts=replace(order.facts, high_watermark=stable))

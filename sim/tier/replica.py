@@ -111,6 +111,12 @@ class Replica:
             if start < end <= below:
                 yield self._path(base), start, end
 
+    def active(self) -> Iterator[tuple[Path, int, int]]:
+        """Log, first offset with a known epoch and end of the active segment, if it has records."""
+        start = max(self.bases[-1], self.epochs[0].start_offset) if self.epochs else self.end
+        if start < self.end:
+            yield self._path(self.bases[-1]), start, self.end
+
     def append(self, batch: Batch, *, lost: bool = False) -> None:
         """Append a batch; `lost`: the leader's disk has lost it, and its follower skips it."""
         assert batch.base == self.end

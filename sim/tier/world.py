@@ -78,6 +78,8 @@ class Plan:
     local_damage: bool = False
     following: bool = False
     rewriting: bool = False
+    quiet: bool = False
+    """Local retention takes active segments, too."""
     clocks: bool = False
     """Without nodes that lose their disk: these forget the time with it."""
     delegated: bool | None = None
@@ -159,6 +161,7 @@ class World:
         self.brokers = Brokers(
             self, plan.brokers, topics=plan.topics or random.choice((1, 2, 3)), replicas=nodes
         )
+        self.brokers.is_quiet = plan.quiet
         self.delegated.create_all()
         self.admins = Admins(self, plan.admins)
         self.readers = Readers(self)

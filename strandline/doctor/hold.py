@@ -14,12 +14,19 @@ from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity
 from strandline.settings.settings import Settings
 
+NOT_SET = (
+    "hold.dirs is not set: what the broker's retention deletes before it is copied is lost to the "
+    "tier, also the active segment of a partition that nobody writes to for retention.ms"
+)
+
 
 def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterator[Finding]:
-    """Findings for each hold directory, none without one; leaves no file behind. `identity` None:
+    """Findings for each hold directory, or one that there is none; leaves no file. `identity` None:
     of an unformatted node, which has none of its own yet.
     """
     if not settings.hold.dirs:
+        if settings.kafka.log_dirs:
+            yield Finding("hold", True, NOT_SET)
         return
     try:
         pairs = hold_directories(settings.hold.dirs, settings.kafka.log_dirs, own_name="")

@@ -34,6 +34,16 @@ REWRITING_FRESH_SEEDS = 2
 REWRITING_SOAK_SEEDS = 60
 REWRITING = Plan(nodes=3, topics=1, rewriting=True, hold_bytes_max=ROOM_BYTES, damage=False)
 """Brokers that cut held files at another leader's log, go on in them, and delete them."""
+QUIET_SEEDS = range(9, 12)
+QUIET_SOAK_SEEDS = 60
+QUIET = Plan(
+    nodes=3,
+    hold_bytes_max=ROOM_BYTES,
+    damage=False,
+    brokers=frozenset({"retention", "elect", "transactions", "broker_down", "unclean"}),
+    quiet=True,
+)
+"""Brokers whose retention takes active segments, which it rolls and removes at once."""
 NOTHING: frozenset[str] = frozenset()
 CALM = Plan(nodes=1, topics=1, faults=NOTHING, brokers=NOTHING, admins=NOTHING, damage=False)
 CALM_SEED = 1
@@ -138,6 +148,16 @@ def test_the_tier_follows_delete_records_over_long_runs() -> None:
 @pytest.mark.timeout(3600)
 def test_held_files_are_written_anew_over_long_runs() -> None:
     held("tier", run, fresh(REWRITING_SOAK_SEEDS), events=SOAK_EVENTS, plan=REWRITING)
+
+
+def test_what_retention_takes_of_active_segments_is_copied() -> None:
+    held("tier", run, QUIET_SEEDS, events=EVENTS, plan=QUIET)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_what_retention_takes_of_active_segments_over_long_runs() -> None:
+    held("tier", run, fresh(QUIET_SOAK_SEEDS), events=SOAK_EVENTS, plan=QUIET)
 
 
 @pytest.mark.soak

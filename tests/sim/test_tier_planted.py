@@ -32,10 +32,11 @@ from sim.tier.planted_in_delegated import (
     DELEGATED_SEEDS_MAX,
     REPLACED,
 )
+from sim.tier.planted_in_holding import BUGS_OF_QUIET, planted_in_holding
 from sim.tier.scripts import play
 from sim.tier.world import ROOM_BYTES, Plan, run
 from tests.sim.seen_at import SEEN_AT
-from tests.sim.test_tier import FOLLOWING, REWRITING, REWRITING_SEEDS
+from tests.sim.test_tier import FOLLOWING, QUIET, REWRITING, REWRITING_SEEDS
 from tests.sim.test_tier_scripts import SCRIPTS
 from tests.sim.worlds import assert_found, fresh, held
 
@@ -110,6 +111,15 @@ def test_a_planted_mistake_about_what_a_broker_lost_and_its_node_holds_is_found(
         assert_found(
             name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, first=first, seen_at=seen_at
         )
+
+
+@pytest.mark.parametrize("name", BUGS_OF_QUIET)
+def test_a_planted_mistake_about_records_that_never_left_the_active_segment_is_found(
+    name: str,
+) -> None:
+    with planted_in_holding(name):
+        found_in, seen_at = partial(run, plan=QUIET), SEEN_AT.get(name)
+        assert_found(name, found_in, seeds=DAMAGED_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
 
 
 @pytest.mark.parametrize("name", BUGS_OF_FOLLOWING)

@@ -120,7 +120,7 @@ def test_what_follows_a_unit_is_told_by_the_live_log_while_the_unit_is_a_part_of
 ) -> None:
     def followed_by(unit: Unit) -> int:
         log = local(orders)
-        found = directory.look_again(unit, log, own_segment(log, unit))
+        found = directory.look_again(unit, log, own_segment(log, unit.segment))
         assert found is not None
         return found.followed_by
 

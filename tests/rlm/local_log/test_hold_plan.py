@@ -462,3 +462,13 @@ def test_the_oldest_go_first_and_only_those_that_free_something() -> None:
         (0, Release.BYTES_MAX),
         (20, Release.FREE_BYTES_MIN),
     ]
+
+
+def test_an_epoch_below_the_first_of_the_lineage_stands_only_where_that_has_not_begun() -> None:
+    """A lineage may be a mix of branches: then the copy would never get the epochs it is planned
+    by.
+    """
+    held = unit(22, 29, (0, 22), (2, 23))
+    above = live(29, 40), epochs((2, 29))
+    assert usable((held,), *above, epochs((1, 0), (2, 23))) == ()
+    assert usable((held,), *above, epochs((2, 23))) == (held,)

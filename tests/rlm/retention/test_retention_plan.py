@@ -161,6 +161,20 @@ def test_a_segment_that_is_being_copied_is_neither_counted_nor_taken() -> None:
     assert going(plan(of, retention_bytes=0)) == [(1, Reason.SIZE)]
 
 
+def test_the_log_start_does_not_pass_a_copy_that_is_under_way() -> None:
+    """What fills a lost range may be younger than the segments behind it."""
+    made = world()
+    add(made, 1, 0, 9, age_ms=100)
+    made.accept(made.a_lost_range(10, 19))
+    add(made, 2, 20, 29, age_ms=100)
+    add(made, 3, 10, 19, finish=False)
+    by_time = plan(made, retention_ms=50)
+    assert by_time.log_start == LogStartMove(10, 0)
+    assert going(by_time) == [(1, Reason.TIME)]
+    made.accept(made.a_finish(3))
+    assert plan(made, retention_ms=50).log_start == LogStartMove(10, 0)
+
+
 def test_only_finished_copies_count_for_size() -> None:
     of = world()
     for number in range(11):

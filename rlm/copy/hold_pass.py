@@ -1,0 +1,92 @@
+"""The input and the result of one pass over the hold directories."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.run_events import HoldReleased
+from rlm.copy.partition_status import CopyUnderWay
+from rlm.local_log.hold_directory import HoldDirectory, own_segment
+from rlm.local_log.hold_plan import NOT_A_LOSS, HoldFacts, Release, Unit, why_let_go
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The input of a pass for one partition, collected on the event loop. `leads`: so its broker
+    knows it under this topic id. `is_delegated`: its broker tiers it, and keeps what is not copied.
+    """
+
+    local: LocalPartition
+    facts: HoldFacts
+    copying: CopyUnderWay | None
+    leads: bool
+    is_delegated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The input of a pass. `deleted`: partitions gone from this disk that no node needs."""
+
+    by_partition: dict[TopicIdPartition, Order]
+    deleted: frozenset[TopicIdPartition]
+
+    def busy(self, unit: Unit) -> bool:
+        """True while its copy is under way."""
+        order = self.by_partition.get(unit.partition)
+        copying = None if order is None else order.copying
+        return (
+            copying is not None
+            and unit.base_offset <= copying.end_offset
+            and copying.start_offset < unit.next_base_offset
+        )
+
+    def own_segment(self, unit: Unit) -> LocalSegment | None:
+        """The broker's segment of the unit's file."""
+        order = self.by_partition.get(unit.partition)
+        return None if order is None or unit.alone else own_segment(order.local, unit.segment)
+
+    def has_left(self, unit: Unit, own: LocalSegment | None) -> bool:
+        """True if the unit's file is in no log any more, so that nobody writes to it."""
+        return unit.alone or (own is None and unit.partition in self.by_partition)
+
+    def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
+        """The reason to release it; None while of use: a missing replica may come back."""
+        order = self.by_partition.get(unit.partition)
+        if order is not None:
+            return why_let_go(order.facts, unit, own)
+        return Release.PARTITION_DELETED if unit.partition in self.deleted else None
+
+
+@dataclass(slots=True)
+class Passed:
+    """The result of a pass, with its first failure; the rest went on."""
+
+    released: list[HoldReleased] = field(default_factory=list)
+    error: OSError | None = None
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Note a failure and go on: others must still be held, and room be made."""
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+
+    def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
+        """Release a unit. OSError: it is held as before."""
+        going = directory.release(unit)
+        self.released.append(_event(unit, why))
+        if going is not None:
+            with self.going_on():
+                directory.remove(going)
+
+
+def _event(unit: Unit, why: Release) -> HoldReleased:
+    return HoldReleased(
+        unit.partition, unit.base_offset, unit.next_base_offset - 1,
+        unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,
+    )  # fmt: skip

@@ -1,0 +1,167 @@
+"""Links to the files of active segments, made before the broker removes them.
+
+Kafka's retention takes the active segment too, once all of its records are too old: it rolls the
+log and removes the segment in one step (UnifiedLog.deleteSegments), so no look finds it sealed. A
+link that was there before has the records, and `HoldDirectory.hold_left` makes a unit of it.
+
+`<hold directory>/.active/<node>/<topic>-<partition>/<topic id>/<base>-<inode>/` has the links and
+the broker's leader epoch checkpoint, as it was while the file was part of the log. A directory
+without its `.log` is half made. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.errors import CorruptData, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.log_names import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_partition_directory,
+    segment_file_name,
+)
+from kafka_formats.properties import parse_partition_metadata
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.replica_directory import read_small
+from rlmm.log.disk import OsDisk, replace_file, sync_path
+
+BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_NAME = re.compile(r"(\d{20})-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveLink:
+    """A link to a file that was an active segment. `checkpoint_bytes`: the broker's leader epoch
+    checkpoint when the file was last seen in its log.
+    """
+
+    partition: TopicIdPartition
+    path: Path
+    base_offset: int
+    checkpoint_bytes: bytes
+
+    @property
+    def log_path(self) -> Path:
+        return self.path / segment_file_name(self.base_offset, LOG_SUFFIX)
+
+    @property
+    def segment(self) -> LocalSegment:
+        """The file as a segment whose end is not known."""
+        return LocalSegment(self.base_offset, self.log_path, 0, None)
+
+    def epochs(self) -> Epochs:
+        """The checkpoint, parsed. CorruptData."""
+        source = str(self.path / LEADER_EPOCH_CHECKPOINT_FILE)
+        return leader_epoch_checkpoint.parse(self.checkpoint_bytes, source=source)
+
+
+def active_root(own: Path) -> Path:
+    """The directory of the links beside a node's own hold directory."""
+    return own.parent / ".active" / own.name
+
+
+def find_links(root: Path) -> tuple[ActiveLink, ...]:
+    """The links there; removes half-made ones. OSError if a directory cannot be listed."""
+    found = []
+    for partition, parent in _parents(root):
+        for name in sorted(os.listdir(parent)):
+            numbers = _NAME.fullmatch(name)
+            if numbers is None:
+                continue
+            path, base = parent / name, int(numbers[1])
+            try:
+                data = read_small(path / LEADER_EPOCH_CHECKPOINT_FILE)
+                os.stat(path / segment_file_name(base, LOG_SUFFIX))
+            except (FileNotFoundError, CorruptData):
+                remove_links(path)
+                continue
+            found.append(ActiveLink(partition, path, base, data))
+    return tuple(found)
+
+
+def link_active(root: Path, local: LocalPartition) -> ActiveLink | None:
+    """Link the active segment; None if the broker changed it meanwhile. Passes OSError."""
+    active, id_ = local.segments[-1], local.partition
+    try:
+        inode = os.stat(active.log_path).st_ino
+        parent = root / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
+        path = parent / f"{active.base_offset:020d}-{inode}"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link = ActiveLink(id_, path, active.base_offset, local.checkpoint_bytes)
+        replace_file(OsDisk(), path / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
+        with contextlib.suppress(FileExistsError):
+            os.link(active.log_path, link.log_path)
+        if os.stat(link.log_path).st_ino != inode or not _is_still_of(local):
+            remove_links(path)
+            return None
+    except (FileNotFoundError, StrandlineError):
+        return None
+    link_beside(link, local)
+    sync_path(path)
+    return link
+
+
+def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
+    """The link of a file that is still part of the log, with the files that came beside it since,
+    and the checkpoint of this look. Passes OSError.
+    """
+    for suffix in BESIDE:
+        name = segment_file_name(link.base_offset, suffix)
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.link(local.directory / name, link.path / name)
+    if local.checkpoint_bytes == link.checkpoint_bytes:
+        return link
+    replace_file(OsDisk(), link.path / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
+    return replace(link, checkpoint_bytes=local.checkpoint_bytes)
+
+
+def remove_links(path: Path) -> None:
+    """Remove a link's directory, and those above it that are empty then. Passes OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        # The `.log` goes first: a directory without it is removed at the next start.
+        for name in sorted(os.listdir(path), key=lambda name: not name.endswith(LOG_SUFFIX)):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
+    for parent in (path.parent, path.parent.parent):
+        try:
+            parent.rmdir()
+        except OSError:
+            return  # others are left in it
+
+
+def _is_still_of(local: LocalPartition) -> bool:
+    """True if the directory is still that topic's: a topic made again has other records."""
+    path = local.directory / PARTITION_METADATA_FILE
+    found = parse_partition_metadata(read_small(path), source=str(path))
+    return found == local.partition.topic_id
+
+
+def _parents(root: Path) -> Iterator[tuple[TopicIdPartition, Path]]:
+    for name in _names(root):
+        parsed = parse_partition_directory(name)
+        for topic_id in () if parsed is None else _names(root / name):
+            with contextlib.suppress(StrandlineError):
+                id_ = Uuid.parse(topic_id)
+                assert parsed is not None, "others have no topic ids"
+                yield TopicIdPartition(parsed.topic, id_, parsed.partition), root / name / topic_id
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,63 @@
+"""Decides what becomes of the links to active segments. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from rlm.local_log.hold_plan import HoldFacts, Unit
+from rlm.local_log.log_dir import LocalSegment
+
+
+class Fate(Enum):
+    """KEEP the link, DROP it, or make a unit of it (HOLD)."""
+
+    KEEP = "keep"
+    DROP = "drop"
+    HOLD = "hold"
+
+
+def to_link(facts: HoldFacts) -> LocalSegment | None:
+    """The active segment, if it has records that the tier may want."""
+    if facts.deleted or facts.left_out or not facts.segments or not facts.checkpoint:
+        return None
+    active = facts.segments[-1]
+    return active if active.next_base_offset is None and active.size_bytes > 0 else None
+
+
+def fate(facts: HoldFacts, base: int, own: LocalSegment | None, held: Iterable[Unit]) -> Fate:
+    """The fate of a link to a file that began at `base`. `own`: the broker's segment of that file;
+    None: it has left the log. `held`: the partition's units.
+
+    Only what left at the head was removed by retention: all else was cut off, or replaced by a file
+    that the broker has.
+    """
+    if facts.deleted:
+        return Fate.DROP
+    if own is not None:
+        return Fate.KEEP if _waits(facts, own, held) else Fate.DROP
+    if not facts.segments:
+        return Fate.KEEP
+    start = facts.segments[0].base_offset
+    if base >= start or _is_tiered(facts, base, start):
+        return Fate.DROP
+    return Fate.HOLD
+
+
+def _waits(facts: HoldFacts, own: LocalSegment, held: Iterable[Unit]) -> bool:
+    """True while the file is active, or sealed and neither held as a unit nor tiered."""
+    base, end = own.base_offset, own.next_base_offset
+    if end is None:
+        return True
+    if facts.left_out or _is_tiered(facts, base, end):
+        return False
+    if facts.checkpoint and facts.checkpoint[0].start_offset >= end:
+        return False  # DeleteRecords took all of it
+    units = ((each.base_offset, each.next_base_offset, each.alone) for each in held)
+    return (base, end, False) not in units
+
+
+def _is_tiered(facts: HoldFacts, base: int, end: int) -> bool:
+    """True if the tier has, or had, all of [base, end)."""
+    lost = any(each.start < end and base <= each.end for each in facts.lost_ranges)
+    return facts.next_offset >= end and not lost

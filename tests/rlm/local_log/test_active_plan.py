@@ -1,0 +1,49 @@
+"""The fate of links to active segments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlm.local_log.active_plan import Fate, fate, to_link
+from rlmm.partition_state import LostOffsets
+from tests.rlm.local_log.test_hold_plan import facts, live, segment, unit
+
+LEFT = facts(live(35), (0, 35))
+
+
+def test_an_active_segment_with_records_is_linked_unless_nobody_wants_them() -> None:
+    log = facts(live(0, 30))
+    assert to_link(log) == log.segments[-1]
+    assert to_link(replace(log, left_out=True)) is None
+    assert to_link(replace(log, deleted=True)) is None
+    assert to_link(replace(log, checkpoint=())) is None
+    assert to_link(facts((segment(0, 30), segment(30, None, size=0)))) is None
+
+
+def test_a_link_stays_until_the_sealed_segment_is_held_or_tiered() -> None:
+    own, log = segment(0, 30), facts(live(0, 30), committed=10)
+    assert fate(log, 30, log.segments[-1], ()) is Fate.KEEP
+    assert fate(log, 0, own, ()) is Fate.KEEP, "it is not committed yet"
+    assert fate(log, 0, own, (unit(0, 30, alone=False),)) is Fate.DROP
+    assert fate(log, 0, own, (unit(0, 20, alone=False),)) is Fate.KEEP
+    assert fate(log, 0, own, (unit(0, 30),)) is Fate.KEEP, "that is another file"
+    assert fate(replace(log, next_offset=30), 0, own, ()) is Fate.DROP
+    lost = facts(live(0, 30), next_offset=30, lost=(LostOffsets(5, 6, "gone"),))
+    assert fate(lost, 0, own, ()) is Fate.KEEP
+    assert fate(facts(live(0, 30), (0, 30)), 0, own, ()) is Fate.DROP, "DeleteRecords took it"
+    assert fate(replace(log, left_out=True), 0, own, ()) is Fate.DROP
+
+
+def test_what_left_at_the_head_is_held_unless_the_tier_has_it() -> None:
+    assert fate(LEFT, 0, None, ()) is Fate.HOLD
+    assert fate(replace(LEFT, next_offset=30), 0, None, ()) is Fate.HOLD
+    assert fate(replace(LEFT, next_offset=35), 0, None, ()) is Fate.DROP
+    lost = facts(live(35), (0, 35), next_offset=35, lost=(LostOffsets(5, 6, "gone"),))
+    assert fate(lost, 0, None, ()) is Fate.HOLD
+    assert fate(replace(LEFT, deleted=True), 0, None, ()) is Fate.DROP
+
+
+def test_what_was_cut_off_or_replaced_is_dropped() -> None:
+    assert fate(facts(live(0, 20)), 30, None, ()) is Fate.DROP
+    assert fate(facts(live(0, 30)), 30, None, ()) is Fate.DROP
+    assert fate(replace(LEFT, segments=()), 0, None, ()) is Fate.KEEP
