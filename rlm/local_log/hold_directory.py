@@ -211,12 +211,15 @@ class HoldDirectory:
         except (FileNotFoundError, NotADirectoryError):
             os.stat(self.path)  # of a disk that is away nothing is known
             return None
+        # Other links than the broker's, of a second Strandline cluster or a backup, do not count.
+        alone = now.st_nlink == 1 or (local is not None and own is None)
         if unit.doubt is not None or is_written(unit, now):
             try:
-                return found_unit(unit.partition, unit.segment.log_path.parent)
+                unit = found_unit(unit.partition, unit.segment.log_path.parent)
             except StrandlineError as error:
-                return replace(unit, doubt=str(error))
-        unit = replace(unit, alone=now.st_nlink == 1)
+                unit = replace(unit, doubt=str(error))
+            return replace(unit, alone=alone)
+        unit = replace(unit, alone=alone)
         if local is None or own is None:
             return unit
         epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)

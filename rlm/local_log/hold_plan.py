@@ -46,7 +46,7 @@ class Unit:
 
     `leader_epochs` are the segment's, the first moved to its first known offset: its base, unless
     DeleteRecords had reached into it. `modified_ns`: the time of its `.log`'s last write when end
-    and epochs were told. `alone`: the broker has removed its own links, so only we hold the bytes.
+    and epochs were told. `alone`: the broker has removed its own links: the bytes count as ours.
     `followed_by`: the live log's epoch at the next base when last seen. `wanted`: False while its
     topic is left out, perhaps by a mistake. `doubt`: why end and epochs are not what it has; None:
     they are.

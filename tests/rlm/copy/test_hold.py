@@ -264,14 +264,18 @@ def test_a_kill_before_the_log_start_was_recorded_loses_nothing_that_is_held(
     run_virtually(main)
 
 
+@pytest.mark.parametrize("linked_elsewhere", [False, True])
 def test_when_the_budget_was_not_enough_the_oldest_is_recorded_as_lost_and_the_rest_is_copied(
-    tmp_path: Path, orders: KafkaLog
+    tmp_path: Path, orders: KafkaLog, linked_elsewhere: bool
 ) -> None:
+    """Links of a second Strandline cluster, or of a backup, make nothing the broker's."""
     outage = Outage()
     one = HoldLimits(bytes_max=len(orders.log_bytes(10)), free_bytes_min=1)
     for base, mtime in ((0, 1_000), (10, 2_000), (20, 3_000)):
         path = orders.directory / segment_file_name(base, ".log")
         os.utime(path, (mtime, mtime))
+        if linked_elsewhere:
+            os.link(path, tmp_path / path.name)
 
     async def main() -> None:
         world = new_world(tmp_path, (orders.log_dir,))
