@@ -167,7 +167,8 @@ class HoldAuditor:
                 unneeded = self._is_unwanted(partition.tip, start, end) or not (
                     self._is_of_the_log(machine, partition, path, start, end)
                 )
-                mark = replica.epochs, replica.truncated_ms, found.st_ino, unneeded
+                is_active = start >= replica.bases[-1]
+                mark = replica.epochs, replica.truncated_ms, found.st_ino, unneeded, is_active
                 now[path] = mark
                 world.auditor.check(
                     found.st_nlink > 1 or mark != before.get(path) or unneeded,
