@@ -46,7 +46,6 @@ _THREE_BROKERS = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "auto.leader.rebalance.enable": "false",
-    "replica.fetch.wait.max.ms": "100",
     "replica.lag.time.max.ms": "5000",
     "broker.session.timeout.ms": "4000",
 }
