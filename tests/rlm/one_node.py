@@ -384,7 +384,7 @@ class World:
             yield node
         finally:
             store.die(on_late)
-            await _pull_the_plug()
+            await _pull_the_plug(node.remote_log)
             self.store.metadata = None
             await manager.close()
             await log.close()
@@ -462,13 +462,12 @@ def _rows(manager: RemoteLogMetadataManager | None) -> Iterator[RemoteLogSegment
             yield from manager.list_remote_log_segments(partition)
 
 
-async def _pull_the_plug() -> None:
+async def _pull_the_plug(remote_log: RemoteLogManager) -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
     names = (
-        "scan log directories", "compare clocks", "claim stores", "expire segments",
-        "delete topics", "drive ", "clean up ", "record compaction", "repair segments",
-        "tell problems",
-    )  # fmt: skip
+        *(loop.name for loop in remote_log.loops),
+        *("claim stores", "drive ", "clean up ", "record compaction", "repair segments"),
+    )
     tasks = [
         task
         for task in asyncio.all_tasks()
