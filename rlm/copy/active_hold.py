@@ -6,6 +6,7 @@ pass over one hold directory.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ from pathlib import Path
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.run_events import HoldReleased
 from rlm.copy.hold_pass import Order, Orders, Passed
 from rlm.local_log.active_links import (
     ActiveLink,
     active_root,
     find_links,
+    is_in_a_log,
     link_active,
     link_beside,
     remove_links,
@@ -30,11 +33,14 @@ from rlm.local_log.hold_directory import (
     own_segment,
     why_unread,
 )
-from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_plan import Release, Unit
 from rlm.local_log.log_dir import LocalSegment
 
-LINKS_A_PASS = 200
-"""Each is synced: a node that starts beside ten thousand partitions makes them in many passes."""
+SYNCS_A_PASS = 200
+"""New links and new checkpoints are synced: a node that starts beside ten thousand partitions, or
+whose brokers' leaders all moved, makes them in many passes.
+"""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)
@@ -53,6 +59,7 @@ class ActiveHold:
         self._root = active_root(directory.path)
         self._links: dict[TopicIdPartition, list[_Linked]] = {}
         self._unread: dict[Path, Unread] = {}
+        self._syncs_left = SYNCS_A_PASS
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
@@ -64,8 +71,13 @@ class ActiveHold:
         """Links whose batches do not tell what they have."""
         return list(self._unread.values())
 
+    def partitions(self) -> Iterable[TopicIdPartition]:
+        """Those with a link."""
+        return tuple(self._links)
+
     def look(self, orders: Orders, held: list[Unit], passed: Passed) -> None:
         """Link active segments, and make units, added to `held`, of those that left the log."""
+        self._syncs_left = SYNCS_A_PASS
         for partition in list(self._links):
             kept = list(self._looked_at(partition, orders, held, passed))
             if kept:
@@ -80,8 +92,10 @@ class ActiveHold:
                     self._links.setdefault(link.partition, []).append(linked)
 
     def _to_link(self, orders: Orders) -> list[Order]:
-        found = []
+        found: list[Order] = []
         for partition, order in orders.by_partition.items():
+            if len(found) >= self._syncs_left:
+                break
             active = to_link(order.facts)
             is_here = order.local.directory.parent in self._directory.log_dirs
             if active is None or not is_here or order.is_delegated:
@@ -89,8 +103,6 @@ class ActiveHold:
             known = {each.link.base_offset for each in self._links.get(partition, ())}
             if active.base_offset not in known:
                 found.append(order)
-            if len(found) == LINKS_A_PASS:
-                break
         return found
 
     def _looked_at(
@@ -103,52 +115,52 @@ class ActiveHold:
                 continue
             stays = True  # where that fails
             with passed.going_on():
-                mine = [unit for unit in held if unit.partition == partition]
-                if order is None:
-                    stays = self._stays_without_log(each, orders, mine, held)
-                else:
-                    stays = self._stays(each, order, mine, held)
+                match self._fate(each.link, orders, held):
+                    case Fate.KEEP:
+                        self._renew(each, order)
+                    case Fate.DROP:
+                        stays = self._drop(each.link)
+                    case Fate.HOLD:
+                        stays = self._hold(each.link, order, held, passed)
             if stays:
                 yield each
 
-    def _stays(self, linked: _Linked, order: Order, mine: list[Unit], held: list[Unit]) -> bool:
-        link, local = linked.link, order.local
-        own = own_segment(local, link.segment)
-        named = (each for each in local.segments if each.base_offset == link.base_offset)
+    def _fate(self, link: ActiveLink, orders: Orders, held: list[Unit]) -> Fate:
+        order = orders.by_partition.get(link.partition)
+        if order is None:
+            if link.partition in orders.deleted:
+                return Fate.DROP
+            # Of a replica that cannot be read now, or that is not here any more.
+            is_there = is_in_a_log(link.partition, link.log_path, self._directory.log_dirs)
+            return Fate.KEEP if is_there else Fate.HOLD
+        own = own_segment(order.local, link.segment)
+        named = (each for each in order.local.segments if each.base_offset == link.base_offset)
         if own is None and any(not each.log_path.exists() for each in named):
-            return True  # removed since the look: the next one tells how
-        match fate(order.facts, link.base_offset, own, mine):
-            case Fate.DROP:
-                return self._drop(link)
-            case Fate.HOLD:
-                return self._hold(linked, order, mine, held)
-        if own is not None:
-            linked.link = link_beside(link, local)
-            linked.segments = local.segments if own.next_base_offset is None else None
-        return True
+            return Fate.KEEP  # removed since the look: the next one tells how
+        mine = (unit for unit in held if unit.partition == link.partition)
+        return fate(order.facts, link.base_offset, own, mine)
 
-    def _stays_without_log(
-        self, linked: _Linked, orders: Orders, mine: list[Unit], held: list[Unit]
-    ) -> bool:
-        """Of a replica that is not here now, and may come back."""
-        link = linked.link
-        if link.partition in orders.deleted:
-            return self._drop(link)
-        try:
-            left = os.stat(link.log_path).st_nlink == 1
-        except FileNotFoundError:
-            return self._drop(link)
-        return not left or self._hold(linked, None, mine, held)
+    def _renew(self, linked: _Linked, order: Order | None) -> None:
+        """Link what came beside a file that is still a part of the log."""
+        if order is None or own_segment(order.local, linked.link.segment) is None:
+            return
+        if linked.link.checkpoint_bytes != order.local.checkpoint_bytes:
+            if self._syncs_left <= 0:
+                return  # in a later pass
+            self._syncs_left -= 1
+        linked.link = link_beside(linked.link, order.local)
+        is_active = order.local.segments[-1].base_offset == linked.link.base_offset
+        linked.segments = order.local.segments if is_active else None
 
     def _hold(
-        self, linked: _Linked, order: Order | None, mine: list[Unit], held: list[Unit]
+        self, link: ActiveLink, order: Order | None, held: list[Unit], passed: Passed
     ) -> bool:
-        """Make a unit of a file that has left the log; True if its batches do not tell what it
-        has.
+        """Make a unit of a file that has left the log; True if the link stays, since its batches do
+        not tell what it has.
         """
-        link = linked.link
         if link.path in self._unread:
             return True
+        mine = (unit for unit in held if unit.partition == link.partition)
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return self._drop(link)
         try:
@@ -157,6 +169,11 @@ class ActiveHold:
             self._unread[link.path] = Unread(link.partition, why_unread(link.path, error))
             return True
         except FileNotFoundError:
+            return self._drop(link)
+        except OSError as error:
+            if error.errno not in FULL or any(each.alone for each in held):
+                raise  # what is held alone makes room for the next pass
+            passed.released.append(_no_room(link, order))
             return self._drop(link)
         if unit is not None:
             held.append(unit)
@@ -168,3 +185,11 @@ class ActiveHold:
         self._unread.pop(link.path, None)
         remove_links(link.path)
         return False
+
+
+def _no_room(link: ActiveLink, order: Order | None) -> HoldReleased:
+    """The end of a file that nobody reads is where the log begins now, at most."""
+    base = link.base_offset
+    end = base if order is None else order.local.segments[0].base_offset - 1
+    size, why = os.stat(link.log_path).st_size, Release.FREE_BYTES_MIN
+    return HoldReleased(link.partition, base, end, size, why.value, missed=True)

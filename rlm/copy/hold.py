@@ -162,6 +162,8 @@ class Hold:
         """Partitions of which only held segments are here, and that nobody wants any more."""
         held = {unit.partition for units in self._held.values() for unit in units}
         held.update(each.partition for each in self._all_unread())
+        for active in self._active.values():
+            held.update(active.partitions())
         deleted = set()
         for number, partition in enumerate(sorted(each for each in held if each not in here), 1):
             if number % PARTITIONS_PER_BREATH == 0:
@@ -277,7 +279,8 @@ class Hold:
             unread = self._unread[directory]
             if unread is not None and not unread:
                 return
-            self._active[directory].find()
+            if unread is None:
+                self._active[directory].find()
             found = directory.find()
             for unit in found.units:
                 self._away.pop(unit.segment.log_path, None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,21 +98,45 @@ def link_active(root: Path, local: LocalPartition) -> ActiveLink | None:
     active, id_ = local.segments[-1], local.partition
     try:
         inode = os.stat(active.log_path).st_ino
-        parent = root / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
-        path = parent / f"{active.base_offset:020d}-{inode}"
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        link = ActiveLink(id_, path, active.base_offset, local.checkpoint_bytes)
-        replace_file(OsDisk(), path / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
-        with contextlib.suppress(FileExistsError):
-            os.link(active.log_path, link.log_path)
-        if os.stat(link.log_path).st_ino != inode or not _is_still_of(local):
-            remove_links(path)
-            return None
-    except (FileNotFoundError, StrandlineError):
+    except FileNotFoundError:
         return None
+    parent = root / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
+    link = ActiveLink(
+        id_, parent / f"{active.base_offset:020d}-{inode}", active.base_offset,
+        local.checkpoint_bytes,
+    )  # fmt: skip
+    try:
+        _link(link, local)
+        if os.stat(link.log_path).st_ino == inode and _is_still_of(local):
+            return link
+    except (FileNotFoundError, StrandlineError):
+        pass
+    except OSError:
+        remove_links(link.path)
+        raise
+    remove_links(link.path)
+    return None
+
+
+def _link(link: ActiveLink, local: LocalPartition) -> None:
+    link.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(OsDisk(), link.path / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
+    with contextlib.suppress(FileExistsError):
+        os.link(local.segments[-1].log_path, link.log_path)
     link_beside(link, local)
-    sync_path(path)
-    return link
+    sync_path(link.path)
+
+
+def is_in_a_log(id_: TopicIdPartition, file: Path, log_dirs: Iterable[Path]) -> bool:
+    """True if a linked file is in a replica's directory, whatever else links it. OSError:
+    unknown.
+    """
+    for log_dir in log_dirs:
+        path = log_dir / f"{id_.topic}-{id_.partition}" / file.name
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.stat(path), os.stat(file)):
+                return True
+    return False
 
 
 def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:

@@ -8,16 +8,31 @@ from pathlib import Path
 
 from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, parse_header
 
+CHUNK_BYTES = 1 << 20
 
-def batch_headers(log: Path) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers with their positions. CorruptData where a header can't be; OSError."""
+
+def batch_headers(log: Path, *, room_behind: bool = False) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers with their positions. CorruptData where a header can't be, but for zeros up to the
+    end if there may be `room_behind`; OSError.
+    """
     descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size, position = os.fstat(descriptor).st_size, 0
         while position < size:
             data = os.pread(descriptor, HEADER_BYTES, position)
+            if room_behind and not any(data) and _are_zeros(descriptor, position):
+                return
             header = parse_header(data, source=str(log), position=position)
             yield header, position
             position += header.size_bytes
     finally:
         os.close(descriptor)
+
+
+def _are_zeros(descriptor: int, position: int) -> bool:
+    """True if nothing else stands from `position` on."""
+    while data := os.pread(descriptor, CHUNK_BYTES, position):
+        if any(data):
+            return False
+        position += len(data)
+    return True

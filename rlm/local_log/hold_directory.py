@@ -39,7 +39,7 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.local_log.active_links import BESIDE, ActiveLink
+from rlm.local_log.active_links import BESIDE, ActiveLink, is_in_a_log
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.hold_unit import (
     batches_tell,
@@ -175,7 +175,7 @@ class HoldDirectory:
         more. None if it has no record that a unit may tell of. CorruptData; OSError.
         """
         base, id_ = link.base_offset, link.partition
-        told, end = batches_tell(link.log_path, base)
+        told, end = batches_tell(link.log_path, base, room_behind=True)
         known = link.epochs()
         first_known = max(base, known[0].start_offset) if known else base
         epochs = truncate_from_start(told, first_known) if first_known > base else told
@@ -212,7 +212,11 @@ class HoldDirectory:
             os.stat(self.path)  # of a disk that is away nothing is known
             return None
         # Other links than the broker's, of a second Strandline cluster or a backup, do not count.
-        alone = now.st_nlink == 1 or (local is not None and own is None)
+        alone = now.st_nlink == 1 or (
+            own is None
+            if local is not None
+            else not is_in_a_log(unit.partition, unit.segment.log_path, self.log_dirs)
+        )
         if unit.doubt is not None or is_written(unit, now):
             try:
                 unit = found_unit(unit.partition, unit.segment.log_path.parent)

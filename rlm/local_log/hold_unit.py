@@ -132,13 +132,13 @@ def tell_by_batches(unit: Unit) -> str | None:
     return unit_name(base, end, found, epochs)
 
 
-def batches_tell(log: Path, base: int) -> tuple[Epochs, int]:
+def batches_tell(log: Path, base: int, *, room_behind: bool = False) -> tuple[Epochs, int]:
     """Epochs and end (exclusive) of a `.log`. CorruptData unless both only ever rise, and the last
-    batch is whole.
+    batch is whole. `room_behind`: zeros may follow, of a preallocated file (log.preallocate).
     """
     epochs: list[EpochEntry] = []
     end, read = base, 0
-    for header, position in batch_headers(log):
+    for header, position in batch_headers(log, room_behind=room_behind):
         epoch = header.partition_leader_epoch
         if header.base_offset < end or (epochs and epoch < epochs[-1].epoch):
             why = f"offset {header.base_offset} of epoch {epoch} stands behind {end - 1}"
@@ -146,7 +146,8 @@ def batches_tell(log: Path, base: int) -> tuple[Epochs, int]:
         if not epochs or epoch > epochs[-1].epoch:
             epochs.append(EpochEntry(epoch, header.base_offset if epochs else base))
         end, read = header.last_offset + 1, position + header.size_bytes
-    if read != log.stat().st_size:
+    size = log.stat().st_size
+    if read > size or (read < size and not room_behind):
         raise CorruptData(f"the batch below {end} is cut", source=str(log), position=read)
     return tuple(epochs), end
 

@@ -1,0 +1,149 @@
+"""Links to active segments while nodes are down, disks are full, and files have other links."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlm.copy.active_hold
+from kafka_formats.log_names import segment_file_name
+from rlm.control.run_events import HoldReleased
+from rlm.copy.hold import HoldLimits
+from rlm.leadership.leadership import Leads, LocalLogStart
+from rlm.local_log.hold_directory import HoldDirectory
+from tests.rlm.broker_files import ReplicaWriter, write_checkpoint
+from tests.rlm.copy.test_active_hold import links, quiet_log, retention_takes_all
+from tests.rlm.fake_broker import FakeBroker
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, units
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import Node, new_world, no_hook
+from tests.rlm.virtual_time import run_virtually
+
+NO_ROOM = HoldLimits(bytes_max=1, free_bytes_min=1)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> KafkaLog:
+    return quiet_log(tmp_path)
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker({("orders", 0): Leads(0, 35)})
+
+
+def released(node: Node) -> list[str]:
+    return [each.why for each in node.events if isinstance(each, HoldReleased)]
+
+
+def test_a_transaction_that_was_aborted_while_the_node_was_down_is_copied(tmp_path: Path) -> None:
+    """The broker made the segment's `.txnindex` after the link, and has removed it."""
+    log_dir = new_log_dir(tmp_path / "kafka")
+    writer = ReplicaWriter(log_dir)
+    writer.append(5)
+    writer.flush()
+    write_checkpoint(log_dir, "replication-offset-checkpoint", {("orders", 0): 5})
+    broker = FakeBroker({("orders", 0): Leads(0, 5)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log_dir,))
+        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+        writer.append(5, producer_id=7, transactional=True)
+        writer.end_transaction(7, commit=False)
+        writer.append(4)
+        writer.flush()
+        end = writer.next_offset
+        write_checkpoint(log_dir, "replication-offset-checkpoint", {("orders", 0): end})
+        writer.roll()
+        writer.cut_head(writer.base_offset)
+        broker.words["orders", 0] = Leads(0, end)
+        broker.local_start = LocalLogStart(end, 0)
+        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(writer.partition) == [(0, end - 1)]
+            (row,) = node.metadata.list_remote_log_segments(writer.partition)
+            assert not row.txn_index_empty
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("is_preallocated", [False, True])
+def test_what_a_replica_that_moved_away_leaves_counts_against_the_budget(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker, is_preallocated: bool
+) -> None:
+    """Also beside a link of a second Strandline cluster, and of a file with room behind it."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=NO_ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            path = log.directory / segment_file_name(0, ".log")
+            if is_preallocated:
+                os.truncate(path, path.stat().st_size + 100_000)
+            else:
+                os.link(path, tmp_path / "of-another-cluster")
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert links(tmp_path) == ["0"]
+            shutil.rmtree(log.directory)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (links(tmp_path), units(tmp_path)) == ([], [])
+            assert released(node) == ["bytes_max"]
+
+    run_virtually(main)
+
+
+def test_a_node_that_is_killed_between_unit_and_link_holds_the_file_once(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path) -> None:
+        raise OSError(errno.EIO, "killed here", str(path))
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        with monkeypatch.context() as amid:
+            async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
+                await node.remote_log.start()
+                await asyncio.sleep(A_FEW_SCANS_S)
+                amid.setattr(rlm.copy.active_hold, "remove_links", killed)
+                shutil.rmtree(log.directory)
+                await asyncio.sleep(A_FEW_SCANS_S)
+                assert (links(tmp_path), units(tmp_path)) == (["0"], ["0"])
+        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=NO_ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (links(tmp_path), units(tmp_path)) == ([], [])
+            assert released(node) == ["bytes_max"]
+
+    run_virtually(main)
+
+
+def test_on_a_full_disk_a_file_that_left_its_log_is_let_go_and_counts_as_missed(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            monkeypatch.setattr(HoldDirectory, "hold_left", full)
+            retention_takes_all(log)
+            broker.local_start = LocalLogStart(35, 0)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (links(tmp_path), released(node)) == ([], ["free_bytes_min"])
+            missed = [each for each in node.events if isinstance(each, HoldReleased)]
+            assert [(each.start, each.end, each.missed) for each in missed] == [(0, 34, True)]
+
+    run_virtually(main)
