@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, parse_header
+from kafka_formats.control_record import ControlType, parse_control_key
+from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, iter_records, parse_header
 
 CHUNK_BYTES = 1 << 20
 
@@ -27,6 +28,19 @@ def batch_headers(log: Path, *, room_behind: bool = False) -> Iterator[tuple[Bat
             position += header.size_bytes
     finally:
         os.close(descriptor)
+
+
+def has_abort(log: Path) -> bool:
+    """True if a marker in the `.log` aborts a transaction. CorruptData; OSError."""
+    for header, position in batch_headers(log, room_behind=True):
+        if header.is_control and header.is_transactional:
+            with log.open("rb") as file:
+                data = os.pread(file.fileno(), header.size_bytes, position)
+            for record in iter_records(data, source=str(log), position=position):
+                type_ = parse_control_key(record.key, source=str(log), position=position)
+                if type_ == ControlType.ABORT:
+                    return True
+    return False
 
 
 def _are_zeros(descriptor: int, position: int) -> bool:

@@ -33,6 +33,7 @@ from kafka_formats.log_names import (
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     DirectoryKind,
     parse_partition_directory,
     segment_file_name,
@@ -40,6 +41,7 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.active_links import BESIDE, ActiveLink, is_in_a_log
+from rlm.local_log.batch_headers import has_abort
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.hold_unit import (
     batches_tell,
@@ -419,6 +421,11 @@ def _link_left(link: ActiveLink, local: LocalPartition | None, next_base: int, i
     for path in beside:
         with contextlib.suppress(FileNotFoundError):
             os.link(path, into / path.name)
+    index = into / segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
+    if not index.exists() and has_abort(link.log_path):
+        # The broker made it after the link. This one is not empty, so that the segment counts as
+        # one with aborted transactions, and no index, so that its copy makes one from the batches.
+        index.write_bytes(b"\0")
     mark_end(into, next_base, link.log_path.stat())
     metadata = encode_partition_metadata(link.partition.topic_id)
     _write(into / PARTITION_METADATA_FILE, metadata)

@@ -134,7 +134,7 @@ def tell_by_batches(unit: Unit) -> str | None:
 
 def batches_tell(log: Path, base: int, *, room_behind: bool = False) -> tuple[Epochs, int]:
     """Epochs and end (exclusive) of a `.log`. CorruptData unless both only ever rise, and the last
-    batch is whole. `room_behind`: zeros may follow, of a preallocated file (log.preallocate).
+    batch is whole. `room_behind`: zeros may follow, of a file that the broker preallocated.
     """
     epochs: list[EpochEntry] = []
     end, read = base, 0

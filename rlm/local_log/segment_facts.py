@@ -41,7 +41,7 @@ def segment_facts(segment: LocalSegment, lineage: Epochs, log_start_offset: int)
         return SegmentFacts(
             size_bytes=status.st_size,
             max_timestamp_ms=_max_timestamp(segment, status.st_mtime_ns // 1_000_000),
-            txn_index_empty=_is_empty(segment),
+            txn_index_empty=_is_empty(segment.log_path.with_suffix(".txnindex")),
             leader_epochs=epochs,
         )
     except OSError as error:
@@ -80,11 +80,8 @@ def _tail(path: Path) -> bytes:
     return tail if any(tail) else read_small(path)
 
 
-def _is_empty(segment: LocalSegment) -> bool:
-    """True if the segment surely has no aborted transaction: a held one may lack the index that the
-    broker made after it was linked.
-    """
+def _is_empty(path: Path) -> bool:
     try:
-        return segment.log_path.with_suffix(".txnindex").stat().st_size == 0
+        return path.stat().st_size == 0
     except FileNotFoundError:
-        return segment.first_known_offset < 0
+        return True
