@@ -14,29 +14,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import CorruptData, StrandlineError
-from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
-    PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    parse_partition_directory,
     segment_file_name,
 )
-from kafka_formats.properties import parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.local_log.hold_tree import directories, directory_of, names
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
-from rlm.local_log.replica_directory import read_small
+from rlm.local_log.replica_directory import read_small, why_another
 from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
@@ -77,8 +74,8 @@ def active_root(own: Path) -> Path:
 def find_links(root: Path) -> tuple[ActiveLink, ...]:
     """The links there; removes half-made ones. OSError if a directory cannot be listed."""
     found = []
-    for partition, parent in _parents(root):
-        for name in sorted(os.listdir(parent)):
+    for partition, parent in directories(root):
+        for name in names(parent):
             numbers = _NAME.fullmatch(name)
             if numbers is None:
                 continue
@@ -100,16 +97,14 @@ def link_active(root: Path, local: LocalPartition) -> ActiveLink | None:
         inode = os.stat(active.log_path).st_ino
     except FileNotFoundError:
         return None
-    parent = root / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
-    link = ActiveLink(
-        id_, parent / f"{active.base_offset:020d}-{inode}", active.base_offset,
-        local.checkpoint_bytes,
-    )  # fmt: skip
+    path = directory_of(root, id_) / f"{active.base_offset:020d}-{inode}"
+    link = ActiveLink(id_, path, active.base_offset, local.checkpoint_bytes)
     try:
         _link(link, local)
-        if os.stat(link.log_path).st_ino == inode and _is_still_of(local):
+        is_the_same = os.stat(link.log_path).st_ino == inode
+        if is_the_same and why_another(local.directory, id_.topic_id) is None:
             return link
-    except (FileNotFoundError, StrandlineError):
+    except FileNotFoundError:
         pass
     except OSError:
         remove_links(link.path)
@@ -165,27 +160,3 @@ def remove_links(path: Path) -> None:
             parent.rmdir()
         except OSError:
             return  # others are left in it
-
-
-def _is_still_of(local: LocalPartition) -> bool:
-    """True if the directory is still that topic's: a topic made again has other records."""
-    path = local.directory / PARTITION_METADATA_FILE
-    found = parse_partition_metadata(read_small(path), source=str(path))
-    return found == local.partition.topic_id
-
-
-def _parents(root: Path) -> Iterator[tuple[TopicIdPartition, Path]]:
-    for name in _names(root):
-        parsed = parse_partition_directory(name)
-        for topic_id in () if parsed is None else _names(root / name):
-            with contextlib.suppress(StrandlineError):
-                id_ = Uuid.parse(topic_id)
-                assert parsed is not None, "others have no topic ids"
-                yield TopicIdPartition(parsed.topic, id_, parsed.partition), root / name / topic_id
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

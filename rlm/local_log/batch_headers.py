@@ -32,12 +32,14 @@ def batch_headers(log: Path, *, room_behind: bool = False) -> Iterator[tuple[Bat
 
 def has_abort(log: Path) -> bool:
     """True if a marker in the `.log` aborts a transaction. CorruptData; OSError."""
-    for header, position in batch_headers(log, room_behind=True):
-        if header.is_control and header.is_transactional:
-            with log.open("rb") as file:
-                data = os.pread(file.fileno(), header.size_bytes, position)
-            for record in iter_records(data, source=str(log), position=position):
-                type_ = parse_control_key(record.key, source=str(log), position=position)
+    source = str(log)
+    with log.open("rb") as file:
+        for header, position in batch_headers(log, room_behind=True):
+            if not (header.is_control and header.is_transactional):
+                continue
+            data = os.pread(file.fileno(), header.size_bytes, position)
+            for record in iter_records(data, source=source, position=position):
+                type_ = parse_control_key(record.key, source=source, position=position)
                 if type_ == ControlType.ABORT:
                     return True
     return False

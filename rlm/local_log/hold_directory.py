@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
-from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import (
     append_entry,
     epoch_for_offset,
@@ -34,8 +33,6 @@ from kafka_formats.log_names import (
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    DirectoryKind,
-    parse_partition_directory,
     segment_file_name,
 )
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
@@ -43,6 +40,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.active_links import BESIDE, ActiveLink, is_in_a_log
 from rlm.local_log.batch_headers import has_abort
 from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_tree import directories, directory_of, names
 from rlm.local_log.hold_unit import (
     batches_tell,
     found_unit,
@@ -102,8 +100,8 @@ class HoldDirectory:
     def sweep(self) -> None:
         """Remove what a crash or a failed disk left half-done. OSError once all was tried."""
         trouble: OSError | None = None
-        for parent in self._unit_parents():
-            for entry in _names(parent):
+        for _, parent in directories(self.path):
+            for entry in names(parent):
                 if not entry.startswith((_ASIDE, _GONE)):
                     continue
                 try:
@@ -128,11 +126,8 @@ class HoldDirectory:
         then the held segments are unknown.
         """
         units, unread = [], []
-        for parent in self._unit_parents():
-            parsed = parse_partition_directory(parent.parent.name)
-            assert parsed is not None, "_unit_parents takes no other"
-            id_ = TopicIdPartition(parsed.topic, Uuid.parse(parent.name), parsed.partition)
-            for name in filter(is_unit_name, _names(parent)):
+        for id_, parent in directories(self.path):
+            for name in filter(is_unit_name, names(parent)):
                 try:
                     units.append(found_unit(id_, parent / name))
                 except (OSError, StrandlineError) as error:
@@ -145,15 +140,11 @@ class HoldDirectory:
         assert segment.next_base_offset is not None, "only sealed segments are held"
         base, next_base = segment.base_offset, segment.next_base_offset
         id_ = local.partition
-        parent = self.path / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
         try:
             name = unit_name(base, next_base, segment.log_path.stat(), local.leader_epochs)
         except FileNotFoundError:
             return None
-        aside = parent / (_ASIDE + name)
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        remove_unit(aside)
-        aside.mkdir(mode=0o700)
+        aside = self._make_aside(id_, name)
         try:
             _link_files(local, base, next_base, aside)
             if not _still_as_scanned(local, next_base):
@@ -170,7 +161,8 @@ class HoldDirectory:
         except OSError:
             remove_unit(aside)
             raise
-        return replace(found, segment=replace(found.segment, log_path=log_of(parent / name)))
+        log = log_of(aside.with_name(name))
+        return replace(found, segment=replace(found.segment, log_path=log))
 
     def hold_left(self, link: ActiveLink, local: LocalPartition | None) -> Unit | None:
         """Make a unit of a file that was active when it was linked, and that nobody writes to any
@@ -188,11 +180,7 @@ class HoldDirectory:
             epochs = append_entry(epochs, followed_by, end)
         log = link.log_path.stat()
         name = unit_name(base, end, log, epochs)
-        parent = self.path / f"{id_.topic}-{id_.partition}" / str(id_.topic_id)
-        aside = parent / (_ASIDE + name)
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        remove_unit(aside)
-        aside.mkdir(mode=0o700)
+        aside = self._make_aside(id_, name)
         try:
             _link_left(link, local, end, aside)
             _write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
@@ -200,7 +188,15 @@ class HoldDirectory:
         except OSError:
             remove_unit(aside)
             raise
-        return found_unit(id_, parent / name)
+        return found_unit(id_, aside.with_name(name))
+
+    def _make_aside(self, id_: TopicIdPartition, name: str) -> Path:
+        parent = directory_of(self.path, id_)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = parent / (_ASIDE + name)
+        remove_unit(aside)
+        aside.mkdir(mode=0o700)
+        return aside
 
     def look_again(
         self, unit: Unit, local: LocalPartition | None, own: LocalSegment | None
@@ -287,8 +283,8 @@ class HoldDirectory:
 
     def holds_any(self) -> bool:
         """True if a unit is in it. Passes OSError."""
-        parents = self._unit_parents()
-        return any(is_unit_name(name) for parent in parents for name in _names(parent))
+        parents = directories(self.path)
+        return any(is_unit_name(name) for _, parent in parents for name in names(parent))
 
     @staticmethod
     def remove(going: Path) -> None:
@@ -312,18 +308,6 @@ class HoldDirectory:
                 "be on the same mount, and the node has to run as the broker's user or with "
                 "CAP_FOWNER (see fs.protected_hardlinks)"
             ) from error
-
-    def _unit_parents(self) -> Iterator[Path]:
-        for name in _names(self.path):
-            parsed = parse_partition_directory(name)
-            if parsed is None or parsed.kind is not DirectoryKind.LIVE:
-                continue
-            for topic_id in _names(self.path / name):
-                try:
-                    Uuid.parse(topic_id)
-                except StrandlineError:
-                    continue
-                yield self.path / name / topic_id
 
 
 def why_unread(path: Path, why: object) -> str:
@@ -485,16 +469,9 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _names(directory: Path) -> Iterable[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-
-
 def remove_unit(directory: Path) -> None:
     """Remove a unit's directory and its files; never deeper."""
-    for name in _names(directory):
+    for name in names(directory):
         (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         directory.rmdir()

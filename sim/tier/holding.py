@@ -7,13 +7,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import rlm.local_log.hold_directory
+import rlm.local_log.hold_tree
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, epoch_for_offset
@@ -79,7 +80,7 @@ class WatchedHold(HoldDirectory):
 
 
 class _DiskAmid:
-    """`os` for `rlm.local_log.hold_directory`: anything may happen between two calls."""
+    """`os` for hold directories: anything may happen between two calls."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -127,9 +128,15 @@ class _DiskAmid:
             world.brokers.act_amid()
 
 
-def disks_of(world: World) -> AbstractContextManager[object]:
+@contextmanager
+def disks_of(world: World) -> Iterator[None]:
     """Use the world's disk for the length of the block."""
-    return patch.object(rlm.local_log.hold_directory, "os", _DiskAmid(world))
+    disk = _DiskAmid(world)
+    with (
+        patch.object(rlm.local_log.hold_directory, "os", disk),
+        patch.object(rlm.local_log.hold_tree, "os", disk),
+    ):
+        yield
 
 
 class HoldAuditor:

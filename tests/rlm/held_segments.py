@@ -13,8 +13,9 @@ from kafka_formats.log_names import SNAPSHOT_SUFFIX, segment_file_name
 from kafka_formats.producer_snapshot import ProducerState
 from rlm.control.run_events import CopyEvent, LostRangeRecorded
 from rlm.copy.hold import HoldLimits
+from rlm.copy.scanner import BrokerPort
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
-from tests.rlm.one_node import Hook, Node, World
+from tests.rlm.one_node import Hook, Node, World, no_hook
 
 ROOM = HoldLimits(bytes_max=2**40, free_bytes_min=1)
 A_FEW_SCANS_S = 30.0
@@ -77,9 +78,11 @@ def units(tmp_path: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def holding(world: World, hook: Hook, *, hold: HoldLimits = ROOM) -> AsyncIterator[Node]:
+async def holding(
+    world: World, hook: Hook = no_hook, *, hold: HoldLimits = ROOM, broker: BrokerPort | None = None
+) -> AsyncIterator[Node]:
     """A node that has run for a few scans: what is sealed is held."""
-    async with world.boot(hook=hook, data_plane=True, hold=hold) as node:
+    async with world.boot(hook=hook, data_plane=True, hold=hold, broker=broker) as node:
         await node.remote_log.start()
         await asyncio.sleep(A_FEW_SCANS_S)
         yield node

@@ -20,14 +20,13 @@ from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,
-    ROOM,
     Outage,
     holding,
     lost,
     units,
 )
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import Node, new_world, no_hook
+from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
 
 ALL = set(range(35))
@@ -68,8 +67,7 @@ def test_the_records_of_a_quiet_partition_are_in_the_tier_when_retention_took_th
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
+        async with holding(world, broker=broker) as node:
             await asyncio.sleep(3_600.0)
             assert node.remote_log.statuses()[0].why_not_copying is WhyNot.NO_SEALED_SEGMENT
             assert links(tmp_path) == ["30" if sealed else "0"]
@@ -95,9 +93,7 @@ def test_they_are_also_held_while_the_node_is_down_and_the_store_away(tmp_path: 
             assert units(tmp_path) == ["0", "10", "20"]
         retention_takes_all(log, 0, 10, 20)
         broker.local_start = LocalLogStart(35, 0)
-        async with world.boot(hook=outage, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, outage, broker=broker) as node:
             assert units(tmp_path) == ["0", "10", "20", "30"]
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
@@ -114,9 +110,7 @@ def test_a_leader_that_was_elected_since_the_last_record_changes_nothing(tmp_pat
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker) as node:
             log.set_epochs((0, 0), (3, 35))
             broker.words["orders", 0] = Leads(3, 35)
             await asyncio.sleep(A_FEW_SCANS_S)
@@ -135,9 +129,7 @@ def test_a_segment_that_is_rolled_and_copied_leaves_no_link_and_no_event(tmp_pat
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker) as node:
             log.write(35, end=40)
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             broker.words["orders", 0] = Leads(0, 40)
@@ -157,9 +149,7 @@ def test_records_that_a_follower_cut_off_are_not_held(tmp_path: Path) -> None:
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker):
             assert links(tmp_path) == ["30"]
             log.delete_segment(30)
             log.set_epochs((0, 0))
@@ -177,9 +167,7 @@ def test_what_a_linked_file_has_is_unknown_when_its_batches_do_not_tell(tmp_path
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker) as node:
             path = log.directory / segment_file_name(0, ".log")
             os.truncate(path, path.stat().st_size - 5)
             retention_takes_all(log)

@@ -20,9 +20,9 @@ from rlm.local_log.hold_directory import HoldDirectory
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint
 from tests.rlm.copy.test_active_hold import links, quiet_log, retention_takes_all
 from tests.rlm.fake_broker import FakeBroker
-from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, units
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, holding, units
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import Node, new_world, no_hook
+from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
 
 NO_ROOM = HoldLimits(bytes_max=1, free_bytes_min=1)
@@ -53,9 +53,8 @@ def test_a_transaction_that_was_aborted_while_the_node_was_down_is_copied(tmp_pa
 
     async def main() -> None:
         world = new_world(tmp_path, (log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker):
+            pass
         writer.append(5, producer_id=7, transactional=True)
         writer.end_transaction(7, commit=False)
         writer.append(4)
@@ -66,8 +65,7 @@ def test_a_transaction_that_was_aborted_while_the_node_was_down_is_copied(tmp_pa
         writer.cut_head(writer.base_offset)
         broker.words["orders", 0] = Leads(0, end)
         broker.local_start = LocalLogStart(end, 0)
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
+        async with holding(world, broker=broker) as node:
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(writer.partition) == [(0, end - 1)]
             (row,) = node.metadata.list_remote_log_segments(writer.partition)
@@ -84,9 +82,7 @@ def test_what_a_replica_that_moved_away_leaves_counts_against_the_budget(
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=NO_ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker, hold=NO_ROOM) as node:
             path = log.directory / segment_file_name(0, ".log")
             if is_preallocated:
                 os.truncate(path, path.stat().st_size + 100_000)
@@ -111,16 +107,12 @@ def test_a_node_that_is_killed_between_unit_and_link_holds_the_file_once(
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
         with monkeypatch.context() as amid:
-            async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-                await node.remote_log.start()
-                await asyncio.sleep(A_FEW_SCANS_S)
+            async with holding(world, broker=broker) as node:
                 amid.setattr(rlm.copy.active_hold, "remove_links", killed)
                 shutil.rmtree(log.directory)
                 await asyncio.sleep(A_FEW_SCANS_S)
                 assert (links(tmp_path), units(tmp_path)) == (["0"], ["0"])
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=NO_ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker, hold=NO_ROOM) as node:
             assert (links(tmp_path), units(tmp_path)) == ([], [])
             assert released(node) == ["bytes_max"]
 
@@ -135,9 +127,7 @@ def test_on_a_full_disk_a_file_that_left_its_log_is_let_go_and_counts_as_missed(
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
-        async with world.boot(hook=no_hook, data_plane=True, broker=broker, hold=ROOM) as node:
-            await node.remote_log.start()
-            await asyncio.sleep(A_FEW_SCANS_S)
+        async with holding(world, broker=broker) as node:
             monkeypatch.setattr(HoldDirectory, "hold_left", full)
             retention_takes_all(log)
             broker.local_start = LocalLogStart(35, 0)

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 import rlm.local_log.hold_directory
+import rlm.local_log.hold_tree
 import tests.rlm.one_node
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from rlm.control.node_problem import ProblemArea
@@ -46,7 +47,7 @@ def orders(tmp_path: Path) -> KafkaLog:
 
 
 class BadDisk:
-    """`os` as `rlm.local_log.hold_directory` finds it: `fails` names the calls and paths that
+    """`os` as hold directories find it: `fails` names the calls and paths that
     do.
     """
 
@@ -68,7 +69,11 @@ class BadDisk:
 
 @contextmanager
 def bad_disk(fails: Callable[[str, Path], bool]) -> Iterator[None]:
-    with patch.object(rlm.local_log.hold_directory, "os", BadDisk(fails)):
+    disk = BadDisk(fails)
+    with (
+        patch.object(rlm.local_log.hold_directory, "os", disk),
+        patch.object(rlm.local_log.hold_tree, "os", disk),
+    ):
         yield
 
 
