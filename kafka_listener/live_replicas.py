@@ -1,76 +1,47 @@
-"""The read replicas that clients are told of: this one, and each other that is registered and
-fetches the metadata log. Pure: the time is handed in.
+"""The read replicas that clients are told of: this one, and each other that the metadata log names
+as live. Pure.
 
-All replicas hear it from the same leader, so they tell clients the same within seconds, and a
-partition is served by one of them.
+All replicas read it in the same log, so they tell clients the same within moments, and a partition
+is served by one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafka_listener.virtual_nodes import REPLICA_IDS, Replica, VirtualNodes
+from rlmm.records.node_facts import ReadAddress
+from rlmm.rows.nodes import Liveness, RegisteredNode
 
 
 @dataclass(slots=True)
 class LiveReplicas:
-    """One per replica. A replica that is silent for longer than `silence_max_s` is left out, until
-    it fetches again.
+    """One per replica. `silent`: the fenced ones, which clients are not told of until they fetch
+    the metadata log again.
     """
 
     own: Replica
-    silence_max_s: float
     nodes: VirtualNodes = field(init=False)
-    _registered: dict[int, Replica] = field(default_factory=dict)
-    _live: set[int] = field(default_factory=set)
-    _leader_epoch: int = -1
-    _leads_since_s: float = 0.0
+    silent: tuple[Replica, ...] = ()
 
     def __post_init__(self) -> None:
         self.nodes = VirtualNodes.alone(self.own)
 
-    @property
-    def silent(self) -> tuple[Replica, ...]:
-        """The registered ones that clients are not told of."""
-        live = {each.node_id for each in self.nodes.replicas}
-        return tuple(self._registered[each] for each in sorted(self._registered.keys() - live))
-
-    def registered(self, others: Iterable[Replica]) -> None:
-        """Take the replicas that the metadata log names now; this one may be among them. One whose
-        id no virtual id is made of serves nobody, and is left out.
+    def registered(self, nodes: Iterable[RegisteredNode]) -> None:
+        """Take the nodes that the metadata log names now; this one may be among them. One whose id
+        no virtual id is made of serves nobody, and is left out.
         """
-        self._registered = {
-            each.node_id: each
-            for each in others
-            if each.node_id != self.own.node_id and 0 <= each.node_id < REPLICA_IDS
-        }
-        self._tell()
-
-    def heard(self, leader_epoch: int, silent_ms: Mapping[int, int], now_s: float) -> None:
-        """Take a leader's word: for how long each node has not fetched from it.
-
-        A new leader knows nobody yet, so a node that it does not name stays what it was for a
-        whole silence: many at once would look gone for the leader's sake.
-        """
-        if leader_epoch < self._leader_epoch:
-            return
-        if leader_epoch > self._leader_epoch:
-            self._leader_epoch, self._leads_since_s = leader_epoch, now_s
-        is_new = now_s - self._leads_since_s <= self.silence_max_s
-        for node_id in self._registered:
-            silent = silent_ms.get(node_id)
-            if silent is None:
-                if not is_new:
-                    self._live.discard(node_id)
-            elif silent <= self.silence_max_s * 1000:
-                self._live.add(node_id)
-            else:
-                self._live.discard(node_id)
-        self._tell()
-
-    def _tell(self) -> None:
-        self._live &= self._registered.keys()
-        others = (self._registered[each] for each in self._live)
-        replicas = sorted((self.own, *others), key=lambda each: each.node_id)
+        by_liveness: dict[Liveness, list[Replica]] = {each: [] for each in Liveness}
+        for node in nodes:
+            is_other = node.node_id != self.own.node_id and 0 <= node.node_id < REPLICA_IDS
+            if is_other and node.facts.read is not None:
+                by_liveness[node.liveness].append(replica_at(node.node_id, node.facts.read))
+        self.silent = tuple(by_liveness[Liveness.FENCED])
+        replicas = sorted((self.own, *by_liveness[Liveness.LIVE]), key=lambda each: each.node_id)
         self.nodes = VirtualNodes(self.own, tuple(replicas))
+
+
+def replica_at(node_id: int, at: ReadAddress) -> Replica:
+    """The replica that a node is by what it registered with."""
+    return Replica(node_id, at.host, at.port, at.zone)

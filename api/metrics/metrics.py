@@ -37,6 +37,7 @@ from rlm.control.run_events import (
 from rlm.copy.partition_status import PartitionStatus
 from rlm.node_files.kill_switches import Switch
 from rlmm.partition_state import Totals
+from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.measured import StoreCall
 
@@ -222,6 +223,7 @@ class StateMetrics:
         self._problems = gauge(
             "node_problems", "What keeps the node from a part of its work, by area.", "area"
         )
+        self._nodes = gauge("nodes", "Nodes of the cluster, by liveness.", "liveness")
         self._partitions = gauge("remote_partitions", "Partitions known to the metadata.")
         self._roles = gauge("partitions", "Partitions on this node, by role.", "role")
         self._waiting = gauge("partitions_waiting", "Partitions not copying now, by reason.", "why")
@@ -249,6 +251,13 @@ class StateMetrics:
         counts = Counts(problem.area for problem in problems)
         for area in ProblemArea:
             self._problems.labels(area.value).set(counts[area])
+
+    def set_nodes(self, nodes: Iterable[RegisteredNode]) -> None:
+        """Set the number of nodes in each liveness; those that an admin removed are left out."""
+        counts = Counts(node.liveness for node in nodes)
+        for liveness in Liveness:
+            if liveness is not Liveness.REMOVED:
+                self._nodes.labels(liveness.name.lower()).set(counts[liveness])
 
     def set_totals(self, totals: Totals) -> None:
         """Set the totals of the whole tier."""

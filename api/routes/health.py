@@ -67,6 +67,7 @@ async def metrics(context: Context) -> Response:
     )
     state.set_ready(not context.not_ready())
     state.set_problems(context.rlm.node_problems())
+    state.set_nodes(manager.registered_nodes())
     state.set_totals(manager.totals())
     state.set_switches(context.switches.pause_of)
     state.set_partitions(

@@ -49,6 +49,7 @@ class AuditAction(StrEnum):
     RECORDS_DELETED = "records_deleted"
     QUORUM_CHANGED = "quorum_changed"
     LIMITS_CHANGED = "limits_changed"
+    NODE_REMOVED = "node_removed"
 
 
 @dataclass(frozen=True, slots=True)

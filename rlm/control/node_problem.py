@@ -34,6 +34,7 @@ class ProblemArea(StrEnum):
     LOG = "log"
     PLUGIN = "plugin"
     READ = "read"
+    NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,10 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "not heard for a minute",
         "the text says what to do; *A broker that tiers by itself*, below",
     ),
+    ProblemArea.NODES: AreaReason(
+        "the work of another node, whose id is the `name`: it does not fetch the metadata log",
+        "start it, or `strandline nodes remove`; *Nodes that know each other*, below",
+    ),
     ProblemArea.READ: AreaReason(
         "Kafka consumers of this read replica, in part",
         "the text says which brokers or ports; *Read replicas*, below",

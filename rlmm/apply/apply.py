@@ -16,7 +16,13 @@ from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claims import apply_claim, apply_claim_reset, apply_mode_change
 from rlmm.apply.gaps import apply_gaps_allowed, apply_offsets_skipped
-from rlmm.apply.nodes import apply_node_contested, apply_node_registration
+from rlmm.apply.nodes import (
+    apply_node_contested,
+    apply_node_registration,
+    apply_node_removed,
+    apply_node_silence,
+    apply_node_stopped,
+)
 from rlmm.apply.offsets import apply_log_start, apply_lost_range
 from rlmm.apply.outcome import Draft, Outcome, Verdict, invalid
 from rlmm.apply.partition_delete import apply_partition_delete, apply_partition_delete_undo
@@ -56,8 +62,9 @@ def apply_over(
     overlay: OverlayRows, record: CommittedRecord
 ) -> tuple[Outcome, TopicIdPartition | None]:
     """`apply` with the writes carried out in `overlay`: (outcome, partition)."""
-    offset, _, timestamp_ms, control_type, value = record
-    draft = Draft(overlay, offset, record_time_with(overlay, timestamp_ms), timestamp_ms)
+    offset, epoch, timestamp_ms, control_type, value = record
+    time_ms = record_time_with(overlay, timestamp_ms)
+    draft = Draft(overlay, offset, time_ms, timestamp_ms, epoch)
     overlay.begin()
     partition: TopicIdPartition | None = None
     try:
@@ -93,6 +100,9 @@ _OF_NO_PARTITION = (
     control.NodeRegistration,
     control.NodeContested,
     control.TimePassed,
+    control.NodeSilence,
+    control.NodeStopped,
+    control.NodeRemoved,
 )
 
 
@@ -116,4 +126,7 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     control.NodeRegistration: apply_node_registration,
     control.NodeContested: apply_node_contested,
     control.TimePassed: apply_time_passed,
+    control.NodeSilence: apply_node_silence,
+    control.NodeStopped: apply_node_stopped,
+    control.NodeRemoved: apply_node_removed,
 }

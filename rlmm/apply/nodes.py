@@ -1,6 +1,6 @@
-"""Ownership of node ids. A directory that registers takes its node id over: claims of the directory
-that had it before are void at once. If the process of that one still lives, it contests, and then
-neither writes until one of them is started anew.
+"""Ownership of node ids, and which nodes live. A directory that registers takes its node id over:
+claims of the directory that had it before are void at once. If the process of that one still lives,
+it contests, and then neither writes until one of them is started anew.
 """
 
 from __future__ import annotations
@@ -9,9 +9,16 @@ from dataclasses import replace
 
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, conflict, fenced, invalid
-from rlmm.records.control_records import NodeContested, NodeRegistration
+from rlmm.records.control_records import (
+    NodeContested,
+    NodeRegistration,
+    NodeRemoved,
+    NodeSilence,
+    NodeStopped,
+)
+from rlmm.records.node_facts import OWN_TAGS_FROM
 from rlmm.rows import keys
-from rlmm.rows.nodes import RegisteredNode, encode_node, find_node
+from rlmm.rows.nodes import Liveness, RegisteredNode, encode_node, find_node
 
 PAST_DIRECTORIES_MAX = 8
 """An older directory is forgotten and counts as new if it comes back: it takes the node id over,
@@ -24,6 +31,8 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
     mine = record.incarnation
     if mine.node_id < 0 or mine.boot_counter < 0 or not any(mine.directory_id):
         return invalid(f"{mine} is not an incarnation of a node")
+    if any(tag >= OWN_TAGS_FROM for tag, _ in record.unknown_tags):
+        return invalid(f"a registration has no tagged field from {OWN_TAGS_FROM} on")
     known = find_node(draft.rows, mine.node_id)
     if known is None:
         _put(draft, record, ())
@@ -41,6 +50,8 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
             contested=False,
             facts=record.facts,
             unknown_tags=record.unknown_tags,
+            liveness=Liveness.LIVE,
+            liveness_ms=None,
         )
         draft.rows.put(keys.node_key(mine.node_id), encode_node(again))
         return ACCEPTED
@@ -74,12 +85,9 @@ def _put(draft: Draft, record: NodeRegistration, past: tuple[tuple[Uuid, int], .
 def apply_node_contested(draft: Draft, record: NodeContested) -> Outcome:
     """Accepted from a process that registered before, and saw another take its node id."""
     mine = record.incarnation
-    known = find_node(draft.rows, mine.node_id) if mine.node_id >= 0 else None
-    if known is None or known.boot_offset != record.registered_offset:
-        return conflict(
-            f"node {mine.node_id} did not register at metadata offset {record.registered_offset} "
-            "for the last time: look again"
-        )
+    known = _registered_at(draft, mine.node_id, record.registered_offset)
+    if isinstance(known, Outcome):
+        return known
     if dict(known.past).get(mine.directory_id) != mine.boot_counter:
         return conflict(
             f"node {mine.node_id} with directory {mine.directory_id} and boot counter "
@@ -88,4 +96,66 @@ def apply_node_contested(draft: Draft, record: NodeContested) -> Outcome:
     if known.contested:
         return NO_EFFECT
     draft.rows.put(keys.node_key(mine.node_id), encode_node(replace(known, contested=True)))
+    return ACCEPTED
+
+
+def apply_node_silence(draft: Draft, record: NodeSilence) -> Outcome:
+    """Accepted from the leader of the epoch in which the record was appended: another, or the same
+    one later, knows other silences.
+    """
+    if record.leader_epoch != draft.epoch:
+        return conflict(
+            f"who is silent was judged in epoch {record.leader_epoch}, and this is epoch "
+            f"{draft.epoch}: its leader judges anew"
+        )
+    known = _registered_at(draft, record.node_id, record.registered_offset)
+    if isinstance(known, Outcome):
+        return known
+    if known.liveness not in (Liveness.LIVE, Liveness.FENCED):
+        return conflict(
+            f"node {record.node_id} is {known.liveness.name}: its next registration brings it back"
+        )
+    return _become(draft, known, Liveness.FENCED if record.fenced else Liveness.LIVE)
+
+
+def apply_node_stopped(draft: Draft, record: NodeStopped) -> Outcome:
+    """Accepted from the process that registered last."""
+    mine = record.incarnation
+    known = _registered_at(draft, mine.node_id, record.registered_offset)
+    if isinstance(known, Outcome):
+        return known
+    if (known.directory_id, known.boot_counter) != (mine.directory_id, mine.boot_counter):
+        return conflict(f"{mine} is not the process that holds node id {mine.node_id}")
+    return _become(draft, known, Liveness.STOPPED)
+
+
+def apply_node_removed(draft: Draft, record: NodeRemoved) -> Outcome:
+    """Accepted for a node that does not live. Its row stays, since it says which claims of earlier
+    directories are void.
+    """
+    known = _registered_at(draft, record.node_id, record.registered_offset)
+    if isinstance(known, Outcome):
+        return known
+    if known.liveness is Liveness.LIVE:
+        return conflict(
+            f"node {record.node_id} lives: stop it, or wait until it is fenced, then remove it"
+        )
+    return _become(draft, known, Liveness.REMOVED)
+
+
+def _registered_at(draft: Draft, node_id: int, offset: int) -> RegisteredNode | Outcome:
+    known = find_node(draft.rows, node_id) if node_id >= 0 else None
+    if known is None or known.boot_offset != offset:
+        return conflict(
+            f"node {node_id} did not register at metadata offset {offset} for the last time: look "
+            "again"
+        )
+    return known
+
+
+def _become(draft: Draft, node: RegisteredNode, liveness: Liveness) -> Outcome:
+    if node.liveness is liveness:
+        return NO_EFFECT
+    now = replace(node, liveness=liveness, liveness_ms=draft.record_time_ms)
+    draft.rows.put(keys.node_key(node.node_id), encode_node(now))
     return ACCEPTED

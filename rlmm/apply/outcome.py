@@ -76,19 +76,25 @@ def raise_unless_done(outcome: Outcome, offset: int) -> None:
 class Draft:
     """The rows with the writes of the record under judgement; taken back unless it is accepted.
 
-    `offset` is the record's metadata offset, `record_time_ms` the record time including it, and
-    `timestamp_ms` its own batch's.
+    `offset` is the record's metadata offset, `record_time_ms` the record time including it,
+    `timestamp_ms` its own batch's, and `epoch` that of the quorum's leader who appended it.
     """
 
-    __slots__ = ("offset", "record_time_ms", "rows", "timestamp_ms")
+    __slots__ = ("epoch", "offset", "record_time_ms", "rows", "timestamp_ms")
 
     def __init__(
-        self, rows: OverlayRows, offset: int, record_time_ms: int, timestamp_ms: int = -1
+        self,
+        rows: OverlayRows,
+        offset: int,
+        record_time_ms: int,
+        timestamp_ms: int = -1,
+        epoch: int = -1,
     ) -> None:
         self.rows = rows
         self.offset = offset
         self.record_time_ms = record_time_ms
         self.timestamp_ms = timestamp_ms
+        self.epoch = epoch
 
     def put_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
         self.rows.put_decoded(keys.partition_key(partition), row, encode_partition)

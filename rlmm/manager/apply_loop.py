@@ -40,8 +40,16 @@ FULL_GROUP_RECORDS = 256
 """More records follow a group of so many: there is no rest before them."""
 
 
-_ABOUT_NODES = frozenset({ControlRecordType.NODE_REGISTRATION, ControlRecordType.NODE_CONTESTED})
-"""These change whether claims stand, in the states of any partitions."""
+_ABOUT_NODES = frozenset(
+    {
+        ControlRecordType.NODE_REGISTRATION,
+        ControlRecordType.NODE_CONTESTED,
+        ControlRecordType.NODE_SILENCE,
+        ControlRecordType.NODE_STOPPED,
+        ControlRecordType.NODE_REMOVED,
+    }
+)
+"""These change the list of nodes, or whether claims stand, in the states of any partitions."""
 
 _NOWHERE = -2
 """No state is known behind this offset."""

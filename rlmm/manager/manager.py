@@ -24,6 +24,7 @@ from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.history import HistoryEntry, read_history
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
 from rlmm.manager.time_passing import TimePassing
@@ -126,8 +127,13 @@ class RemoteLogMetadataManager(MetadataReads):
             asyncio.create_task(self._flush_task(), name="metadata-view-flush"),
         ]
         if monotonic is not None:
-            passing = TimePassing(view, monotonic, self._leads, self._record_time_passed)
+            passing = TimePassing(view, monotonic, self._leads, self._record)
             self._tasks.append(asyncio.create_task(passing.run(), name="metadata-time"))
+            liveness = NodeLiveness(
+                LivenessJudge(limits.node_silence_max_s), log.describe, self.registered_nodes,
+                monotonic, self._record,
+            )  # fmt: skip
+            self._tasks.append(asyncio.create_task(liveness.run(), name="metadata-liveness"))
         try:
             if not await self._applying.wait_for(log.describe().high_watermark - 1):
                 raise self._failure_error or RetryLater("the metadata log was closed")
@@ -288,6 +294,18 @@ class RemoteLogMetadataManager(MetadataReads):
         """Contest another process that has this living one's node id."""
         return await self._write(record, deadline_s)
 
+    async def stop_node(
+        self, record: control.NodeStopped, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Say that this process ends in order."""
+        return await self._write(record, deadline_s)
+
+    async def remove_node(
+        self, record: control.NodeRemoved, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Take a node that does not live off the list of nodes; an admin's."""
+        return await self._write(record, deadline_s)
+
     async def finalise_feature_level(
         self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
@@ -370,7 +388,7 @@ class RemoteLogMetadataManager(MetadataReads):
         found = self._log.describe()
         return found.leader_id == found.node_id
 
-    async def _record_time_passed(self, record: control.TimePassed) -> int:
+    async def _record(self, record: MetadataRecord) -> int:
         return await self._write(record, WRITE_DEADLINE_S)
 
     async def _snapshot_task(self) -> None:

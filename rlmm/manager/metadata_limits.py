@@ -20,7 +20,8 @@ class MetadataLimits:
     and what a fresh node applies (Kafka, which starts from snapshots, makes one every 20 MiB).
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
     `states_kept_max` partition states are remembered while nothing changes them. Records of another
-    level than `feature_levels` are not applied.
+    level than `feature_levels` are not applied. The quorum's leader fences a node that has not
+    fetched for `node_silence_max_s`.
     """
 
     apply_cost_max: int = 120
@@ -34,3 +35,4 @@ class MetadataLimits:
     states_kept_max: int = 20_000
     history_read_records: int = 100
     feature_levels: FeatureLevels = LEVELS_KNOWN
+    node_silence_max_s: float = 10.0

@@ -39,7 +39,6 @@ from rlmm.raft.events import (
 )
 from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
-    DescribeQuorumResponse,
     EndQuorumEpochRequest,
     Error,
     FetchResponse,
@@ -178,10 +177,6 @@ class QuorumDriver:
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """The levels that another node knows. PeerFailedError: no answer in time."""
         return await self._peers.feature_levels(node_id, deadline_ms=deadline_ms)
-
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
-        """The quorum as another node sees it. PeerFailedError: no answer in time."""
-        return await self._peers.described(node_id, deadline_ms=deadline_ms)
 
     async def role_change(self) -> None:
         """Wait until role, epoch or leader change."""

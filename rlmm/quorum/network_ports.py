@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rlmm.raft.messages import (
-    DescribeQuorumResponse,
     Error,
     PeerRequest,
     PeerResponse,
@@ -84,11 +83,6 @@ class Peers(Protocol):
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """The levels that the node's program knows. PeerFailedError: no answer in time."""
 
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
-        """The quorum as that node sees it, in times of its own clock. PeerFailedError: no answer
-        in time.
-        """
-
     async def close(self) -> None:
         """Close every connection. Idempotent."""
 
@@ -106,9 +100,6 @@ class NoPeers:
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:  # noqa: ARG002 - nobody
-        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
-
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:  # noqa: ARG002 - nobody
         raise PeerFailedError(f"nobody is node {node_id}", sent=False)
 
     async def close(self) -> None:

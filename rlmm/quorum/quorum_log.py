@@ -43,7 +43,6 @@ from rlmm.quorum.network_ports import Peers
 from rlmm.quorum.observer import DriverTold, QuorumStats
 from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import ProposalQueue
-from rlmm.quorum.silences import Silences, ask_silences
 from rlmm.quorum.troubles import SNAPSHOT, QuorumTroubles
 from rlmm.raft.events import BarrierRequested, LogStartAdvanced, Shutdown, SnapshotsDeleted
 from rlmm.raft.events import SnapshotTaken as CoreSnapshotTaken
@@ -352,11 +351,6 @@ class QuorumLog:
 
     def allow_truncation_to(self, offset: int) -> None:
         self._may_truncate_to = max(self._may_truncate_to, offset)
-
-    async def silences(self, *, deadline_s: float) -> Silences:
-        """The silence of each replica, by the leader's word. RetryLater: none came."""
-        self._check_open()
-        return await ask_silences(self.driver, deadline_s=deadline_s)
 
     def describe(self) -> LogDescription:
         ambient = self._ambient

@@ -76,6 +76,7 @@ _Field = tuple[Callable[[Writer, Any], None], Callable[[Reader], Any]]
 _INT16: _Field = (Writer.int16, Reader.int16)
 _INT32: _Field = (Writer.int32, Reader.int32)
 _INT64: _Field = (Writer.int64, Reader.int64)
+_FLAG: _Field = (Writer.boolean, Reader.boolean)
 _TEXT: _Field = (Writer.string, Reader.string)
 _UUID: _Field = (Writer.uuid, Reader.uuid)
 _WHY: _Field = (_write_why, _read_why)
@@ -133,6 +134,23 @@ _LAYOUTS: Mapping[
         {"incarnation": _NODE, "registered_offset": _INT64},
     ),
     _Type.TIME_PASSED: (control.TimePassed, {"since_offset": _INT64, "passed_ms": _INT64}),
+    _Type.NODE_SILENCE: (
+        control.NodeSilence,
+        {
+            "node_id": _INT32,
+            "registered_offset": _INT64,
+            "leader_epoch": _INT32,
+            "fenced": _FLAG,
+        },
+    ),
+    _Type.NODE_STOPPED: (
+        control.NodeStopped,
+        {"incarnation": _NODE, "registered_offset": _INT64},
+    ),
+    _Type.NODE_REMOVED: (
+        control.NodeRemoved,
+        {"node_id": _INT32, "registered_offset": _INT64},
+    ),
 }
 _TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}
 

@@ -35,6 +35,9 @@ class ControlRecordType(IntEnum):
     NODE_REGISTRATION = 1013
     NODE_CONTESTED = 1014
     TIME_PASSED = 1016
+    NODE_SILENCE = 1017
+    NODE_STOPPED = 1018
+    NODE_REMOVED = 1019
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
 
@@ -214,6 +217,34 @@ class TimePassed(_Extensible):
     passed_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSilence(_Extensible):
+    """The quorum's leader of `leader_epoch` found the node that registered at `registered_offset`
+    silent for too long (`fenced`), or heard it fetch again (KIP-631).
+    """
+
+    node_id: int
+    registered_offset: int
+    leader_epoch: int
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStopped(_Extensible):
+    """The process that registered at `registered_offset` ends in order."""
+
+    incarnation: Incarnation
+    registered_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoved(_Extensible):
+    """An admin takes the node that registered at `registered_offset` off the list of nodes."""
+
+    node_id: int
+    registered_offset: int
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -231,4 +262,7 @@ ControlRecord = (
     | NodeRegistration
     | NodeContested
     | TimePassed
+    | NodeSilence
+    | NodeStopped
+    | NodeRemoved
 )

@@ -4,12 +4,15 @@ row keeps, known to this program or not. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kafka_formats.primitives import Reader, Writer
 from rlmm.records.record_fields import Tags, value_of
 
-_TAG_READ = 0
+OWN_TAGS_FROM = 1_000
+"""Tags from here on are of the row itself, and no registration has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,32 +27,79 @@ class ReadAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A node's release, and the lowest and highest feature level that it can apply (KIP-584)."""
+
+    release: str
+    lowest_level: int
+    highest_level: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """`read` None: the node has no read listener."""
+    """None: the node has no such thing, or its program is older than the fact. `http` is the URL of
+    its HTTP interface for other nodes, `quorum` the `host:port` of its quorum listener, `log_dirs`
+    the number of its log directories.
+    """
 
     read: ReadAddress | None = None
+    program: Program | None = None
+    http: str | None = None
+    quorum: str | None = None
+    log_dirs: int | None = None
 
 
 NOTHING_TOLD = NodeFacts()
 
 
+def _write_read_address(writer: Writer, at: ReadAddress) -> None:
+    writer.string(at.host)
+    writer.int32(at.port)
+    writer.string(at.zone)
+
+
+def _read_read_address(reader: Reader) -> ReadAddress:
+    return ReadAddress(reader.string(), reader.int32(), reader.string())
+
+
+def _write_program(writer: Writer, program: Program) -> None:
+    writer.string(program.release)
+    writer.int16(program.lowest_level)
+    writer.int16(program.highest_level)
+
+
+def _read_program(reader: Reader) -> Program:
+    return Program(reader.string(), reader.int16(), reader.int16())
+
+
+_FACTS: dict[int, tuple[str, Callable[[Writer, Any], None], Callable[[Reader], Any]]] = {
+    0: ("read", _write_read_address, _read_read_address),
+    1: ("program", _write_program, _read_program),
+    2: ("http", Writer.string, Reader.string),
+    3: ("quorum", Writer.string, Reader.string),
+    4: ("log_dirs", Writer.int32, Reader.int32),
+}
+"""By tag, which is on the wire and never reused."""
+
+
 def fact_tags(facts: NodeFacts) -> Tags:
     """The tagged fields of what is known. InvalidRequest: a number does not fit its field."""
-    if facts.read is None:
-        return ()
-    writer = Writer()
-    writer.string(facts.read.host)
-    writer.int32(facts.read.port)
-    writer.string(facts.read.zone)
-    return ((_TAG_READ, writer.done()),)
+    tags = []
+    for tag, (name, write, _) in _FACTS.items():
+        fact = getattr(facts, name)
+        if fact is not None:
+            writer = Writer()
+            write(writer, fact)
+            tags.append((tag, writer.done()))
+    return tuple(tags)
 
 
 def facts_in(tags: Tags) -> tuple[NodeFacts, Tags]:
     """Known facts among tagged fields, and the other fields. CorruptData: one is malformed."""
-    given = dict(tags).get(_TAG_READ)
-    read = None if given is None else value_of(given, "read listener of a node", _read_address)
-    return NodeFacts(read), tuple(each for each in tags if each[0] != _TAG_READ)
-
-
-def _read_address(reader: Reader) -> ReadAddress:
-    return ReadAddress(reader.string(), reader.int32(), reader.string())
+    given = {
+        name: value_of(value, f"{name} of a node", read)
+        for tag, value in tags
+        if tag in _FACTS
+        for name, _, read in (_FACTS[tag],)
+    }
+    return NodeFacts(**given), tuple(each for each in tags if each[0] not in _FACTS)

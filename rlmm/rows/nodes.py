@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.primitives import Reader, Writer
 from rlmm.partition_state import Claim
-from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts, fact_tags, facts_in
-from rlmm.records.record_fields import Tags
+from rlmm.records.node_facts import NOTHING_TOLD, OWN_TAGS_FROM, NodeFacts, fact_tags, facts_in
+from rlmm.records.record_fields import Tags, value_of
 from rlmm.rows import keys
 from rlmm.rows.rows import RowReader, prefix_end, read_decoded
 
 VERSION = 0
 _SOURCE = "node row"
+_TAG_LIVENESS = OWN_TAGS_FROM
+
+
+class Liveness(IntEnum):
+    """LIVE: it registered, and has fetched the metadata log since, as far as leaders know. FENCED:
+    it was silent too long for the quorum's leader (KIP-631). STOPPED: it said that it ends.
+    REMOVED: an admin took it off the list. Its next registration makes any of them LIVE.
+
+    It tells people and clients whom to ask. No claim stands or falls with it: writers are fenced by
+    their tokens.
+    """
+
+    LIVE = 0
+    FENCED = 1
+    STOPPED = 2
+    REMOVED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +42,7 @@ class RegisteredNode:
     that of its latest registration, at `timestamp_ms` (record time). `past` are directories that
     had the id before, latest first, each with its last boot counter. `contested`: a process of one
     of these still lived when this one registered. `facts` and `unknown_tags` are of the latest
-    registration.
+    registration. `liveness` holds since record time `liveness_ms`; None: since the registration.
     """
 
     node_id: int
@@ -38,6 +55,8 @@ class RegisteredNode:
     past: tuple[tuple[Uuid, int], ...] = ()
     facts: NodeFacts = NOTHING_TOLD
     unknown_tags: Tags = ()
+    liveness: Liveness = Liveness.LIVE
+    liveness_ms: int | None = None
 
     def voids(self, claim: Claim) -> bool:
         """True for a claim of this node id whose process has lost the id since, or shares it."""
@@ -59,8 +78,25 @@ def encode_node(node: RegisteredNode) -> bytes:
     for directory_id, boot_counter in node.past:
         writer.uuid(directory_id)
         writer.int64(boot_counter)
-    writer.tagged_fields((*fact_tags(node.facts), *node.unknown_tags))
+    writer.tagged_fields((*fact_tags(node.facts), *node.unknown_tags, *_liveness_tags(node)))
     return writer.done()
+
+
+def _liveness_tags(node: RegisteredNode) -> Tags:
+    if node.liveness_ms is None:
+        return ()
+    writer = Writer()
+    writer.int8(node.liveness)
+    writer.int64(node.liveness_ms)
+    return ((_TAG_LIVENESS, writer.done()),)
+
+
+def _read_liveness(reader: Reader) -> tuple[Liveness, int]:
+    number = reader.int8()
+    try:
+        return Liveness(number), reader.int64()
+    except ValueError:
+        raise reader.corrupt(f"unknown liveness {number}") from None
 
 
 @lru_cache(maxsize=1_024)
@@ -79,9 +115,14 @@ def decode_node(node_id: int, value: bytes) -> RegisteredNode:
     past = tuple((reader.uuid(), reader.int64()) for _ in range(reader.array_length()))
     facts, unknown = facts_in(reader.tagged_fields())
     reader.expect_end()
+    liveness, liveness_ms = Liveness.LIVE, None
+    told = dict(unknown).get(_TAG_LIVENESS)
+    if told is not None:
+        liveness, liveness_ms = value_of(told, "liveness of a node", _read_liveness)
+        unknown = tuple(each for each in unknown if each[0] != _TAG_LIVENESS)
     return RegisteredNode(
         node_id, directory_id, boot_counter, offset, boot_offset, timestamp_ms,
-        contested, past, facts, unknown,
+        contested, past, facts, unknown, liveness, liveness_ms,
     )  # fmt: skip
 
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kafka_client.frame_check import FrameError
 from rlmm.raft.messages import (
     BeginQuorumEpochResponse,
-    DescribeQuorumResponse,
     EndQuorumEpochResponse,
     EpochEnd,
     Error,
     FetchResponse,
     FetchSnapshotResponse,
     PeerResponse,
-    ReplicaDescription,
-    ReplicaKey,
     SnapshotId,
     VoteResponse,
 )
 from rlmm.wire.frames import Api
-from rlmm.wire.names import directory_text
 from rlmm.wire.schema import Values
 
 
@@ -78,34 +71,3 @@ def _read_fetched_snapshot(error: Error, partition: Values) -> tuple[FetchSnapsh
         partition["position"],
     )
     return response, partition["unaligned_records"]
-
-
-def read_described(body: Values) -> DescribeQuorumResponse:
-    """An answer to DescribeQuorum; its times are of the other node's time of day. FrameError: it is
-    not about one partition, or tells an unknown error.
-    """
-    found = [each for topic in body["topics"] for each in topic["partitions"]]
-    if body["error_code"] or len(found) != 1:
-        raise FrameError(f"error {body['error_code']}, and {len(found)} partitions for one")
-    (partition,) = found
-    try:
-        error = Error(partition["error_code"])
-    except ValueError as unknown:
-        raise FrameError(str(unknown)) from unknown
-    return DescribeQuorumResponse(
-        error,
-        partition["leader_id"],
-        partition["leader_epoch"],
-        partition["high_watermark"],
-        tuple(map(_read_replica, partition["current_voters"])),
-        tuple(map(_read_replica, partition["observers"])),
-    )
-
-
-def _read_replica(told: Any) -> ReplicaDescription:
-    return ReplicaDescription(
-        ReplicaKey(told["replica_id"], directory_text(told["replica_directory_id"])),
-        told["log_end_offset"],
-        told["last_fetch_timestamp"],
-        told["last_caught_up_timestamp"],
-    )

@@ -16,11 +16,9 @@ from typing import NoReturn
 
 from kafka_client.frame_check import FrameError
 from kafka_formats.errors import InvalidRequest, Refused
-from rlmm.log.recovery import TOPIC
 from rlmm.quorum.framing import fetched_batches
 from rlmm.quorum.network_ports import PeerFailedError, ProduceAnswer
 from rlmm.raft.messages import (
-    DescribeQuorumResponse,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -32,8 +30,6 @@ from rlmm.rows.feature_level import FEATURE, FeatureLevels
 from rlmm.wire import frames
 from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.hot_codec import PRODUCE_VERSION, HotCodec
-from rlmm.wire.names import PARTITION
-from rlmm.wire.peer_answers import read_described
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, api_of
 from rlmm.wire.schema import Values
@@ -159,15 +155,6 @@ class WirePeers:
             if each["name"] == FEATURE:
                 return FeatureLevels(each["min_version"], each["max_version"])
         return _LEVELS_BEFORE_FEATURES
-
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
-        api = Api.DESCRIBE_QUORUM
-        asked = [{"topic_name": TOPIC, "partitions": [{"partition_index": PARTITION}]}]
-        body = await self._read_only(node_id, api, VERSIONS[api][1], {"topics": asked}, deadline_ms)
-        try:
-            return read_described(body)
-        except FrameError as error:
-            raise PeerFailedError(f"node {node_id}: malformed {api.name}: {error}") from error
 
     async def _read_only(
         self, node_id: int, api: Api, version: int, body: Values, deadline_ms: int

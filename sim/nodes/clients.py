@@ -16,7 +16,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.outcome import Verdict
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
-from rlmm.records.control_records import FeatureLevel, PartitionClaim
+from rlmm.records.control_records import FeatureLevel, NodeSilence, PartitionClaim
 from rlmm.records.records import MetadataRecord, encode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from sim.nodes.brokers import Partition, a_policy, an_admin_deed, an_update
@@ -64,6 +64,7 @@ class Clients:
         self._period_ms = random.choice((2, 10, 40))
         self._bursts = Random(f"bursts of {world.seed}")
         self._burst_max = self._bursts.choice((0, 15, 40))
+        self._late_words = Random(f"late words of {world.seed}")
         self._deadline_s = random.choice((0.2, 1.0, 3.0))
         self.partitions = [
             Partition(TopicIdPartition(f"t{at}", Uuid(b"topic-%010d" % at), at))
@@ -91,6 +92,7 @@ class Clients:
         process = self._writer(partition)
         if process is None or process.life.paused or len(self._open) >= OPEN_MAX:
             return
+        self._late_word(process)
         if draw < 70:
             record = self._next_record(process, partition, draw)
             if record is not None:
@@ -173,6 +175,15 @@ class Clients:
         if state.delete_state is not None and segments:
             return self._update(process, -1, self._world.random.choice(segments))
         return an_admin_deed(state, self._world.random)
+
+    def _late_word(self, process: Process) -> None:
+        """The judgement of an earlier leader arrives, about somebody who may live."""
+        if self._world.auditor.liveness.on and self._late_words.randrange(40) == 0:
+            assert process.manager is not None
+            assert process.view is not None
+            epoch = process.view.applied_epoch - 1  # nobody appends in it any more
+            for node in process.manager.registered_nodes()[-1:]:
+                self.propose(process, NodeSilence(node.node_id, node.boot_offset, epoch, True))
 
     def _policy(self, process: Process) -> None:
         topic = self._world.random.choice(self.partitions).tip.topic

@@ -31,6 +31,7 @@ from sim.nodes.durable import (
     snapshot_end,
     stored_quorum_state,
 )
+from sim.nodes.liveness import LivenessAudit
 from sim.nodes.log_copy import StoredBytes
 from sim.nodes.reference import Reference
 
@@ -51,6 +52,7 @@ class Auditor:
         self.acknowledged_end = 0
         self.voter_sets: dict[tuple[int, int], tuple[ReplicaKey, ...]] = {}
         """Every voter set ever written, by offset and epoch."""
+        self.liveness = LivenessAudit(world)
         self._elections = Elections(self.check)
         self._records: dict[tuple[int, int], StoredBytes] = {}
         self._committed_in: dict[int, int] = {}
@@ -161,6 +163,7 @@ class Auditor:
         if change.role is not act.Role.LEADER or change.established:
             return
         key, epoch = machine.key, change.epoch
+        self.liveness.leads(machine, epoch)
         self._elections.leads(key, epoch)
         stored = stored_quorum_state(machine.disk.medium)
         self.check(
@@ -184,6 +187,8 @@ class Auditor:
 
     def answering(self, machine: Machine, request: Request, response: Response) -> None:
         """Check an answer that leaves the machine."""
+        if isinstance(request, FetchRequest):
+            self.liveness.answered(machine, machine.process, request)
         if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
             return
         if request.pre_vote or not response.vote_granted:
@@ -236,6 +241,7 @@ class Auditor:
         epoch, ever.
         """
         batch = process.copy.batches[index]
+        self.liveness.appended(machine, batch, self.reference)
         before = process.copy.batches[index - 1].epoch if index else process.copy.start_epoch
         place_ = (batch.base_offset, batch.epoch)
         known = self._records.setdefault(place_, batch)
@@ -320,6 +326,7 @@ class Auditor:
         self._committed_in[batch.base_offset] = process.epoch
         self.committed_end = batch.end_offset
         self.reference.commit(batch)
+        self.liveness.committed(batch, self.reference)
         self._world.clients.committed_values(self.reference, batch)
 
     def _durable_on_majority(self, machine: Machine, process: Process, last: StoredBytes) -> None:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
+from rlm.control.surroundings import Ambient as NodeAmbient
+from rlm.control.surroundings import CopyLimits, Identity, Surroundings
+from rlm.nodes.registration import NodeRegistrar
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.quorum_state_file import QuorumState
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 PORT = 9
 LOOKS_MAX = 2_000
 START_MS = 1_700_000_000_000
+REGISTRAR_LIMITS = CopyLimits(scan_interval_s=0.5, propose_deadline_s=1.0)
 
 
 class MachineDisk(ForgetfulDisk):
@@ -116,6 +120,7 @@ class Process:
     server: DriverServer | None = None
     view: MemoryView | None = None
     manager: RemoteLogMetadataManager | None = None
+    registrar: NodeRegistrar | None = None
     copy: LogCopy = field(default_factory=LogCopy)
     role: Role = Role.UNATTACHED
     epoch: int = 0
@@ -266,12 +271,26 @@ class Machine:
                 now_ms=self.now_ms,
                 monotonic=self.monotonic,
                 limits=replace(
-                    world.metadata_limits, feature_levels=FeatureLevels(1, process.level_known)
+                    world.metadata_limits,
+                    feature_levels=FeatureLevels(1, process.level_known),
+                    node_silence_max_s=world.auditor.liveness.silence_max_s,
                 ),
                 on_failure=failed,
             )
+            if world.auditor.liveness.on and not world.is_impostor(self):
+                process.registrar = self._registrar(process, process.manager)
+                world.loop.spawn(process.life, process.registrar.run())
         except StrandlineError as error:
             failed(str(error))
+
+    def _registrar(self, process: Process, manager: RemoteLogMetadataManager) -> NodeRegistrar:
+        ambient = NodeAmbient(
+            self.now_ms, self.monotonic, asyncio.sleep, self.world.random.random,
+            self.world.new_directory_id,
+        )  # fmt: skip
+        identity = Identity("cluster", None, process.incarnation)
+        around = Surroundings(identity, REGISTRAR_LIMITS, ambient)
+        return NodeRegistrar(manager, around, partial(self._failed, process))
 
     def log_opens(self, log: AuditedLog) -> None:
         """Audit a log that is recovered and not started yet."""
@@ -333,6 +352,8 @@ class Machine:
         assert process.log is not None
         assert process.view is not None
         try:
+            if process.registrar is not None:
+                await process.registrar.close()
             await process.manager.close()
             await process.log.close()
             process.view.close()

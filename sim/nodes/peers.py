@@ -16,8 +16,6 @@ from rlmm.quorum.framing import fetched_batches
 from rlmm.quorum.network_ports import Answer, PeerFailedError, ProduceAnswer
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.messages import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
     FetchResponse,
     FetchSnapshotResponse,
     PeerRequest,
@@ -79,16 +77,6 @@ class SimulatedPeers:
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         """Not simulated: the tests want an old program to stop by itself."""
         raise PeerFailedError(f"node {node_id} was not asked within {deadline_ms} ms")
-
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
-        """The quorum as that node sees it."""
-
-        async def answer(_: Machine, server: DriverServer) -> DescribeQuorumResponse:
-            response = (await server.answer(DescribeQuorumRequest())).response
-            assert isinstance(response, DescribeQuorumResponse)
-            return response
-
-        return await self._exchange(node_id, answer, deadline_ms, again=True)
 
     async def close(self) -> None:
         pass

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import rlmm.apply.apply
 import rlmm.log.log_directory
 import rlmm.log.quorum_state_file
 import rlmm.log.recovery
 import rlmm.manager.apply_loop
-from rlmm.apply.outcome import Outcome, Verdict
+from rlmm.apply.nodes import apply_node_silence
+from rlmm.apply.outcome import Draft, Outcome, Verdict
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.segment_file import SegmentFile
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.manager.apply_loop import ApplyLoop
+from rlmm.manager.node_liveness import LivenessJudge
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.metadata_log import MetadataLog
 from rlmm.quorum.disk_queue import DiskQueue, Persist
@@ -36,6 +40,8 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.tail import Tail
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
+from rlmm.records.control_records import NodeSilence
+from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.view.view import View
 from sim.ground.forgetful_disk import ForgetfulDisk
 from sim.ground.planting import Patches, planting
@@ -52,6 +58,7 @@ _run_pass = DiskQueue._run
 _finish = SnapshotWriter.finish
 _roll = LogDirectory._roll
 _truncate_to = LogDirectory.truncate_to
+_is_silent = LivenessJudge._is_silent
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -166,7 +173,33 @@ def _any_border(_: LogDirectory, offset: int) -> int:
     return offset
 
 
+def _judge_unheard(
+    judge: LivenessJudge, node: RegisteredNode, silent_s: dict[tuple[int, str], float], _: float
+) -> bool:
+    silent = silent_s.get((node.node_id, str(node.directory_id)))
+    return silent is None or silent > judge.silence_max_s
+
+
+def _fence_for_good(
+    judge: LivenessJudge, node: RegisteredNode, silent_s: dict[tuple[int, str], float], now_s: float
+) -> bool:
+    return node.liveness is Liveness.FENCED or _is_silent(judge, node, silent_s, now_s)
+
+
+def _judged_by_anybody() -> Any:
+    return {**rlmm.apply.apply._RULES, NodeSilence: _judge_of_any_epoch}
+
+
+def _judge_of_any_epoch(draft: Draft, record: NodeSilence) -> Outcome:
+    return apply_node_silence(draft, replace(record, leader_epoch=draft.epoch))
+
+
 BUGS: dict[str, Patches] = {
+    "a new leader fences whom it has not heard yet": (
+        (LivenessJudge, "_is_silent", _judge_unheard),
+    ),
+    "a fenced node stays fenced": ((LivenessJudge, "_is_silent", _fence_for_good),),
+    "an earlier leader's word fences": ((rlmm.apply.apply, "_RULES", _judged_by_anybody()),),
     "the log is acknowledged before its sync": ((LogDirectory, "_sync_active", _nothing),),
     "a pass syncs before it writes": ((DiskQueue, "_run", _sync_before_writing),),
     "the quorum state is not synced": (

@@ -273,7 +273,8 @@ class World:
                 continue
             next_try_ms = now_ms + PROVE_EVERY_MS
             unproven = [m for m in self._members() if m.up is None or not m.up.proven]
-            if not unproven and self._all_equal():
+            all_live = self.auditor.liveness.all_live(self._members(), self.auditor.reference)
+            if not unproven and all_live and self._all_equal():
                 return now_ms - began_ms
             for machine in unproven:
                 self.clients.prove_alive(machine)

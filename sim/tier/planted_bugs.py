@@ -47,7 +47,6 @@ from rlm.delete.delete_due import objects_due_ms
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.object_keys import segment_keys
 from rlm.leadership.leadership import BrokerWord, Leads, OwnClaim
-from rlm.leadership.node_registration import NodeRegistrar
 from rlm.local_log.gap_rule import GapWatch
 from rlm.local_log.hold_directory import HoldDirectory
 from rlm.local_log.hold_plan import (
@@ -60,6 +59,7 @@ from rlm.local_log.hold_plan import (
     with_heads,
 )
 from rlm.local_log.log_dir import LocalSegment
+from rlm.nodes.registration import NodeRegistrar
 from rlm.reconcile.collection_plan import ObjectClass, classify
 from rlm.repair.segment_repair import SegmentRepairs
 from rlm.retention.delete_records_follower import DeleteRecordsFollower

@@ -113,6 +113,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "A node's rate limits for copying to the stores and reading from them: show, set.",
         ),
         "log": ("log_commands:log_app", "A node's log levels, by area: show, set."),
+        "nodes": (
+            "nodes_commands:nodes_app",
+            "The nodes of the cluster: list, show, remove.",
+        ),
         "quorum": (
             "quorum_commands:quorum_app",
             "The metadata quorum: describe it, change its voters, move its leadership.",

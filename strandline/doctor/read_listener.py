@@ -140,7 +140,7 @@ async def _reached(name: str, told: dict[int, Address]) -> Finding:
     if silent:
         detail = (
             f"answers, and sends clients to {_few(silent)}: check read.advertised and the "
-            "firewalls; a replica that ended is left out after read.silence_max_s"
+            "firewalls; a replica that ended is left out after nodes.silence_max_s"
         )
         return Finding(name, False, detail)
     return Finding(name, True, f"answers; all {len(nodes)} nodes that clients are told of do")

@@ -173,7 +173,7 @@ class Node:
             topics = _topic_loops(settings, parts, broker)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
-            for part in (remote_log, snapshots, collector, repairs):
+            for part in (parts.registrar, remote_log, snapshots, collector, repairs):
                 building.push_async_callback(part.close)
             return cls(
                 settings, directory, log, metadata, parts, remote_log, snapshots, audit,
@@ -326,6 +326,10 @@ async def _open_metadata(
         limits=MetadataLimits(
             view_flush_records=settings.metadata.view_flush_records,
             snapshot_records=settings.metadata.snapshot_records,
+            # Sooner a leader that is cut off would take the others for silent: it resigns later.
+            node_silence_max_s=max(
+                settings.nodes.silence_max_s, 2 * settings.quorum.fetch_timeout_ms / 1000
+            ),
         ),
         on_failure=failure.report,
     )

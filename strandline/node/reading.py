@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kafka_listener.live_replicas import LiveReplicas
 
 _WATCH = "look for other read replicas"
-_ASK_DEADLINE_S = 5.0
 
 
 class ReadReplica:
@@ -75,8 +74,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     from kafka_listener.connections.leader_epochs import LeaderEpochs
     from kafka_listener.connections.leader_transactions import LeaderTransactions
     from kafka_listener.connections.listener import ReadListener
-    from kafka_listener.connections.replica_watch import replica_at
-    from kafka_listener.live_replicas import LiveReplicas
+    from kafka_listener.live_replicas import LiveReplicas, replica_at
     from kafka_listener.reading.tier_reading import TierReading
     from kafka_listener.reading.where import Prefer
     from kafka_listener.virtual_nodes import REPLICA_IDS
@@ -108,7 +106,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     registered = settings.read.registered()
     assert registered is not None
     own = replica_at(node.directory.node_id, registered)
-    replicas = LiveReplicas(own, settings.read.silence_max_s)
+    replicas = LiveReplicas(own)
     limits, access = _limits(settings.read), _access(settings.read, tls)
     host = settings.read.address[0]
     return ReadListener(replicas, host, brokers, tier, ambient.sleep, limits, access)
@@ -117,9 +115,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
 def _watch(node: Node, replicas: LiveReplicas) -> ReplicaWatch:
     from kafka_listener.connections.replica_watch import ReplicaWatch
 
-    registered = node.metadata.registered_nodes
-    ask = partial(node.metadata_log.silences, deadline_s=_ASK_DEADLINE_S)
-    return ReplicaWatch(replicas, registered, ask, ambient.monotonic, ambient.sleep)
+    return ReplicaWatch(replicas, node.metadata.registered_nodes, ambient.sleep)
 
 
 def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:

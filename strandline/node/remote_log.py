@@ -41,13 +41,14 @@ from rlm.delete.held_back import HeldBack
 from rlm.fetch.producers_below import producers_below
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.tier_answers import Answers
-from rlm.leadership.node_registration import NodeRegistrar
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.leadership.unseen_disk import UnseenDisk
 from rlm.local_log.lost_epochs import EpochFinder
 from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
+from rlm.nodes.fenced_nodes import fenced_nodes
+from rlm.nodes.registration import NodeRegistrar
 from rlm.reconcile.adoption import Adoption
 from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
@@ -178,7 +179,7 @@ class RemoteLogParts:
             self.looks.problems, self.held_back.problems, stuck.problems, self.expirer.problems,
             self.clean_ups.problems, deletion.problems, given.switches.problems,
             self.plugin.problems, given.spool.problems, self.task_watch.problems,
-            self.checks.claims.problems,
+            self.checks.claims.problems, lambda: fenced_nodes(given.metadata.registered_nodes()),
             *(each.problems for each in beside), *problems,
         )  # fmt: skip
         report = TroubleReport(self.around, sources, lambda: self.table.problems)

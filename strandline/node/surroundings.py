@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from rlm.control.surroundings import Ambient, CopyLimits, Identity, Surroundings
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import FlowLimits, Rates
 from rlmm.data_directory.data_directory import DataDirectory
-from rlmm.records.node_facts import NodeFacts
+from rlmm.records.node_facts import NodeFacts, Program
+from rlmm.rows.feature_level import LEVELS_KNOWN
 from strandline.node import ambient
 from strandline.settings.settings import Settings
 
@@ -25,9 +28,21 @@ def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
         cluster_id=str(directory.cluster_id),
         kafka_cluster_id=directory.kafka_cluster_id,
         incarnation=directory.incarnation,
-        facts=NodeFacts(settings.read.registered()),
+        facts=node_facts(settings),
     )
     return Surroundings(identity, copy_limits(settings), AMBIENT)
+
+
+def node_facts(settings: Settings) -> NodeFacts:
+    """The facts that the other nodes learn of this one."""
+    quorum = settings.quorum
+    return NodeFacts(
+        read=settings.read.registered(),
+        program=Program(version("strandline"), LEVELS_KNOWN.lowest, LEVELS_KNOWN.highest),
+        http=settings.http.registered(quorum.advertised or quorum.listen),
+        quorum=quorum.advertised or quorum.listen or None,
+        log_dirs=len(settings.kafka.log_dirs),
+    )
 
 
 def copy_limits(settings: Settings) -> CopyLimits:

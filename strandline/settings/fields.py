@@ -13,6 +13,7 @@ TopicRateLimits = Annotated[dict[str, RateLimit], Field(max_length=1_000)]
 PatternList = Annotated[list[str], Field(max_length=1_000)]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+ANY_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 
 
 class Section(BaseModel):

@@ -44,11 +44,6 @@ class ReadSettings(Section):
         description="Zone of this replica: a consumer with this `client.rack` is sent here from "
         "replicas elsewhere.",
     )
-    silence_max_s: PositiveInt = Field(
-        default=10,
-        description="Clients are told of another replica until it has not fetched the metadata log "
-        "for longer.",
-    )
     authentication: Literal["none", "sasl", "certificate"] = Field(
         default="none",
         description="`sasl`: clients log in at their broker through this node, and read what they "

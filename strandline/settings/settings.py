@@ -22,6 +22,7 @@ from strandline.settings.fields import (
     Section,
     TopicRateLimits,
 )
+from strandline.settings.http import HttpSettings as HttpSettings
 from strandline.settings.kafka import KafkaSettings as KafkaSettings
 from strandline.settings.log import LogSettings as LogSettings
 from strandline.settings.read import ReadSettings
@@ -372,46 +373,15 @@ class WorkerSettings(Section):
     )
 
 
-class HttpSettings(Section):
-    """The HTTP interface."""
+class NodesSettings(Section):
+    """The nodes of a cluster, and which of them live."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
-        default=9480, description="Port; 0 takes a free one."
+    silence_max_s: Annotated[float, Field(ge=1, le=3_600)] = Field(
+        default=10.0,
+        description="The quorum's leader fences a node that has not fetched the metadata log for "
+        "longer (and than twice `quorum.fetch_timeout_ms`): it is a problem in `status`, and "
+        "clients are not told of its read listener. Its claims stand.",
     )
-    tokens_file: Path | None = Field(
-        default=None,
-        description="Lines `name role sha256-of-token`; roles read, operate, admin.",
-    )
-    anonymous_role: Literal["none", "read", "operate", "admin"] = Field(
-        default="none",
-        description="Role of a request without a token; other than `none` only on loopback.",
-    )
-    tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
-    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
-    connections_max: PositiveInt = Field(
-        default=1_000, description="Open connections, and besides, TLS handshakes under way."
-    )
-    body_bytes_max: PositiveInt = Field(default=1_048_576, description="Largest request body.")
-    request_timeout_s: PositiveSeconds = Field(
-        default=30.0, description="Deadline to answer one request (streams: to send one chunk)."
-    )
-    stream_bytes_per_s_min: PositiveInt = Field(
-        default=131_072,
-        description="A client that takes a stream more slowly on average is cut off.",
-    )
-
-    @model_validator(mode="after")
-    def _safe(self) -> HttpSettings:
-        loopback = self.host in LOOPBACK_HOSTS
-        if self.anonymous_role != "none" and not loopback:
-            raise ValueError(
-                'anonymous_role may be given only on loopback: set host = "127.0.0.1", or '
-                'anonymous_role = "none" and a tokens_file'
-            )
-        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_certificate_file and tls_key_file go together")
-        return self
 
 
 class Settings(BaseSettings):
@@ -437,6 +407,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
     read: ReadSettings = ReadSettings()
+    nodes: NodesSettings = NodesSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

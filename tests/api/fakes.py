@@ -72,6 +72,7 @@ from rlmm.segment import (
 from tests.api.fake_ambient import counted_uuids, no_pause
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_damage import NothingDamaged
+from tests.api.fake_nodes import FakeNodes
 from tests.api.fake_policies import TOPIC_ID as TOPIC_ID
 from tests.api.fake_policies import FakePolicies
 from tests.api.fake_quorum import FakeQuorum
@@ -116,7 +117,7 @@ def make_segment(
 
 
 @dataclass
-class FakeMetadata(FakePolicies, RemoteLogMetadataManager):
+class FakeMetadata(FakeNodes, FakePolicies, RemoteLogMetadataManager):
     """Answers from plain attributes; `ready` and `error` are for the unhappy ways."""
 
     segments: list[RemoteLogSegmentMetadata] = field(
@@ -127,8 +128,7 @@ class FakeMetadata(FakePolicies, RemoteLogMetadataManager):
     refusal: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
-    older: tuple[TopicIdPartition, ...] = ()
-    """Partitions of an older topic of the name."""
+    older: tuple[TopicIdPartition, ...] = ()  # partitions of an older topic of the name
 
     def partitions(self) -> Iterator[TopicIdPartition]:
         return iter((TIP,))

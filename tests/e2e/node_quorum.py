@@ -19,7 +19,7 @@ from tests.strandline.command import invoke
 COPIER_ID = 1
 FOUNDERS = (COPIER_ID, 2, 3)
 DEADLINE_S = 60.0
-READY_SILENCE_MAX_S = 3.0
+READY_SILENCE_MAX_S = SILENCE_MAX_S = 3.0
 
 
 class NodeQuorum:
@@ -185,7 +185,8 @@ class NodeQuorum:
             "bootstrap": bootstrap or [],
         }
         kafka = self._kafka.get(f"{node_id}", {"log_dirs": []})
-        sections = {**self._sections, "quorum": quorum, "kafka": kafka, **(more or {})}
+        own = {"quorum": quorum, "kafka": kafka, "nodes": {"silence_max_s": SILENCE_MAX_S}}
+        sections = {**self._sections, **own, **(more or {})}
         self.nodes[node_id] = NodeProcess(self._home / f"node-{node_id}", sections)
 
     def _format(self, node_id: int, *arguments: str) -> None:

@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PARTITIONS = 6
 BROKER_ID = 1
-SILENCE_MAX_S = 3
 DEADLINE_S = 90.0
 A, B = 11, 12
 
@@ -120,7 +119,6 @@ def stage(
             read = {
                 "listen": f"127.0.0.1:{ports[number]}",
                 "zone": zone,
-                "silence_max_s": SILENCE_MAX_S,
             }
             quorum.follow(
                 number, kafka={"log_dirs": [], "bootstrap": [broker.bootstrap]}, read=read

@@ -28,6 +28,7 @@ from tests.e2e.faults import (
 )
 from tests.e2e.ledger import LogKey
 from tests.e2e.node_process import NodeProcess
+from tests.e2e.node_quorum import SILENCE_MAX_S
 from tests.e2e.scanning_reader import ISOLATIONS, ScanningReader
 from tests.real.kafka_cluster import BROKERS
 from tests.real.ports import ports_in_a_row
@@ -37,7 +38,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(900)]
 REPLICAS = {11: "a", 12: "b"}
 SEEDS = [int(each) for each in os.environ.get("READ_FAULTS_SEED", "").split(",") if each]
 LOCALLY_RETAINED_BYTES = 150_000
-SILENCE_MAX_S = 3
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,6 @@ def with_replicas(site: Site) -> Iterator[Replicas]:
         read = {
             "listen": f"127.0.0.1:{found.ports[number]}",
             "zone": zone,
-            "silence_max_s": SILENCE_MAX_S,
         }
         site.quorum.follow(number, kafka={"log_dirs": [], "bootstrap": brokers}, read=read)
     yield found

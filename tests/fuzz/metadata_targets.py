@@ -28,6 +28,9 @@ from rlmm.records.control_records import (
     LostRange,
     NodeContested,
     NodeRegistration,
+    NodeRemoved,
+    NodeSilence,
+    NodeStopped,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -37,7 +40,7 @@ from rlmm.records.control_records import (
     SegmentMissing,
     TopicPolicyChange,
 )
-from rlmm.records.node_facts import NodeFacts, ReadAddress
+from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
 from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import decode_segment_record
 from rlmm.rows import nodes as row_nodes
@@ -45,7 +48,7 @@ from rlmm.rows import partitions as row_partitions
 from rlmm.rows import snapshot_rows
 from rlmm.rows import values as row_values
 from rlmm.rows.keys import RowKind
-from rlmm.rows.nodes import RegisteredNode
+from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
@@ -67,9 +70,11 @@ _NODE = RegisteredNode(
     ((_SEGMENT, 2),),
     NodeFacts(ReadAddress("replica-1", 9_092, "a")),
     ((7, b"new"),),
+    Liveness.FENCED,
+    70,
 )
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_016), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_020), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
     PartitionClaim(
         ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, unknown_tags=((7, b"x"),)
@@ -89,6 +94,10 @@ _OURS: tuple[MetadataRecord, ...] = (
     NodeRegistration(NODE_1, unknown_tags=((7, b"new"),)),
     NodeRegistration(NODE_1, NodeFacts(ReadAddress("replica-1", 9_092, "a"))),
     NodeContested(NODE_1, 5),
+    NodeRegistration(NODE_1, NodeFacts(None, Program("0.1.0", 1, 1), "http://n1:1", "n1:2", 3)),
+    NodeSilence(1, 5, 6, fenced=True),
+    NodeStopped(NODE_1, 5),
+    NodeRemoved(1, 5),
 )
 
 

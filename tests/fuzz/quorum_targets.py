@@ -9,7 +9,6 @@ from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from rlmm.log.committed import encode_proposals
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.framing import fetched_batches, frame_produced, proposals_produced
-from rlmm.quorum.silences import silences_in
 from rlmm.raft.messages import (
     EpochEnd,
     Error,
@@ -23,7 +22,6 @@ from rlmm.raft.messages import (
 from rlmm.wire import frames
 from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.hot_codec import HotCodec
-from rlmm.wire.peer_answers import read_described
 from rlmm.wire.quorum_codec import PeerRefusedError, QuorumCodec, RequestRefusedError
 from rlmm.wire.sasl_server import PEER_USER, PLAIN, SCRAM, SaslServer, SecretVerifier
 from tests.fuzz import repairs
@@ -101,26 +99,6 @@ def _fetch_answer(data: bytes) -> None:
     tuple(fetched_batches(general[1], source="peer"))
 
 
-def _described(data: bytes) -> None:
-    body = frames.decode_response(Api.DESCRIBE_QUORUM, 2, data)
-    told = read_described(body)
-    if told.error is Error.NONE:
-        assert min(silences_in(told).silent_ms.values(), default=0) == 0
-
-
-def _descriptions() -> list[bytes]:
-    replica = {
-        "replica_id": 7, "replica_directory_id": bytes(range(16)), "log_end_offset": 9,
-        "last_fetch_timestamp": 1_000, "last_caught_up_timestamp": 900,
-    }  # fmt: skip
-    partition = {
-        "partition_index": 0, "error_code": 0, "leader_id": 1, "leader_epoch": 5,
-        "high_watermark": 9, "current_voters": [replica, replica], "observers": [replica],
-    }  # fmt: skip
-    body = {"topics": [{"topic_name": "t", "partitions": [partition]}], "nodes": []}
-    return [frames.encode_response(Api.DESCRIBE_QUORUM, 2, 1, body)[4:]]
-
-
 def _produced_seeds() -> list[bytes]:
     proposals = [Proposal(1_005, b"x" * 20), Proposal(None, b"x" * 200), Proposal(None, b"")]
     batches = encode_proposals(proposals, base_offset=0, epoch=0, timestamp_ms=1)
@@ -159,14 +137,6 @@ def _peer_answers(kinds: tuple[type[Exception], ...]) -> list[Target]:
             ),
             _vote,
             _votes,
-            kinds,
-            factor=400,
-        ),
-        Target(
-            "quorum described",
-            ("rlmm.wire.peer_answers.read_described",),
-            _described,
-            _descriptions,
             kinds,
             factor=400,
         ),

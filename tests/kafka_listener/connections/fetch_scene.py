@@ -145,7 +145,7 @@ class Scene:
         self.slept: list[float] = []
         self.further: FurtherRequests | None = None
         self.counts = ReadCounts(lambda: 0.0)
-        self.replicas = LiveReplicas(Replica(100, "here", 19_092, "a"), silence_max_s=10)
+        self.replicas = LiveReplicas(Replica(100, "here", 19_092, "a"))
         self.rights = KnownRights()
         self.room = AnswerRoom(1 << 20)
         self.fetching = Fetching(

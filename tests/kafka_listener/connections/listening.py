@@ -68,7 +68,7 @@ class Listening:
         return self
 
     async def _start(self) -> None:
-        replicas = LiveReplicas(Replica(REPLICA_ID, "127.0.0.1", self.port), silence_max_s=10)
+        replicas = LiveReplicas(Replica(REPLICA_ID, "127.0.0.1", self.port))
         brokers = Brokers((self._bootstrap,), "", time.monotonic, lambda: "nonce", self._security)
         self.listener = ReadListener(
             replicas, "127.0.0.1", brokers, self._tier, asyncio.sleep, self._limits, self._access

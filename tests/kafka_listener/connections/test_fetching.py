@@ -24,7 +24,9 @@ from kafka_listener.reading.read_port import (
     NotAvailable,
     OutOfRange,
 )
-from kafka_listener.virtual_nodes import Replica, virtual_id
+from kafka_listener.virtual_nodes import virtual_id
+from rlmm.records.node_facts import NodeFacts, ReadAddress
+from rlmm.rows.nodes import RegisteredNode
 from tests.kafka_listener.connections.fetch_scene import HOLD_UNTIL_S, ID, OTHER_ID, Scene
 
 
@@ -249,8 +251,8 @@ async def test_a_session_that_nobody_made_is_not_found() -> None:
 
 def with_a_replica_in_zone_b(**scene: Any) -> Scene:
     found = Scene(**scene)
-    found.replicas.registered((Replica(101, "there", 19_092, "b"),))
-    found.replicas.heard(1, {101: 0}, 0.0)
+    facts = NodeFacts(ReadAddress("there", 19_092, "b"))
+    found.replicas.registered((RegisteredNode(101, ID, 1, 5, 5, 0, facts=facts),))
     return found
 
 

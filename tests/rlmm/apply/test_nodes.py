@@ -15,10 +15,20 @@ from rlmm.records.control_records import (
     ClaimReset,
     NodeContested,
     NodeRegistration,
+    NodeRemoved,
+    NodeSilence,
+    NodeStopped,
     PartitionModeChange,
 )
-from rlmm.records.node_facts import NodeFacts, ReadAddress
-from rlmm.rows.nodes import RegisteredNode, all_nodes, decode_node, encode_node, find_node
+from rlmm.records.node_facts import OWN_TAGS_FROM, NodeFacts, ReadAddress
+from rlmm.rows.nodes import (
+    Liveness,
+    RegisteredNode,
+    all_nodes,
+    decode_node,
+    encode_node,
+    find_node,
+)
 from rlmm.segment import Incarnation
 from tests.rlmm.state_world import NODE_1, NODE_2, START_MS, World
 
@@ -231,3 +241,76 @@ def test_a_row_that_no_encoder_wrote_is_corrupt() -> None:
     for damaged in (whole[:-1], b"\0\1" + whole[2:], whole + b"\0"):
         with pytest.raises(CorruptData):
             decode_node(1, damaged)
+
+
+def silence(world: World, *, fenced: bool, epoch: int = 1) -> NodeSilence:
+    return NodeSilence(1, node(world).boot_offset, epoch, fenced=fenced)
+
+
+def test_a_silent_node_is_fenced_and_its_claims_stand(world: World) -> None:
+    add = world.an_add(3, 300, 399, [(4, 300)])
+    world.accept(silence(world, fenced=True))
+    assert (node(world).liveness, node(world).liveness_ms) == (Liveness.FENCED, world.time_ms)
+    assert world.verdict(silence(world, fenced=True)) is Verdict.NO_EFFECT
+    world.accept(add)
+    assert world.state.claim is not None
+    world.time_ms += 5
+    world.accept(silence(world, fenced=False))
+    assert (node(world).liveness, node(world).liveness_ms) == (Liveness.LIVE, world.time_ms)
+
+
+def test_only_the_leader_of_the_records_own_epoch_judges_silences(world: World) -> None:
+    for epoch in (0, 2):
+        verdict = world.verdict(silence(world, fenced=True, epoch=epoch))
+        assert verdict is Verdict.CONFLICT, epoch
+    assert node(world).liveness is Liveness.LIVE
+
+
+def test_a_silence_is_of_one_registration(world: World) -> None:
+    before = silence(world, fenced=True)
+    world.accept(NodeRegistration(replace(NODE_1, boot_counter=2)))
+    assert world.verdict(before) is Verdict.CONFLICT
+    nobody = NodeSilence(9, 0, 1, fenced=True)
+    assert world.verdict(nobody) is Verdict.CONFLICT
+    assert world.verdict(replace(nobody, node_id=-1)) is Verdict.CONFLICT
+
+
+def test_a_stopped_node_comes_back_by_its_next_start_alone(world: World) -> None:
+    stopped = NodeStopped(NODE_1, node(world).boot_offset)
+    assert world.verdict(replace(stopped, incarnation=WIPED)) is Verdict.CONFLICT
+    world.accept(stopped)
+    assert node(world).liveness is Liveness.STOPPED
+    for fenced in (True, False):
+        assert world.verdict(silence(world, fenced=fenced)) is Verdict.CONFLICT
+    world.accept(NodeRegistration(replace(NODE_1, boot_counter=2)))
+    assert (node(world).liveness, node(world).liveness_ms) == (Liveness.LIVE, None)
+    assert world.verdict(stopped) is Verdict.CONFLICT, "of the life before"
+
+
+def test_a_removed_node_keeps_what_its_row_says_of_claims(world: World) -> None:
+    world.accept(NodeRegistration(WIPED))
+    remove = NodeRemoved(1, node(world).boot_offset)
+    assert world.verdict(remove) is Verdict.CONFLICT, "it lives"
+    world.accept(silence(world, fenced=True))
+    world.accept(remove)
+    assert node(world).liveness is Liveness.REMOVED
+    assert world.state.claim is None, "the directory before is as void as it was"
+    assert world.verdict(silence(world, fenced=False)) is Verdict.CONFLICT
+    world.accept(NodeRegistration(replace(WIPED, boot_counter=2)))
+    assert node(world).liveness is Liveness.LIVE
+
+
+def test_a_registration_cannot_speak_for_its_row(world: World) -> None:
+    pretended = NodeRegistration(NODE_2, unknown_tags=((OWN_TAGS_FROM, b"\x01"),))
+    assert world.verdict(pretended) is Verdict.INVALID
+
+
+def test_the_liveness_survives_its_row() -> None:
+    for liveness in Liveness:
+        known = RegisteredNode(
+            1, NODE_1.directory_id, 1, 5, 6, 7, unknown_tags=((9, b"new"),), liveness=liveness,
+            liveness_ms=8,
+        )  # fmt: skip
+        assert decode_node(1, encode_node(known)) == known
+    with pytest.raises(CorruptData, match="liveness 7"):
+        decode_node(1, encode_node(replace(known, liveness=7)))  # type: ignore[arg-type]

@@ -20,8 +20,6 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.messages import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
     FetchResponse,
     FetchSnapshotResponse,
     PeerRequest,
@@ -116,15 +114,6 @@ class LocalPeers:
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
         self._server(node_id)
         return self._network.levels.get(node_id, LEVELS_KNOWN)
-
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
-        try:
-            async with asyncio.timeout(deadline_ms / 1000):
-                answer = await (await self._reached(node_id)).answer(DescribeQuorumRequest())
-        except (TimeoutError, RetryLater) as error:
-            raise PeerFailedError("no answer") from error
-        assert isinstance(answer.response, DescribeQuorumResponse)
-        return answer.response
 
     async def close(self) -> None:
         pass

@@ -22,7 +22,7 @@ from rlmm.quorum.own_proposals import (
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.raft.actions import Role
 from rlmm.raft.events import CommitLearned, Event
-from rlmm.raft.messages import DescribeQuorumResponse, Error, PeerRequest, PeerResponse
+from rlmm.raft.messages import Error, PeerRequest, PeerResponse
 from rlmm.rows.feature_level import FeatureLevels
 
 DEADLINE_S = 10.0
@@ -75,9 +75,6 @@ class Leaders:
         return ProduceAnswer(Error.NONE, 7, leader_epoch=2)
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        raise NotImplementedError
-
-    async def described(self, node_id: int, *, deadline_ms: int) -> DescribeQuorumResponse:
         raise NotImplementedError
 
     async def close(self) -> None:

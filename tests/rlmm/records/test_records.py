@@ -22,6 +22,9 @@ from rlmm.records.control_records import (
     LostRange,
     NodeContested,
     NodeRegistration,
+    NodeRemoved,
+    NodeSilence,
+    NodeStopped,
     OffsetsSkipped,
     PartitionAdopted,
     PartitionClaim,
@@ -32,7 +35,7 @@ from rlmm.records.control_records import (
     TimePassed,
     TopicPolicyChange,
 )
-from rlmm.records.node_facts import NodeFacts, ReadAddress
+from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
 from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import TAG_TOKEN
 from rlmm.segment import (
@@ -126,7 +129,17 @@ OURS: list[MetadataRecord] = [
     OffsetsSkipped(ORDERS, 17, 5, 9, "skipped by ann: the disk died"),
     NodeRegistration(NODE_1, unknown_tags=((9, b"new"),)),
     NodeRegistration(NODE_1, NodeFacts(ReadAddress("replica-1", 19_092, "zone a"))),
+    NodeRegistration(
+        NODE_1,
+        NodeFacts(
+            program=Program("0.1.0", 1, 2), http="https://n1:9480", quorum="n1:9093", log_dirs=0
+        ),
+    ),
     NodeContested(NODE_1, 77),
+    NodeSilence(1, 77, 5, fenced=True),
+    NodeSilence(1, 77, 5, fenced=False, unknown_tags=((9, b"new"),)),
+    NodeStopped(NODE_1, 77),
+    NodeRemoved(1, 77),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -182,7 +195,7 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
         1000, 1000, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006, 1007, 1008, 1009,
-        1016, 1010, 1011, 1012, 1013, 1013, 1014,
+        1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 

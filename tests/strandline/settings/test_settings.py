@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_formats.errors import InvalidRequest
+from strandline.settings.http import HttpSettings
 from strandline.settings.loading import leaves, load_settings
 from strandline.settings.settings import Settings
 from tests.strandline.settings.settings_page import settings_page
@@ -95,3 +97,28 @@ def test_every_setting_is_documented_golden() -> None:
         PAGE.write_text(page)
     assert PAGE.read_text() == page, "run `make golden` and read the diff"
     assert all(f"`{key}`" in page for key, _ in leaves(Settings()))
+
+
+@pytest.mark.parametrize(
+    ("http", "quorum_address", "expected"),
+    [
+        ({}, "", "http://127.0.0.1:9480"),
+        ({}, "127.0.0.1:9481", "http://127.0.0.1:9480"),
+        ({}, "strand-1:9481", None),  # loopback is somebody else's there
+        ({"host": "0.0.0.0"}, "strand-1:9481", "http://strand-1:9480"),
+        ({"host": "::"}, "[fd00::1]:9481", "http://[fd00::1]:9480"),
+        ({"host": "0.0.0.0"}, "", None),
+        ({"host": "fd00::2"}, "[fd00::1]:9481", "http://[fd00::2]:9480"),
+        ({"host": "10.0.0.4", "port": 0}, "strand-1:9481", None),  # not known before it listens
+        ({"advertised": "proxy:443", "port": 0}, "", "http://proxy:443"),
+        (
+            {"host": "10.0.0.4", "tls_certificate_file": "c", "tls_key_file": "k"},
+            "strand-1:9481",
+            "https://10.0.0.4:9480",
+        ),
+    ],
+)
+def test_the_url_that_others_are_told_is_one_that_they_can_reach(
+    http: dict[str, Any], quorum_address: str, expected: str | None
+) -> None:
+    assert HttpSettings(**http).registered(quorum_address) == expected

@@ -9,7 +9,7 @@ import pytest
 from kafka_formats.errors import Fenced
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.surroundings import Identity, Surroundings
-from rlm.leadership.node_registration import NodeRegistrar
+from rlm.nodes.registration import NodeRegistrar
 from rlmm.segment import Incarnation
 from tests.rlm.one_node import LIMITS
 from tests.rlm.virtual_time import run_virtually, virtual_ambient

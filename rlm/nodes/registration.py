@@ -1,5 +1,5 @@
-"""Registers this process's node id in the metadata log before its first claim, and stops it if
-another living process has the id. `rlmm/apply/nodes.py` has the rules.
+"""Registers this process's node id in the metadata log before its first claim, says when it ends,
+and stops it if another living process has the id. `rlmm/apply/nodes.py` has the rules.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from kafka_formats.errors import Fenced, StrandlineError
 from rlm.control.node_problem import ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.records.control_records import NodeContested, NodeRegistration
+from rlmm.records.control_records import NodeContested, NodeRegistration, NodeStopped
 from rlmm.rows.nodes import RegisteredNode
 from rlmm.segment import Incarnation
 
 logger = logging.getLogger(__name__)
 
 REGISTERING = "registering this node"
+SAY_STOPPED_S = 1.0
+"""Longer a node that ends does not wait for a quorum that may be gone, too."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,21 @@ class NodeRegistrar:
             except StrandlineError as error:
                 self._problem_log.failed(REGISTERING, error)
             await self.around.ambient.sleep(self.around.limits.scan_interval_s)
+
+    async def close(self) -> None:
+        """Say that this process ends; the others find out by its silence if that fails."""
+        mine = self.around.identity.incarnation
+        node = self.metadata.registered_node(mine.node_id)
+        if node is None or not self._registered or self._shut_out:
+            return
+        if self.metadata.describe().leader_id < 0:
+            return
+        try:
+            await self.metadata.stop_node(
+                NodeStopped(mine, node.boot_offset), deadline_s=SAY_STOPPED_S
+            )
+        except StrandlineError as error:
+            logger.info("the other nodes are not told that this one ends: %s", error)
 
     async def look(self) -> None:
         """Stop if the node id is another process's, by the records applied here."""

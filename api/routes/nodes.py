@@ -1,0 +1,69 @@
+"""The nodes of the cluster: list, show, remove."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
+from api.http.validation import EpochNumber
+from api.models.nodes import ClusterNodesView, ClusterNodeView
+from kafka_formats.errors import Conflict, NotFound
+from rlm.control.audit import AuditAction
+from rlmm.records.control_records import NodeRemoved
+from rlmm.rows.nodes import Liveness, RegisteredNode
+
+router = APIRouter(prefix="/nodes", tags=["cluster"])
+
+NodeIdInPath = Annotated[EpochNumber, Path(description="Node id, the broker's.", examples=[7])]
+
+
+@router.get("", summary="The nodes of the cluster, and which of them live")
+async def list_nodes(context: Context) -> ClusterNodesView:
+    """Any node answers the same, by the metadata log."""
+    manager = context.manager
+    return ClusterNodesView.of_nodes(
+        manager.registered_nodes(), manager.describe(), manager.applied_offset
+    )
+
+
+@router.get("/{node_id}", summary="One node of the cluster")
+async def show_node(context: Context, node_id: NodeIdInPath) -> ClusterNodeView:
+    """A removed one, too. 404: no process registered with this id."""
+    node = _found(context, node_id)
+    return ClusterNodeView.of_node(node, context.manager.describe())
+
+
+@router.delete("/{node_id}", summary="Take a node that is gone for good off the list")
+async def remove_node(
+    context: Context,
+    node_id: NodeIdInPath,
+    admin: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> ClusterNodeView:
+    """Role admin. Nothing of what it copied changes, its claims stand until another leader's, and
+    its next start registers it again. 409 IS_A_VOTER: remove it from the quorum first; CONFLICT: it
+    lives.
+    """
+    node = _found(context, node_id)
+    if any(each.node_id == node_id for each in context.manager.describe().voters):
+        raise Conflict(
+            f"node {node_id} is a voter of the quorum, which counts it for its majority: "
+            f"`strandline quorum remove-voter {node_id}` first",
+            reason="IS_A_VOTER",
+        )
+    if node.liveness is not Liveness.REMOVED:
+        why = f"node {node_id}, directory {node.directory_id}, was removed from the list of nodes"
+        with noted(context, None, AuditAction.NODE_REMOVED, why, admin):
+            await context.manager.remove_node(NodeRemoved(node_id, node.boot_offset))
+    return ClusterNodeView.of_node(_found(context, node_id), context.manager.describe())
+
+
+def _found(context: ApiContext, node_id: int) -> RegisteredNode:
+    node = context.manager.registered_node(node_id)
+    if node is None:
+        raise NotFound(f"no node {node_id} ever registered: `strandline nodes list` has them all")
+    return node

@@ -1,0 +1,127 @@
+"""The task by which the quorum's leader records which registered nodes are silent, and which came
+back (KIP-631's fencing, with the fetches of KIP-500 as heartbeats).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import StrandlineError
+from rlmm.metadata_log import LogDescription
+from rlmm.records.control_records import NodeSilence
+from rlmm.rows.nodes import Liveness, RegisteredNode
+
+log = logging.getLogger(__name__)
+
+LOOKS_PER_SILENCE = 4
+
+
+@dataclass(slots=True)
+class LivenessJudge:
+    """Decides who is silent. Pure: what this replica knows and its monotonic time are handed in.
+
+    Invariant `silent_for_a_whole_silence`: nobody is fenced who has been silent for less than
+    `silence_max_s`, or whom this leader could have heard for less than that. It begins to hear when
+    it takes over, when it looks again after it was suspended itself, and when the node registers.
+    """
+
+    silence_max_s: float
+    _epoch: int = -1
+    _hears_since_s: float = 0.0
+    _looked_s: float = 0.0
+    _registered: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def judged(
+        self, told: LogDescription, nodes: Iterable[RegisteredNode], now_s: float
+    ) -> tuple[NodeSilence, ...]:
+        """The records to propose now; none unless this replica leads."""
+        if told.leader_id != told.node_id:
+            self._epoch = -1
+            return ()
+        was_away = now_s - self._looked_s > self.silence_max_s / 2
+        if told.leader_epoch != self._epoch or was_away:
+            self._epoch, self._hears_since_s = told.leader_epoch, now_s
+            self._registered.clear()
+        self._looked_s = now_s
+        silent_s = _silences(told)
+        return tuple(
+            NodeSilence(node.node_id, node.boot_offset, told.leader_epoch, not node_is_fenced)
+            for node in nodes
+            if (node_is_fenced := node.liveness is Liveness.FENCED)
+            or node.liveness is Liveness.LIVE
+            if self._is_silent(node, silent_s, now_s) is not node_is_fenced
+        )
+
+    def _is_silent(
+        self, node: RegisteredNode, silent_s: dict[tuple[int, str], float], now_s: float
+    ) -> bool:
+        known = self._registered.get(node.node_id)
+        if known is None or known[0] != node.boot_offset:
+            known = self._registered[node.node_id] = (node.boot_offset, now_s)
+        silent = silent_s.get((node.node_id, str(node.directory_id)))
+        if node.liveness is Liveness.FENCED:  # back only by a fetch
+            return silent is None or silent > self.silence_max_s
+        heard_s = now_s - max(self._hears_since_s, known[1])
+        return min(heard_s, heard_s if silent is None else silent) > self.silence_max_s
+
+
+def _silences(told: LogDescription) -> dict[tuple[int, str], float]:
+    """Seconds since the last fetch by node id and directory; who has not fetched from this leader
+    is left out. A leader's own last fetch is now.
+    """
+    fetched = {
+        (each.node_id, each.directory_id): each.last_fetch_ms
+        for each in (*told.voters, *told.observers)
+        if each.last_fetch_ms >= 0
+    }
+    now_ms = max(fetched.values(), default=0)
+    return {who: (now_ms - at_ms) / 1000 for who, at_ms in fetched.items()}
+
+
+class NodeLiveness:
+    """One per node; it proposes nothing while another leads."""
+
+    def __init__(
+        self,
+        judge: LivenessJudge,
+        describe: Callable[[], LogDescription],
+        nodes: Callable[[], tuple[RegisteredNode, ...]],
+        monotonic: Callable[[], float],
+        propose: Callable[[NodeSilence], Awaitable[int]],
+    ) -> None:
+        self._judge = judge
+        self._describe = describe
+        self._nodes = nodes
+        self._monotonic = monotonic
+        self._propose = propose
+
+    async def run(self) -> None:
+        """Runs as long as the node; a failure is repeated at the next look."""
+        while True:
+            await self.look()
+            await self._pause()
+
+    async def look(self) -> None:
+        """Judge, and propose the records one after another."""
+        for record in self._judge.judged(self._describe(), self._nodes(), self._monotonic()):
+            try:
+                await self._propose(record)
+            except StrandlineError as error:
+                log.info("whether node %d lives is not recorded yet: %s", record.node_id, error)
+                return
+            if record.fenced:
+                log.warning(
+                    "node %d is fenced: it has not fetched the metadata log for %g s",
+                    record.node_id, self._judge.silence_max_s,
+                )  # fmt: skip
+            else:
+                log.info("node %d fetches the metadata log again", record.node_id)
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._judge.silence_max_s / LOOKS_PER_SILENCE):
+                await asyncio.Event().wait()

@@ -1,0 +1,103 @@
+"""An outsider's knowledge of which nodes fetch, against what leaders record of them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from kafka_formats.record_batch import parse_header
+from rlmm.apply.outcome import Verdict
+from rlmm.log.committed import committed_records
+from rlmm.log.log_directory import StoredBatch
+from rlmm.raft.messages import FetchRequest, ReplicaKey
+from rlmm.records.control_records import ControlRecordType, NodeSilence
+from rlmm.records.records import decode
+from rlmm.rows.nodes import Liveness, find_node
+from sim.nodes.log_copy import StoredBytes
+from sim.nodes.reference import Reference
+
+if TYPE_CHECKING:
+    from sim.nodes.machine import Machine, Process
+    from sim.nodes.world import World
+
+
+class LivenessAudit:
+    """Invariant `fences_only_the_silent`: a node is fenced only if it has fetched from the leader
+    that appended the record for no less than a whole silence, by that leader's clock, while it led.
+
+    Nodes register in every second world. `silence_max_s` is that of all its nodes.
+    """
+
+    def __init__(self, world: World) -> None:
+        draws = Random(f"registrations of {world.seed}")
+        self.on = draws.randrange(2) == 0
+        timeouts = draws.choice((2, 4)) if self.on else 100
+        self.silence_max_s = world.settings.fetch_timeout_ms * timeouts / 1000
+        self._world = world
+        self._heard: dict[tuple[str, int, ReplicaKey], float] = {}
+        self._leads_since: dict[tuple[str, int], float] = {}
+        self._unfounded: dict[tuple[int, int], str] = {}
+        self.fenced = self.back = 0
+
+    def leads(self, machine: Machine, epoch: int) -> None:
+        self._leads_since[machine.name, epoch] = machine.monotonic()
+
+    def answered(self, machine: Machine, process: Process | None, request: FetchRequest) -> None:
+        if process is not None and request.epoch == process.epoch:
+            self._heard[machine.name, request.epoch, request.replica] = machine.monotonic()
+
+    def appended(self, machine: Machine, batch: StoredBytes, reference: Reference) -> None:
+        """A leader writes a batch of its epoch."""
+        if not self.on or (machine.name, batch.epoch) not in self._leads_since:
+            return
+        for offset, record in _silences(batch):
+            if record.fenced:
+                silent_s = self._silent_s(machine, batch.epoch, record, reference)
+                # Its clock counts from a fetch that may be answered so much later.
+                waits_s = self._world.settings.fetch_wait_max_ms / 1000
+                if silent_s < self.silence_max_s - waits_s:
+                    self._unfounded[offset, batch.epoch] = (
+                        f"{machine.name} fences node {record.node_id}, which fetched or could not "
+                        f"be heard {silent_s:g} s ago"
+                    )
+
+    def committed(self, batch: StoredBytes, reference: Reference) -> None:
+        """The reference has applied the batch."""
+        if not self.on:
+            return
+        for offset, record in _silences(batch):
+            if reference.verdicts[offset] is Verdict.ACCEPTED:
+                self.fenced += record.fenced
+                self.back += not record.fenced
+                unfounded = self._unfounded.get((offset, batch.epoch))
+                self._world.auditor.check(
+                    unfounded is None, "fences_only_the_silent", unfounded or ""
+                )
+
+    def all_live(self, machines: list[Machine], reference: Reference) -> bool:
+        """Everybody who runs is known to live."""
+        if not self.on:
+            return True
+        nodes = (find_node(reference.rows, each.key.node_id) for each in machines)
+        return all(node is not None and node.liveness is Liveness.LIVE for node in nodes)
+
+    def _silent_s(
+        self, machine: Machine, epoch: int, record: NodeSilence, reference: Reference
+    ) -> float:
+        node = find_node(reference.rows, record.node_id)
+        if node is None or record.node_id == machine.key.node_id:
+            return 0.0
+        key = ReplicaKey(node.node_id, str(node.directory_id))
+        since_s = self._leads_since[machine.name, epoch]
+        return machine.monotonic() - max(self._heard.get((machine.name, epoch, key), 0.0), since_s)
+
+
+def _silences(batch: StoredBytes) -> list[tuple[int, NodeSilence]]:
+    header = parse_header(batch.data, 0, source="appended", position=0)
+    found = []
+    for record in committed_records(StoredBatch(header, batch.data, "appended", 0)):
+        if record.control_type == ControlRecordType.NODE_SILENCE:
+            decoded = decode(record.control_type, record.value)
+            assert isinstance(decoded, NodeSilence)
+            found.append((record.offset, decoded))
+    return found

@@ -1,0 +1,79 @@
+"""Settings of the HTTP interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from strandline.settings.fields import (
+    ANY_HOSTS,
+    LOOPBACK_HOSTS,
+    PositiveInt,
+    PositiveSeconds,
+    Section,
+)
+
+
+class HttpSettings(Section):
+    """The HTTP interface."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=9480, description="Port; 0 takes a free one."
+    )
+    advertised: str = Field(
+        default="",
+        max_length=255,
+        description="`host:port` that the other nodes are told. Empty: `host` and `port`, with the "
+        "host of the quorum's address where `host` is no single address.",
+    )
+    tokens_file: Path | None = Field(
+        default=None,
+        description="Lines `name role sha256-of-token`; roles read, operate, admin.",
+    )
+    anonymous_role: Literal["none", "read", "operate", "admin"] = Field(
+        default="none",
+        description="Role of a request without a token; other than `none` only on loopback.",
+    )
+    tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
+    tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
+    connections_max: PositiveInt = Field(
+        default=1_000, description="Open connections, and besides, TLS handshakes under way."
+    )
+    body_bytes_max: PositiveInt = Field(default=1_048_576, description="Largest request body.")
+    request_timeout_s: PositiveSeconds = Field(
+        default=30.0, description="Deadline to answer one request (streams: to send one chunk)."
+    )
+    stream_bytes_per_s_min: PositiveInt = Field(
+        default=131_072,
+        description="A client that takes a stream more slowly on average is cut off.",
+    )
+
+    @model_validator(mode="after")
+    def _safe(self) -> HttpSettings:
+        loopback = self.host in LOOPBACK_HOSTS
+        if self.anonymous_role != "none" and not loopback:
+            raise ValueError(
+                'anonymous_role may be given only on loopback: set host = "127.0.0.1", or '
+                'anonymous_role = "none" and a tokens_file'
+            )
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file go together")
+        return self
+
+    def registered(self, quorum_address: str) -> str | None:
+        """The URL that other nodes learn; None: they can't reach it. `quorum_address`: the
+        `host:port` by which they reach this node's quorum listener, "" for none.
+        """
+        scheme = "http" if self.tls_certificate_file is None else "https"
+        if self.advertised:
+            return f"{scheme}://{self.advertised}"
+        others = quorum_address.rpartition(":")[0]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.host in ANY_HOSTS:
+            host = others
+        elif self.host in LOOPBACK_HOSTS and others.strip("[]") not in ("", *LOOPBACK_HOSTS):
+            return None
+        return f"{scheme}://{host}:{self.port}" if host and self.port else None

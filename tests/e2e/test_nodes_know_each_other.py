@@ -1,0 +1,110 @@
+"""Three real nodes tell of each other: one killed, one hung, one stopped, one gone for good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli.exit_codes import ExitCode
+from tests.e2e.http import PLAIN
+from tests.e2e.node_quorum import NodeQuorum
+from tests.strandline.command import invoke
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+DEADLINE_S = 60.0
+
+
+class Cluster:
+    """What its running nodes say of each other."""
+
+    def __init__(self, quorum: NodeQuorum) -> None:
+        self.quorum = quorum
+
+    def nodes(self, asked: int, *arguments: object) -> Any:
+        said = invoke("nodes", *arguments, "--json", "--url", self.quorum.nodes[asked].url)
+        assert said.exit_code == ExitCode.OK, said.stderr
+        return json.loads(said.stdout)
+
+    def liveness(self) -> dict[int, str]:
+        """As all running nodes tell it, empty while they differ."""
+        told = [
+            {each["node_id"]: each["liveness"] for each in self.nodes(asked, "list")["nodes"]}
+            for asked in self.quorum.running
+        ]
+        return told[0] if all(each == told[0] for each in told) else {}
+
+    def wait_for(self, **liveness: str) -> None:
+        """Until all running nodes tell this; by `n1="live"` and so on."""
+        wanted = {int(name.removeprefix("n")): word for name, word in liveness.items()}
+        self.quorum.wait_until(
+            lambda: self.liveness() == wanted, f"{wanted}", deadline_s=DEADLINE_S
+        )
+
+    def problems(self, asked: int) -> list[tuple[str, str | None]]:
+        answer = PLAIN.get(f"{self.quorum.nodes[asked].url}/v1/cluster").json()
+        return [(each["about"], each["name"]) for each in answer["problems"]]
+
+
+def test_who_is_silent_is_told_by_all_and_nobody_else_is(tmp_path: Path) -> None:
+    sections = {"http": {"anonymous_role": "admin"}}
+    store = {"stores.main": {"kind": "filesystem", "path": str(tmp_path / "store")}}
+    (tmp_path / "store").mkdir()
+    with NodeQuorum(tmp_path, "kafka-cluster", {**sections, **store}, {}) as quorum:
+        cluster = Cluster(quorum)
+        cluster.wait_for(n1="live", n2="live", n3="live")
+        first = cluster.nodes(1, "list")["nodes"]
+        assert {each["quorum_role"] for each in first} == {"leader", "voter"}
+
+        # A voter is killed.
+        leader = quorum.leader()
+        killed, other = (each for each in (1, 2, 3) if each != leader)
+        quorum.nodes[killed].kill()
+        cluster.wait_for(**{f"n{leader}": "live", f"n{other}": "live", f"n{killed}": "fenced"})
+        for asked in (leader, other):
+            cluster.quorum.wait_until(
+                lambda: cluster.problems(asked) == [("nodes", f"{killed}")],  # noqa: B023
+                "the problem of the killed node",
+                deadline_s=DEADLINE_S,
+            )
+        refused = invoke("nodes", "remove", killed, "--url", quorum.nodes[other].url)
+        assert refused.exit_code == ExitCode.CONFLICT
+        assert f"quorum remove-voter {killed}" in refused.stderr
+        quorum.nodes[killed].start()
+        cluster.wait_for(n1="live", n2="live", n3="live")
+
+        # The leader hangs: the next one gives everybody else a whole silence.
+        hung = quorum.leader()
+        before = {each["node_id"]: each for each in cluster.nodes(hung, "list")["nodes"]}
+        quorum.nodes[hung].suspend()
+        others = [each for each in (1, 2, 3) if each != hung]
+        quorum.wait_until(
+            lambda: all(
+                cluster.nodes(each, "show", hung)["liveness"] == "fenced" for each in others
+            ),
+            "the hung leader to be fenced",
+            deadline_s=DEADLINE_S,
+        )
+        quorum.nodes[hung].wake()
+        cluster.wait_for(n1="live", n2="live", n3="live")
+        for node_id in others:
+            assert cluster.nodes(node_id, "show", node_id) == {
+                **before[node_id],
+                "quorum_role": cluster.nodes(node_id, "show", node_id)["quorum_role"],
+            }, "it lived all the time"
+
+        # A node stops in order: that is told at once, and is no problem.
+        stopped = next(each for each in (1, 2, 3) if each != quorum.leader())
+        quorum.nodes[stopped].stop()
+        rest = [each for each in (1, 2, 3) if each != stopped]
+        assert cluster.nodes(rest[0], "show", stopped)["liveness"] == "stopped"
+        assert all(cluster.problems(each) == [] for each in rest)
+
+        # Gone for good: no voter any more, then off the list, on every node.
+        quorum.operate("remove-voter", stopped)
+        said = invoke("nodes", "remove", stopped, "--url", quorum.nodes[rest[0]].url)
+        assert said.exit_code == ExitCode.OK, said.stderr
+        cluster.wait_for(**{f"n{each}": "live" for each in rest})
