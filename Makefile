@@ -9,8 +9,8 @@ PYTEST := $(BIN)/python -m pytest
 # tests/conftest.py refuses a test that is marked from elsewhere.
 naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
 
-# Packages and tests are compiled by themselves: beside `check`, and not by each of four test processes.
-READY := $(VENV)/.dev $(VENV)/.bytecode $(VENV)/.compiled-tests
+# Tests and what they import are compiled once: beside `check`, and not by each of four test processes.
+READY := $(VENV)/.dev $(VENV)/.compiled-tests
 
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -127,10 +127,6 @@ $(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/.bytecode: $(VENV)/.dev-packages
-	-$(BIN)/python -m compileall -q $(VENV)/lib
-	touch $@
-
-$(VENV)/.compiled-tests: $(VENV)/.dev $(VENV)/.bytecode   # pytest writes its asserts into them
+$(VENV)/.compiled-tests: $(VENV)/.dev   # pytest writes its asserts into them
 	-$(PYTEST) --collect-only -qq > /dev/null
 	touch $@
