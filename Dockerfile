@@ -24,7 +24,8 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/wheel \
  && /opt/strandline/bin/pip install --no-cache-dir --no-deps -q /src/wheel/*.whl
 
 FROM python:3.11-slim-bookworm
-# The broker's log directories are mounted read-only; give this user's group read access to them.
+# The broker's log directories are mounted; give this user's group read access to them. To hold beside
+# them, run as the broker's user (docs/OPERATIONS.md).
 RUN groupadd --gid 10001 strandline \
  && useradd --uid 10001 --gid strandline --no-create-home --home-dir /var/lib/strandline strandline \
  && install -d -o strandline -g strandline -m 0750 /var/lib/strandline

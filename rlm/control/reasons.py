@@ -40,8 +40,8 @@ class AreaReason:
 WHY_NOT: dict[WhyNot, Reason] = {
     WhyNot.NO_SEALED_SEGMENT: Reason(
         "up to date", "all that is sealed is copied; the active segment has not rolled",
-        "nothing, or lower `segment.ms`; for partitions that nobody writes to, `hold.dirs` (see "
-        '"Holding")',
+        "nothing, or lower `segment.ms`; of partitions that nobody writes to, the node holds it "
+        'and copies it once retention takes it (see "Holding")',
     ),
     WhyNot.HOLE_IN_LOG: Reason(
         "hole in the local log", "no local segment has the next offset, and later ones are there",
@@ -174,7 +174,7 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.HOLD: AreaReason(
         "holding segments that are not yet copied",
-        "room and rights in `hold.dirs`; the text says more",
+        "room and rights beside the log directories, or in `hold.dirs`; the text says more",
     ),
     ProblemArea.SNAPSHOTS: AreaReason(
         "the upload of the metadata's snapshots, from which disaster recovery starts",

@@ -65,6 +65,18 @@ class HoldUsage:
     alone_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The part of a node's directories that its hold does not have. `problems`: to report, of those
+    not used. `log_dirs`: nothing of them is held. `holds_unread`: true if segments of a log
+    directory that came after the start are held where this node has not looked; blocks, OSError.
+    """
+
+    problems: tuple[str, ...] = ()
+    log_dirs: frozenset[Path] = frozenset()
+    holds_unread: Callable[[Path], bool] = lambda _: False
+
+
 class Hold:
     """One per node. `begin` first; `after_look` never runs twice at once."""
 
@@ -76,19 +88,14 @@ class Hold:
         *,
         breathe: Callable[[], Awaitable[None]],
         on_event: OnEvent,
-        not_used: Sequence[str] = (),
-        not_held: Iterable[Path] = (),
+        outside: Outside | None = None,
     ) -> None:
-        """`not_used`: problems to report, of directories beside these. `not_held`: log directories
-        whose hold directory is among those.
-        """
         self._directories = tuple(directories)
         self._metadata = metadata
         self._limits = limits
         self._breathe = breathe
         self._on_event = on_event
-        self._not_used = tuple(not_used)
-        self._not_held = frozenset(not_held)
+        self._outside = outside or Outside()
         self._held: dict[HoldDirectory, list[Unit]] = {each: [] for each in self._directories}
         self._active = {each: ActiveHold(each) for each in self._directories}
         self._unread: dict[HoldDirectory, tuple[Unread, ...] | None] = dict.fromkeys(
@@ -97,7 +104,7 @@ class Hold:
         self._place: dict[HoldDirectory, tuple[int, int]] = {}
         self._away: dict[Path, Unread] = {}  # by their `.log`: of another disk than is there now
         self._trouble: str | None = None
-        self._unknown: frozenset[Path] = frozenset()
+        self._unknown: dict[Path, bool] = {}  # true: segments of it are held, and not read
         self._running: asyncio.Future[Passed] | None = None
 
     async def begin(self) -> None:
@@ -123,13 +130,9 @@ class Hold:
     def problems(self) -> tuple[NodeProblem, ...]:
         """Failures of the last pass, and directories that are not used."""
         texts = [] if self._trouble is None else [self._trouble]
-        texts += self._not_used
+        texts += self._outside.problems
         texts += self._unusable().values()
-        texts += [
-            f"{log_dir} was not there when the node started: its segments are not held before the "
-            "next start"
-            for log_dir in sorted(self._unknown)
-        ]
+        texts += [_came_later(log_dir, self._unknown[log_dir]) for log_dir in sorted(self._unknown)]
         return tuple(NodeProblem(ProblemArea.HOLD, None, text) for text in texts)
 
     async def after_look(self, works: Iterable[PartitionWork]) -> None:
@@ -152,8 +155,11 @@ class Hold:
         orders = Orders(found, await self._deleted(found))
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
         used = {order.local.directory.parent for order in found.values()}
-        self._unknown = frozenset(used - known - self._not_held)
+        unknown = used - known - self._outside.log_dirs
         try:
+            self._unknown = {each: self._unknown.get(each, True) for each in unknown}
+            if any(self._unknown.values()):
+                self._unknown = await asyncio.to_thread(self._look_beside, unknown)
             await self._in_time(orders)
         finally:
             self._tell(rows)
@@ -184,7 +190,12 @@ class Hold:
         for work in works:
             if work.local is not None:
                 work.units = tuple(by_partition.get(work.partition, ()))
-                work.hold_wait = self._why_wait(unusable.get(work.partition))
+                log_dir = work.local.directory.parent
+                unread = _came_later(log_dir, True) if self._unknown.get(log_dir) else None
+                work.hold_wait = self._why_wait(unusable.get(work.partition) or unread)
+
+    def _look_beside(self, log_dirs: Iterable[Path]) -> dict[Path, bool]:
+        return {each: self._outside.holds_unread(each) for each in log_dirs}
 
     def _why_wait(self, unusable: str | None) -> Wait | None:
         """Wait if unusable held segments may contain the missing offsets."""
@@ -384,6 +395,13 @@ def _away(unit: Unit) -> Unread:
         "own again, or start the node again if what is held there is lost"
     )
     return Unread(unit.partition, why)
+
+
+def _came_later(log_dir: Path, holds_unread: bool) -> str:
+    told = f"{log_dir} was not there when the node started"
+    if holds_unread:
+        return f"{told}, and segments of it are held: start the node again, which then copies them"
+    return f"{told}: its segments are not held before the next start"
 
 
 def _told(error: OSError) -> str:

@@ -95,7 +95,7 @@ class HoldDirectory:
                 "the node's user, or correct hold.dirs"
             ) from error
         for log_dir in self.log_dirs:
-            self._probe(log_dir)
+            try_link(log_dir, self.path, self.path)
 
     def sweep(self) -> None:
         """Remove what a crash or a failed disk left half-done. OSError once all was tried."""
@@ -296,18 +296,22 @@ class HoldDirectory:
             except OSError:
                 return  # others are left in it
 
-    def _probe(self, log_dir: Path) -> None:
-        probe = self.path / PROBE
-        try:
-            probe.unlink(missing_ok=True)
-            os.link(log_dir / META_PROPERTIES_FILE, probe)
-            probe.unlink()
-        except OSError as error:
-            raise Refused(
-                f"no link from {log_dir} can be made in {self.path} ({error.strerror}): it has to "
-                "be on the same mount, and the node has to run as the broker's user or with "
-                "CAP_FOWNER (see fs.protected_hardlinks)"
-            ) from error
+
+def try_link(log_dir: Path, into: Path, named: Path) -> None:
+    """Link a file of the log directory, and remove the link. Refused, with an instruction that
+    names `named`, if that fails.
+    """
+    probe = into / PROBE
+    try:
+        probe.unlink(missing_ok=True)
+        os.link(log_dir / META_PROPERTIES_FILE, probe)
+        probe.unlink()
+    except OSError as error:
+        raise Refused(
+            f"no link from {log_dir} can be made in {named} ({error.strerror}): it has to be on "
+            "the same mount, and the node has to run as the broker's user or with CAP_FOWNER (see "
+            "fs.protected_hardlinks)"
+        ) from error
 
 
 def why_unread(path: Path, why: object) -> str:

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kafka_formats.errors import StrandlineError
+from rlm.local_log.hold_beside import find_beside
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
 from rlm.local_log.hold_names import hold_name, is_of_another_node, others, why_not_used
 from rlm.local_log.hold_owner import other_owner, why_not_owned
 from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity
+from strandline.doctor.host import free_bytes
 from strandline.settings.settings import Settings
 
-NOT_SET = (
-    "hold.dirs is not set: what the broker's retention deletes before it is copied is lost to the "
-    "tier, also the active segment of a partition that nobody writes to for retention.ms"
+NONE_IS_HELD = (
+    "nothing is held ({why}): what the broker's retention deletes before it is copied is lost to "
+    "the tier, also the active segment of a partition that nobody writes to for retention.ms"
 )
 
 
 def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterator[Finding]:
-    """Findings for each hold directory, or one that there is none; leaves no file. `identity` None:
-    of an unformatted node, which has none of its own yet.
+    """Findings for each hold directory and each log directory without one, or one that nothing is
+    held; leaves no file. `identity` None: of an unformatted node, which has none of its own yet.
     """
-    if not settings.hold.dirs:
-        if settings.kafka.log_dirs:
-            yield Finding("hold", True, NOT_SET)
-        return
+    if settings.holds_beside:
+        yield from _check_beside(settings, identity)
+    elif settings.hold.dirs:
+        yield from _check_named(settings, settings.hold.dirs, identity)
+    elif settings.kafka.log_dirs:
+        why = "hold.dirs is []" if settings.kafka.broker else "kafka.broker is not set"
+        yield Finding("hold", True, NONE_IS_HELD.format(why=why))
+
+
+def _check_beside(settings: Settings, identity: FormattedIdentity | None) -> Iterator[Finding]:
+    beside = find_beside(settings.kafka.log_dirs)
+    for log_dir, why in beside.not_held.items():
+        yield Finding(f"hold {log_dir}", False, why)
+    for path, log_dirs in beside.paths.items():
+        yield _can_link(settings, path, log_dirs)
+        if identity is not None and path.exists():
+            try:
+                yield from list(_others(path, identity))
+            except OSError as error:
+                yield Finding(f"hold {path}", False, str(error))
+
+
+def _check_named(
+    settings: Settings, dirs: list[Path], identity: FormattedIdentity | None
+) -> Iterator[Finding]:
     try:
-        pairs = hold_directories(settings.hold.dirs, settings.kafka.log_dirs, own_name="")
+        pairs = hold_directories(dirs, settings.kafka.log_dirs, own_name="")
     except StrandlineError as error:
         yield Finding("hold", False, str(error))
         return
@@ -42,10 +65,20 @@ def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterat
         except (OSError, StrandlineError) as error:
             yield Finding(check, False, str(error))
             continue
-        named = ", ".join(str(log_dir) for log_dir in pair.log_dirs)
-        can = f"links from {named} can be made" if named else "no log directory is on its mount now"
-        yield Finding(check, True, can)
+        yield _can_link(settings, pair.path, pair.log_dirs)
         yield from beside
+
+
+def _can_link(settings: Settings, path: Path, log_dirs: Sequence[Path]) -> Finding:
+    named = ", ".join(str(log_dir) for log_dir in log_dirs)
+    text = f"links from {named} can be made" if named else "no log directory is on its mount now"
+    room = free_bytes(path if path.exists() else path.parent)
+    if room < settings.hold.free_bytes_min:
+        text += (
+            f"; {room >> 20} MiB are free, less than hold.free_bytes_min, so that what the broker "
+            "deletes goes there, too, copied or not: make room, or lower that"
+        )
+    return Finding(f"hold {path}", True, text)
 
 
 def _others(path: Path, identity: FormattedIdentity) -> Iterator[Finding]:

@@ -167,7 +167,7 @@ def in_use(data_dir: Path) -> bool:
 def check_paths(settings: Settings) -> Iterator[Finding]:
     """Find our paths inside a log directory: a broker that finds one there does not start."""
     ours = {"node.data_dir": settings.node.data_dir}
-    ours |= {f"hold.dirs {number}": path for number, path in enumerate(settings.hold.dirs)}
+    ours |= {f"hold.dirs {number}": path for number, path in enumerate(settings.hold.dirs or ())}
     for name, store in settings.stores.items():
         if store.path is not None:
             ours[f"stores.{name}.path"] = store.path

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import Conflict, Refused
 from rlm.control.run_events import OnEvent
-from rlm.copy.hold import Hold, HoldLimits
+from rlm.copy.hold import Hold, HoldLimits, Outside
+from rlm.local_log.hold_beside import find_beside, is_left, left_beside, sibling, why_not_held
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
 from rlm.local_log.hold_names import (
     hold_name,
@@ -40,44 +41,86 @@ def open_hold(
     is closed; one that another node owns is a problem, and the node runs without it: what it does
     not hold is lost to it if the broker deletes it first, as without any hold.
 
-    InvalidRequest: a directory can't be used. Refused: it can't be locked, or what an earlier
-    version held can't be taken over.
+    InvalidRequest: a directory of hold.dirs can't be used. Refused: it can't be locked, or what an
+    earlier version held can't be taken over.
     """
-    if not settings.hold.dirs:
-        return None
     own_name = hold_name(directory.kafka_cluster_id, directory.node_id)
     before = hold_name(directory.cluster_id, directory.node_id)
-    found = hold_directories(settings.hold.dirs, settings.kafka.log_dirs, own_name=own_name)
+    if settings.holds_beside:
+        found, not_held = _beside(settings.kafka.log_dirs, own_name)
+    elif settings.hold.dirs:
+        log_dirs = settings.kafka.log_dirs
+        found, not_held = hold_directories(settings.hold.dirs, log_dirs, own_name=own_name), {}
+    else:
+        return None
     refused = {
         each: text
         for each in found
-        if (text := _why_refused(each.path, str(directory.cluster_id), building)) is not None
+        if (text := _why_refused(each.path, directory, settings, building)) is not None
     }
     directories = [each for each in found if each not in refused]
     for each in directories:
         _take_over(each.path.with_name(before), each.path)
+    outside = Outside(
+        (*not_held.values(), *refused.values(), *_not_used(directories, before)),
+        frozenset((*not_held, *(log_dir for each in refused for log_dir in each.log_dirs))),
+        partial(_holds_unread, settings, own_name, {each.path for each in found}),
+    )
     return Hold(
         directories,
         metadata,
         HoldLimits(bytes_max=settings.hold.bytes_max, free_bytes_min=settings.hold.free_bytes_min),
         breathe=partial(ambient.sleep, 0),
         on_event=on_event,
-        not_used=(*refused.values(), *_not_used(directories, before)),
-        not_held=[log_dir for each in refused for log_dir in each.log_dirs],
+        outside=outside,
     )
 
 
-def _why_refused(path: Path, cluster_id: str, building: AsyncExitStack | ExitStack) -> str | None:
-    """Own the directory until `building` is closed, else say why not."""
+def _holds_unread(settings: Settings, own_name: str, known: Set[Path], log_dir: Path) -> bool:
+    own = sibling(log_dir) / own_name
+    return settings.holds_beside and own not in known and is_left(own)
+
+
+def _beside(
+    log_dirs: Sequence[Path], own_name: str
+) -> tuple[tuple[HoldDirectory, ...], dict[Path, str]]:
+    """The hold directories beside the log directories, made, and why some have none. What was held
+    in one that is not used any more counts.
+    """
+    beside = find_beside(log_dirs)
+    used = {path: tuple(beside.paths.get(path, ())) for path in left_beside(log_dirs, own_name)}
+    not_held_now = dict(beside.not_held)
+    for path, paths in beside.paths.items():
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            used[path] = tuple(paths)
+        except OSError as error:
+            why = f"{path} cannot be made ({error.strerror}); start the node again"
+            not_held_now |= {each: why_not_held(each, why) for each in paths}
+    found = tuple(HoldDirectory(path / own_name, paths) for path, paths in used.items())
+    return found, not_held_now
+
+
+def _why_refused(
+    path: Path,
+    directory: DataDirectory,
+    settings: Settings,
+    building: AsyncExitStack | ExitStack,
+) -> str | None:
+    """Own the hold directory until `building` is closed, else say why not."""
+    cluster_id = str(directory.cluster_id)
     try:
         owned = become_owner(path, cluster_id)
     except Conflict as error:
         return str(error)  # the node's report logs it
     except OSError as error:
-        raise Refused(
-            f"{path} cannot be locked ({error.strerror}): make {path.parent} writable for the "
-            "node's user, or correct hold.dirs"
-        ) from error
+        text = (
+            f"{path} cannot be locked ({error.strerror}), and nothing is held there: make "
+            f"{path.parent} writable for the node's user, or set hold.dirs to another directory"
+        )
+        if settings.holds_beside:
+            return text
+        raise Refused(text) from error
     building.callback(os.close, owned.descriptor)
     if owned.before not in (None, cluster_id):
         logger.warning(

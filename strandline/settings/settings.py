@@ -250,11 +250,11 @@ class RepairSettings(Section):
 class HoldSettings(Section):
     """Keeping sealed segments from the broker's local retention until they are copied."""
 
-    dirs: list[Path] = Field(
-        default=[],
-        max_length=64,
+    dirs: Annotated[list[Path], Field(max_length=64)] | None = Field(
+        default=None,
         description="Directories for hard links, one on each mount of `kafka.log_dirs` and none "
-        "inside a log directory. Empty: nothing is held.",
+        "inside a log directory. None: where `kafka.broker` is set, `strandline-hold` beside the "
+        "first log directory of each mount. `[]`: nothing is held.",
     )
     bytes_max: PositiveInt = Field(
         default=64 * 2**30,
@@ -434,6 +434,13 @@ class Settings(BaseSettings):
         if self.read.listen:
             self.kafka.check_readable(self.read)
         return self
+
+    @property
+    def holds_beside(self) -> bool:
+        """True if hold directories beside the log directories are used: no setting names them, and
+        there is a broker, which deletes.
+        """
+        return self.hold.dirs is None and bool(self.kafka.log_dirs and self.kafka.broker)
 
     @model_validator(mode="after")
     def _default_store_exists(self) -> Settings:

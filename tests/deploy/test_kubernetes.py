@@ -16,6 +16,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from api.routes import health
+from rlm.local_log.hold_beside import sibling
 from strandline.doctor import host as doctor_host
 from strandline.doctor.private_files import private_files
 from strandline.settings.settings import Settings
@@ -110,9 +111,11 @@ def test_the_settings_name_what_is_mounted(node: Node, settings: Settings) -> No
     (volume,) = {step.text for step in IMAGE if step.name == "VOLUME"}
     assert data["mountPath"] == volume
     for log_dir in settings.kafka.log_dirs:
-        mount = node.mounts()[log_dir]
-        assert mount["readOnly"] is True
+        mount = node.mount_of(log_dir)
         assert mount["name"] == "data", "the volume of the broker"
+        assert not mount.get("readOnly"), "links lie beside the log directory"
+        assert sibling(log_dir).is_relative_to(mount["mountPath"]), "and on the same mount"
+        assert log_dir not in node.mounts()
     tmp = node.mounts()[Path("/tmp")]
     assert "emptyDir" in tmp["volume"]
 
@@ -189,7 +192,9 @@ def test_the_node_may_do_nothing_that_it_need_not(node: Node) -> None:
         re.search(r"useradd --uid (\d+)", step.text) for step in IMAGE if "useradd" in step.text
     )
     assert made is not None
-    assert context["runAsUser"] == context["runAsGroup"] == int(made[1])
+    beside = [each for each in node.pod["containers"] if each["name"] == "kafka"]
+    broker = {each["securityContext"]["runAsUser"] for each in beside}
+    assert {context["runAsUser"]} == {context["runAsGroup"]} == (broker or {int(made[1])})
     assert context["runAsNonRoot"] is context["readOnlyRootFilesystem"] is True
     assert context["allowPrivilegeEscalation"] is False
     assert context["capabilities"] == {"drop": ["ALL"]}

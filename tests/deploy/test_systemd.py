@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlm.local_log.hold_beside import sibling
 from strandline.cli.exit_codes import ExitCode
 from strandline.doctor.private_files import private_files
 from strandline.settings.loading import load_settings
@@ -70,6 +71,17 @@ def test_the_program_and_its_files_are_where_the_image_has_them() -> None:
     assert Path("/var/lib", state) in settings.node.data_dir.parents
     (user,) = values("User")
     assert re.search(rf"^u {user} ", (FOLDER / "strandline.sysusers").read_text(), re.M)
+
+
+def test_the_node_may_link_beside_each_log_directory() -> None:
+    """A writable path is a mount of its own, and no link crosses two: it has to have both."""
+    writable = [Path(value.removeprefix("-")) for value in values("ReadWritePaths")]
+    guide = (REPOSITORY / "deploy" / "README.md").read_text()
+    for log_dir in load_settings(FOLDER / "strandline.toml", {}).settings.kafka.log_dirs:
+        beside = sibling(log_dir)
+        assert any(each in log_dir.parents and each in beside.parents for each in writable)
+        assert re.search(rf"^install -d -m 0700 -o strandline .*{beside} ", guide, re.M)
+    assert values("AmbientCapabilities") == values("CapabilityBoundingSet") == ["CAP_FOWNER"]
 
 
 def test_a_node_is_started_again_whatever_ended_it_but_a_wrong_setting() -> None:

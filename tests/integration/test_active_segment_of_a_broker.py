@@ -13,6 +13,8 @@ from rlm.copy.hold_pass import Order, Orders, Passed
 from rlm.local_log.hold_directory import hold_directories
 from rlm.local_log.hold_plan import HoldFacts, Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
+from tests.e2e.node_process import NodeProcess, Sections
+from tests.e2e.tier_client import TierClient
 from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import NewRecord, produce
 
@@ -53,3 +55,27 @@ def test_a_link_that_was_made_before_has_what_retention_took_of_a_quiet_partitio
         (unit,) = held
         assert (unit.base_offset, unit.next_base_offset, unit.doubt) == (0, 100, None)
         assert unit.segment.log_path.parent.parent.parent.parent == directory.path
+
+
+def test_the_records_of_a_quiet_partition_reach_the_tier_by_default(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    with KafkaBroker(tmp_path / "kafka") as broker:
+        broker.create_topic(TOPIC, partitions=1, config=CONFIG)
+        settings: Sections = {
+            "kafka": {"log_dirs": [str(broker.log_dir)], "broker": broker.bootstrap},
+            "topics": {"include": [TOPIC]},
+            "stores.main": {"kind": "filesystem", "path": str(tmp_path / "tier")},
+            "copier": {"interval_s": 0.3},
+            "hold": {"free_bytes_min": 1},  # whatever this machine has
+        }
+        with NodeProcess(tmp_path / "node", settings) as node:
+            produce(broker.bootstrap, TOPIC, 0, [NewRecord(b"v%d" % each) for each in range(100)])
+            tier = TierClient(node.url, TOPIC, 0)
+            node.wait_until(
+                lambda: tier.status().get("highest_copied_offset") == 99,
+                "a copy of what retention took",
+                deadline_s=100,
+            )
+            assert [each.value for each in tier.records("read_uncommitted")] == [
+                b"v%d" % each for each in range(100)
+            ]

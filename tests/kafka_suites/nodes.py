@@ -30,6 +30,7 @@ SECTIONS: Sections = {
         "backoff_max_s": 2,
     },
     "retention": {"interval_s": 1, "delete_delay_s": 0.5},
+    "hold": {"dirs": []},  # nothing beside the folders of Kafka's tests
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Refused
+from rlm.local_log.hold_beside import DIRECTORY_NAME
 from rlm.local_log.hold_names import hold_name
 from rlm.local_log.hold_owner import become_owner
 from rlmm.data_directory.data_directory import open_data_directory
@@ -238,6 +239,33 @@ def test_hold_directories_of_nobody_known(formatted: Home, tmp_path: Path) -> No
     assert "and start it again" in formatted.wrong(f"hold {hold / 'stranger-1'}")
     assert "can be made" in formatted.findings()[f"hold {hold}"].detail
     assert [each.name for each in hold.iterdir()] == ["stranger-1"]
+
+
+def test_where_nothing_is_held_that_is_told(formatted: Home, tmp_path: Path) -> None:
+    def detail() -> str:
+        return formatted.findings()["hold"].detail
+
+    formatted.sections["kafka"] = {"log_dirs": [str(new_log_dir(tmp_path / "kafka"))]}
+    assert detail().startswith("nothing is held (kafka.broker is not set)")
+    formatted.sections["kafka"]["broker"] = f"127.0.0.1:{free_ports(1)[0]}"
+    formatted.sections["hold"] = {"dirs": []}
+    assert detail().startswith("nothing is held (hold.dirs is [])")
+
+
+def test_holding_beside_a_log_directory_and_where_it_is_refused(
+    formatted: Home, tmp_path: Path
+) -> None:
+    log_dir, hold = new_log_dir(tmp_path / "kafka"), tmp_path / DIRECTORY_NAME
+    formatted.sections["kafka"] = {
+        "log_dirs": [str(log_dir)], "broker": f"127.0.0.1:{free_ports(1)[0]}",
+    }  # fmt: skip
+    formatted.sections["hold"] = {"free_bytes_min": 1}
+    assert formatted.findings()[f"hold {hold}"].detail == f"links from {log_dir} can be made"
+    assert not hold.exists()
+    formatted.sections["hold"] = {"free_bytes_min": 1 << 52}
+    assert "less than hold.free_bytes_min" in formatted.findings()[f"hold {hold}"].detail
+    hold.write_text("taken")
+    assert "set hold.dirs" in formatted.wrong(f"hold {log_dir}")
 
 
 def test_a_hold_directory_in_use_by_another_cluster(formatted: Home, tmp_path: Path) -> None:

@@ -16,13 +16,24 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from rlm.control.run_events import OnEvent, ignore_event
+from rlm.control.why_not import WhyNot
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.leadership.leadership import Leads, LocalLogStart
 from rlmm.manager.manager import RemoteLogMetadataManager
 from strandline.node.holding import open_hold
+from strandline.settings.settings import HoldSettings, KafkaSettings, Settings
 from tests.rlm.after_disaster import ANEW, after_the_disaster, record_reconciled
 from tests.rlm.fake_broker import FakeBroker
-from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, ROOM, retention
+from tests.rlm.held_segments import (
+    A_FEW_SCANS_S,
+    AFTER_ANY_BACK_OFF_S,
+    ROOM,
+    Outage,
+    four_segments,
+    holding,
+    lost,
+    retention,
+)
 from tests.rlm.kafka_logs import KAFKA_CLUSTER, KafkaLog, new_log_dir
 from tests.rlm.one_node import World, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -48,18 +59,20 @@ def orders(tmp_path: Path) -> KafkaLog:
 
 
 def opened(
-    path: Path,
+    path: Path | None,
     log: KafkaLog,
     cluster_id: str,
     running: ExitStack,
     metadata: Any = None,
     told: OnEvent = ignore_event,
 ) -> Hold:
-    settings: Any = SimpleNamespace(
-        hold=SimpleNamespace(
-            dirs=[path], bytes_max=ROOM.bytes_max, free_bytes_min=ROOM.free_bytes_min
+    settings = Settings(
+        hold=HoldSettings(
+            dirs=None if path is None else [path],
+            bytes_max=ROOM.bytes_max,
+            free_bytes_min=ROOM.free_bytes_min,
         ),
-        kafka=SimpleNamespace(log_dirs=[log.log_dir]),
+        kafka=KafkaSettings(log_dirs=[log.log_dir], broker="127.0.0.1:9092"),
     )
     directory: Any = SimpleNamespace(
         cluster_id=cluster_id, kafka_cluster_id=KAFKA_CLUSTER, node_id=1
@@ -203,3 +216,41 @@ def test_a_killed_nodes_directory_is_taken_over_and_that_is_logged(
     running.close()
     assert opened(tmp_path / "hold", orders, CLUSTER, running).problems() == ()
     assert len(caplog.messages) == 1
+
+
+def test_what_is_held_beside_a_log_directory_that_came_after_the_start_is_no_gap(
+    tmp_path: Path, running: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, away, outage = tmp_path / "disk", tmp_path / "away", Outage()
+    disk.mkdir()
+    orders = four_segments(disk)
+
+    def hold(world: World, manager: RemoteLogMetadataManager, _: HoldLimits, told: OnEvent) -> Hold:
+        running.close()
+        return opened(None, orders, world.cluster_id, running, manager, told)
+
+    monkeypatch.setattr(World, "_hold", hold)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage):
+            retention(orders, 0, 10, start=20)
+        outage.lasts = False
+        disk.rename(away)
+        disk.mkdir()
+        async with holding(world, outage) as node:
+            disk.rmdir()
+            away.rename(disk)
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            (status,) = node.remote_log.statuses()
+            assert status.why_not_copying is WhyNot.UNUSABLE_DIRECTORY
+            (problem,) = node.hold.problems() if node.hold else ()
+            assert f"{orders.log_dir} was not there when the node started" in problem.text
+            assert "start the node again" in problem.text
+        async with holding(world, outage) as node:
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert lost(node.events) == []
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+
+    run_virtually(main)
