@@ -8,7 +8,7 @@ end.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from kafka_formats.errors import CorruptData
@@ -42,11 +42,14 @@ class CommittedRecord(NamedTuple):
 class CommittedGroup:
     """Neighbouring committed records. Everything below `end_offset` is in this group, in an earlier
     one, or a record of the log's own; `end_epoch` is the epoch of the record before `end_offset`.
+    `advanced_s`: monotonic seconds at which this node heard that more is committed than was
+    followed before; None: it was told with an earlier group.
     """
 
     records: tuple[CommittedRecord, ...]
     end_offset: int
     end_epoch: int
+    advanced_s: float | None = field(default=None, compare=False)
 
 
 class SnapshotId(NamedTuple):

@@ -5,7 +5,7 @@ The driver's counters and the description of the metadata log are read at each s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -17,8 +17,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from rlmm.histogram import Histogram
+from rlmm.manager.metadata_stats import MetadataStats
 from rlmm.metadata_log import LogDescription
-from rlmm.quorum.observer import Histogram, QuorumStats
+from rlmm.quorum.observer import QuorumStats
 
 _PREFIX: Final = "strandline_metadata_"
 
@@ -56,19 +58,29 @@ _LATENCIES: Final[tuple[tuple[str, str, Callable[[QuorumStats], Histogram]], ...
 )  # fmt: skip
 
 
+_OF_MANAGER: Final[tuple[tuple[str, str, Callable[[MetadataStats], Histogram]], ...]] = (
+    ("apply_latency", "From a commit that this node heard of until it can be read here, in "
+     "seconds.", lambda own: own.apply_latency),
+    ("proposal_latency", "A caller's wait for the outcome of its record, in seconds.",
+     lambda own: own.proposal_latency),
+)  # fmt: skip
+
+
 class QuorumMetrics(Collector):
     """Metric families, without samples while nothing is known, so that their names always exist."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._stats: QuorumStats | None = None
+        self._of_manager: MetadataStats | None = None
         self._log: LogDescription | None = None
         self._applied_offset = -1
         self._snapshot_age_ms: int | None = None
         registry.register(self)
 
-    def watch(self, stats: QuorumStats) -> None:
-        """Read the counters of this node's driver from now on."""
+    def watch(self, stats: QuorumStats, of_manager: MetadataStats) -> None:
+        """Read the counters of this node's driver and metadata manager from now on."""
         self._stats = stats
+        self._of_manager = of_manager
 
     def set_log(
         self, log: LogDescription, applied_offset: int, snapshot_age_ms: int | None
@@ -81,6 +93,7 @@ class QuorumMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield self._state()
         yield from self._gauges()
+        yield from self._replicas()
         yield from self._counters()
         yield from self._histograms()
 
@@ -117,13 +130,48 @@ class QuorumMetrics(Collector):
                 counter.add_metric([], count(self._stats))
             yield counter
 
+    def _replicas(self) -> Iterator[Metric]:
+        """The other replicas, by node id: the leader alone knows them."""
+        lag = GaugeMetricFamily(
+            f"{_PREFIX}replica_lag", "Offsets of the leader's log that a replica lacks.",
+            labels=["node_id"],
+        )  # fmt: skip
+        log = self._log
+        if log is not None and log.state == "leader":
+            ends: dict[int, int] = {}
+            for each in (*log.observers, *log.voters):  # a voter's directory before another's
+                if each.log_end_offset >= 0 and each.node_id != log.node_id:
+                    ends[each.node_id] = each.log_end_offset
+            for node_id, end in sorted(ends.items()):
+                lag.add_metric([str(node_id)], max(log.log_end_offset - end, 0))
+        yield lag
+
     def _histograms(self) -> Iterator[Metric]:
         for name, what, histogram in _LATENCIES:
-            family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", what)
-            if self._stats is not None:
-                counted = histogram(self._stats)
-                family.add_metric([], _buckets(counted), counted.total)
-            yield family
+            counted = None if self._stats is None else histogram(self._stats)
+            yield _family(name, what, {} if counted is None else {(): counted})
+        for name, what, of_manager in _OF_MANAGER:
+            counted = None if self._of_manager is None else of_manager(self._of_manager)
+            yield _family(name, what, {} if counted is None else {(): counted})
+        voters = {} if self._stats is None else self._stats.propagation
+        yield _family(
+            "propagation_latency",
+            "From an append on the leader until a voter's fetch says that it has it, in seconds.",
+            {(str(node_id),): counted for node_id, counted in voters.items()},
+            labels=("node_id",),
+        )
+
+
+def _family(
+    name: str,
+    what: str,
+    counted: Mapping[tuple[str, ...], Histogram],
+    labels: tuple[str, ...] = (),
+) -> Metric:
+    family = HistogramMetricFamily(f"{_PREFIX}{name}_seconds", what, labels=labels)
+    for values, histogram in counted.items():
+        family.add_metric(values, _buckets(histogram), histogram.total)
+    return family
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

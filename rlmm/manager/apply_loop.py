@@ -112,9 +112,10 @@ class ApplyLoop:
         limits: MetadataLimits,
         committed: Callable[[Iterable[TopicIdPartition], int], None],
         changed: Callable[[Iterable[RowChange], int], None],
+        applied: Callable[[float | None], None],
     ) -> None:
         """`committed` hears at once of committed records' partitions and the offset before them,
-        `changed` of their changes of rows.
+        `changed` of their changes of rows, `applied` of each group's `advanced_s`, behind it.
         """
         self._log = log
         self._view = view
@@ -123,6 +124,7 @@ class ApplyLoop:
         self._limits = limits
         self._committed = committed
         self._changed = changed
+        self._applied = applied
         self._pace = ApplyPace(limits.apply_rest_ms, proposing=lambda: waiters.may_ask)
         waiters.on_proposal = self._pace.awaited
         self._flush_lock = asyncio.Lock()
@@ -156,6 +158,7 @@ class ApplyLoop:
                 try:
                     async for group in self._log.follow(self._view.applied_offset + 1):
                         await self._apply_group(group)
+                        self._applied(group.advanced_s)
                         if len(group.records) < FULL_GROUP_RECORDS:
                             await self._pace.rest()
                     return

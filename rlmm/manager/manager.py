@@ -24,6 +24,7 @@ from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.history import HistoryEntry, read_history
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.manager.metadata_stats import MetadataStats
 from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
@@ -71,6 +72,7 @@ class RemoteLogMetadataManager(MetadataReads):
         now_ms: Callable[[], int],
         limits: MetadataLimits,
         on_failure: Callable[[str], None],
+        monotonic: Callable[[], float],
     ) -> None:
         super().__init__(view, states_kept_max=limits.states_kept_max)
         self.incarnation = incarnation
@@ -78,10 +80,12 @@ class RemoteLogMetadataManager(MetadataReads):
         self._now_ms = now_ms
         self._limits = limits
         self._on_failure = on_failure
+        self.stats = MetadataStats(monotonic)
         self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
         self._applying = ApplyLoop(
             metadata_log, view, self._waiters, limits,
             committed=self._states.committed, changed=self._changes.committed,
+            applied=self.stats.applied,
         )  # fmt: skip
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
         self._snapshot_lock = asyncio.Lock()
@@ -119,6 +123,7 @@ class RemoteLogMetadataManager(MetadataReads):
             now_ms=now_ms,
             limits=limits,
             on_failure=on_failure or (lambda _: None),
+            monotonic=monotonic or asyncio.get_running_loop().time,
         )
         self._tasks = [
             asyncio.create_task(self._apply_task(), name="metadata-apply"),
@@ -442,7 +447,7 @@ class RemoteLogMetadataManager(MetadataReads):
 
     async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
         self._check_open()
-        with self._waiters.proposal():
+        with self._waiters.proposal(), self.stats.proposing():
             try:
                 async with asyncio.timeout(deadline_s) as limit:
                     due = limit.when()

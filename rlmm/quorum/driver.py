@@ -41,6 +41,7 @@ from rlmm.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     Error,
+    FetchRequest,
     FetchResponse,
     FetchSnapshotResponse,
     LogRead,
@@ -155,10 +156,17 @@ class QuorumDriver:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if isinstance(request, BeginQuorumEpochRequest):
             self._leader_is_at(request.leader_id, request.leader_epoch, request.leader_at)
+        self._note_acknowledged(request)
         self.feed(RequestReceived(waiting, request))
         if self.failure is not None and not waiting.done():
             raise RetryLater(self.failure)
         return await waiting
+
+    def _note_acknowledged(self, request: Request) -> None:
+        if not isinstance(request, FetchRequest) or self.core.role is not do.Role.LEADER:
+            return
+        if request.epoch == self.core.epoch and request.replica in self.core.voters.keys:
+            self._observer.acknowledged(request.replica.node_id, request.fetch_offset)
 
     async def read_bytes(self, from_offset: int, bytes_max: int) -> bytes:
         """Whole batches from `from_offset` on, below the committed and durable end."""

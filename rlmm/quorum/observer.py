@@ -6,17 +6,14 @@ microseconds a commit); a scrape turns them into a metrics library's form.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from rlmm.histogram import Histogram, latencies
 from rlmm.raft.actions import Role
 
-LATENCY_SECONDS: Final = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
-)  # fmt: skip
 PENDING_MAX: Final = 100_000
 """Appends whose commit is timed at once; further ones are counted only."""
 
@@ -24,49 +21,60 @@ _LEADERLESS: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
 _LED: Final = frozenset({Role.LEADER, Role.FOLLOWER})
 
 
-class Histogram:
-    """Counts by upper bound, as Prometheus has them; `counts` has one more for the rest."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-
 class QuorumStats:
     """The observer of a node, with Kafka's names where Kafka has the metric.
 
     `commit_latency` is that of a whole append (Kafka divides it by its records), from the leader's
     append to the high watermark behind it. `election_latency` runs from standing to a known leader.
+    `propagation` is that of single appends, by voter: from the leader's append to that voter's
+    fetch from behind it, which says that they are durable there; one at a time is followed.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: seconds of any monotonic clock, called from any thread."""
         self.now = now
-        self.commit_latency = Histogram(LATENCY_SECONDS)
-        self.election_latency = Histogram(LATENCY_SECONDS)
-        self.fsync_latency = Histogram(LATENCY_SECONDS)
+        self.commit_latency = latencies()
+        self.election_latency = latencies()
+        self.fsync_latency = latencies()
+        self.propagation: dict[int, Histogram] = {}
         self.append_records = 0
         self.fetch_records = 0
         self.truncations = 0
         self._pending: deque[tuple[int, float]] = deque()
         self._standing_since: float | None = None
+        self._followed: dict[int, tuple[int, float] | None] = {}
+        self._advanced_s: float | None = None
 
     def appended(self, end_offset: int, records: int, *, leading: bool) -> None:
-        if leading:
-            self.append_records += records
-            if len(self._pending) < PENDING_MAX:
-                self._pending.append((end_offset, self.now()))
-        else:
+        if not leading:
             self.fetch_records += records
+            return
+        self.append_records += records
+        now = self.now()
+        if len(self._pending) < PENDING_MAX:
+            self._pending.append((end_offset, now))
+        for node_id, followed in self._followed.items():
+            if followed is None:
+                self._followed[node_id] = (end_offset, now)
+
+    def acknowledged(self, node_id: int, end_offset: int) -> None:
+        """A voter fetches from this leader: it has everything below `end_offset`."""
+        followed = self._followed.setdefault(node_id, None)
+        if followed is not None and followed[0] <= end_offset:
+            self._followed[node_id] = None
+            histogram = self.propagation.get(node_id)
+            if histogram is None:
+                histogram = self.propagation[node_id] = latencies()
+            histogram.observe(self.now() - followed[1])
+
+    def take_advanced_s(self) -> float | None:
+        """Take the time of the first news of commits since the last call; None: there were none."""
+        advanced_s, self._advanced_s = self._advanced_s, None
+        return advanced_s
 
     def high_watermark_moved(self, high_watermark: int) -> None:
+        if self._advanced_s is None:
+            self._advanced_s = self.now()
         pending = self._pending
         if not pending or pending[0][0] > high_watermark:
             return
@@ -77,6 +85,7 @@ class QuorumStats:
     def role_changed(self, role: Role) -> None:
         if role is not Role.LEADER:
             self._pending.clear()  # another leader may commit them, or nobody
+            self._followed.clear()
         if role in _LEADERLESS and self._standing_since is None:
             self._standing_since = self.now()
         elif role in _LED and self._standing_since is not None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -227,7 +228,7 @@ class QuorumLog:
             if group is None:
                 await asyncio.shield(self._advanced)
                 continue
-            yield group
+            yield replace(group, advanced_s=self.stats.take_advanced_s())
             position = group.end_offset
 
     async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:

@@ -71,7 +71,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     http = node.settings.http
     limits = api_limits(http)
     tokens = TokenBook(http.tokens_file)
-    metrics.quorum.watch(node.metadata_log.stats)
+    metrics.quorum.watch(node.metadata_log.stats, node.metadata.stats)
     metrics.flow.watch(node.flow)
     metrics.cache.watch(node.pool)
     metrics.repair.watch(node.repairs)

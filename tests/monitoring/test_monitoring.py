@@ -46,6 +46,9 @@ def existing() -> dict[str, set[str]]:
                     {"le"} if family.type == "histogram" else set()
                 )
     found["strandline_metadata_current_state"] = {"state"}
+    found["strandline_metadata_replica_lag"] = {"node_id"}
+    for suffix in ("_bucket", "_sum", "_count"):
+        found[f"strandline_metadata_propagation_latency_seconds{suffix}"] = {"node_id", "le"}
     return found
 
 

@@ -41,7 +41,7 @@ class Watched:
 
     def __init__(self, manager: RemoteLogMetadataManager, log: QuorumLog) -> None:
         fake, metrics = make_node(), NodeMetrics()
-        metrics.quorum.watch(log.stats)
+        metrics.quorum.watch(log.stats, manager.stats)
         context = replace(fake.context, manager=manager, metrics=metrics)
         self._scraper = Scraper(FakeNode(context, fake.manager, fake.rlm, fake.quorum).client())
 

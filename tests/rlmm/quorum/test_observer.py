@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rlmm.histogram import LATENCY_SECONDS, Histogram
 from rlmm.metadata_log import Proposal
-from rlmm.quorum.observer import LATENCY_SECONDS, PENDING_MAX, Histogram, QuorumStats
+from rlmm.quorum.observer import PENDING_MAX, QuorumStats
 from rlmm.raft.actions import Role
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.quorum.local_network import Network, leader_of, quorum
@@ -48,6 +49,38 @@ def test_an_election_is_timed_from_its_first_round() -> None:
     assert len(stats.election_latency.counts) == len(LATENCY_SECONDS) + 1
 
 
+def test_one_append_at_a_time_is_followed_to_each_voter() -> None:
+    now = [0.0]
+    stats = QuorumStats(lambda: now[0])
+    for node_id in (2, 3):
+        stats.acknowledged(node_id, 0)
+    stats.appended(4, 4, leading=True)
+    now[0] = 0.5
+    stats.appended(9, 5, leading=True)
+    stats.acknowledged(2, 3)
+    assert stats.propagation == {}, "node 2 lacks a part of it"
+    stats.acknowledged(2, 9)
+    now[0] = 2.0
+    stats.acknowledged(3, 4)
+    assert {each: stats.propagation[each].total for each in (2, 3)} == {2: 0.5, 3: 2.0}
+    stats.acknowledged(3, 9)
+    assert sum(stats.propagation[3].counts) == 1
+    stats.appended(10, 1, leading=True)
+    stats.role_changed(Role.FOLLOWER)
+    stats.acknowledged(2, 10)
+    assert sum(stats.propagation[2].counts) == 1, "another leader's now"
+
+
+def test_the_first_news_of_commits_is_kept_until_it_is_taken() -> None:
+    now = [1.0]
+    stats = QuorumStats(lambda: now[0])
+    assert stats.take_advanced_s() is None
+    for at in (1.0, 2.0):
+        now[0] = at
+        stats.high_watermark_moved(int(at))
+    assert (stats.take_advanced_s(), stats.take_advanced_s()) == (1.0, None)
+
+
 def test_three_drivers_count_what_they_do() -> None:
     async def main() -> None:
         network = Network()
@@ -63,7 +96,10 @@ def test_three_drivers_count_what_they_do() -> None:
             assert sum(stats.fsync_latency.counts) > 0  # one sync may serve several commits
             said = leader.log.describe()
             assert (said.voted_id, said.log_end_epoch) == (leader.node_id, said.leader_epoch)
+            others = {each.node_id for each in replicas if each is not leader}
+            await eventually(lambda: stats.propagation.keys() == others)
             for other in (each for each in replicas if each is not leader):
+                assert other.log.stats.propagation == {}
                 await eventually(lambda: other.log.driver.apply_to == end)  # noqa: B023
                 assert other.log.stats.fetch_records == end
                 assert other.log.stats.append_records == 0
