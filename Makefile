@@ -36,8 +36,8 @@ demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is ki
 test:                      ## everything: lint, types, architecture, unit, Spark, integration, end to end
 	$(MAKE) --no-print-directory -j 2 check tools $(READY)   # one core each
 	$(MAKE) --no-print-directory unit
-	$(MAKE) --no-print-directory spark
-	$(MAKE) --no-print-directory servers
+	$(MAKE) --no-print-directory --old-file=tools spark   # they are fetched already
+	$(MAKE) --no-print-directory --old-file=tools servers
 
 check: $(VENV)/.dev-packages   ## format, lint, types, who may import whom
 	$(BIN)/ruff format --check .
