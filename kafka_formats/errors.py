@@ -62,13 +62,18 @@ class NotFound(StrandlineError):
 
 
 class Conflict(StrandlineError):
-    """The present state does not allow the change; `reason` says which one."""
+    """The present state does not allow the change; `reason` says which one. `ask_node`: the id of
+    the node that can make it; None: another one can't either, or is not known.
+    """
 
     kind = "conflict"
 
-    def __init__(self, message: str, *, reason: str = "CONFLICT") -> None:
+    def __init__(
+        self, message: str, *, reason: str = "CONFLICT", ask_node: int | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.ask_node = ask_node
 
 
 class AlreadyExists(Conflict):

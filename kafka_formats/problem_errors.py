@@ -44,7 +44,12 @@ def _error_of(kind: str, detail: str, problem: Mapping[str, Any], status: int) -
             told = detail.removeprefix(f"{source} at byte {position}: ")
             return CorruptData(told, source=source, position=position)
         case "conflict":
-            return Conflict(detail, reason=str(problem.get("reason", "CONFLICT")))
+            ask_node = _number(problem, "ask_node", -1)
+            return Conflict(
+                detail,
+                reason=str(problem.get("reason", "CONFLICT")),
+                ask_node=None if ask_node < 0 else ask_node,
+            )
         case "already_exists":
             return AlreadyExists(detail)
         case "retry_later":

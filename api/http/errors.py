@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_formats.errors import (
+    Conflict,
     CorruptData,
     InternalError,
     InvalidRequest,
@@ -138,6 +139,9 @@ def problem_of(error: StrandlineError) -> Problem:
             return Problem(
                 row, str(error), extra={"source": error.source, "position": error.position}
             )
+        case Conflict() if error.ask_node is not None:
+            extra = {"ask_node": error.ask_node}
+            return Problem(row, str(error), reason=error.reason, extra=extra)
         case _ if row.kind == InternalError.kind:
             return internal_problem()
         case _:

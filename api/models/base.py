@@ -143,5 +143,13 @@ class ProblemDocument(BaseModel):
         None
     )
     retry_after_ms: Annotated[int | None, Field(description="For kind retry_later.")] = None
+    ask_node: Annotated[
+        int | None,
+        Field(
+            description="For reason NOT_LEADER: id of the node that can do it; `GET /v1/nodes` has "
+            "its address.",
+            examples=[3],
+        ),
+    ] = None
     source: Annotated[str | None, Field(description="For kind corrupt_data: which file.")] = None
     position: Annotated[int | None, Field(description="For kind corrupt_data: which byte.")] = None

@@ -85,8 +85,12 @@ def _claimed_here(context: ApiContext, tip: TopicIdPartition) -> PartitionState:
     state = context.manager.partition_state(tip)
     leads = context.rlm.status(tip).role is PartitionRole.LEADER
     if state is None or state.claim is None or not leads:
+        claim = None if state is None else state.claim
+        claimed_by = None if claim is None else claim.incarnation.node_id
         raise Conflict(
-            f"this node does not copy {tip}: ask the node beside its leader", reason="NOT_LEADER"
+            f"this node does not copy {tip}: ask the node beside its leader",
+            reason="NOT_LEADER",
+            ask_node=None if claimed_by == context.identity.node_id else claimed_by,
         )
     return state
 

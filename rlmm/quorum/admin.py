@@ -202,7 +202,9 @@ class QuorumAdmin:
         leader_id = self._driver.core.leader_id
         where = f"node {leader_id}" if leader_id >= 0 else "the leader; none is known at present"
         return Conflict(
-            f"this node does not lead the metadata quorum: ask {where}", reason="NOT_LEADER"
+            f"this node does not lead the metadata quorum: ask {where}",
+            reason="NOT_LEADER",
+            ask_node=leader_id if leader_id >= 0 else None,
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -11,6 +12,7 @@ import httpx
 import typer
 
 from kafka_formats.errors import (
+    Conflict,
     InvalidRequest,
     OutcomeUnknown,
     RetryLater,
@@ -25,7 +27,12 @@ REQUEST_TIMEOUT_S = 35.0
 PAGES_MAX = 100_000
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="STRANDLINE_URL", help="Address of the node to ask.")
+    str,
+    typer.Option(
+        "--url",
+        envvar="STRANDLINE_URL",
+        help="Address of the node to ask; several, with commas, are tried in turn.",
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
@@ -38,19 +45,28 @@ TokenFileOption = Annotated[
 
 
 class NodeClient:
-    """Client of one node. Its methods raise the kind of error that the node answered."""
+    """Client of the cluster's nodes at `url`, one address or several with commas. Its methods raise
+    the kind of error that a node answered.
+
+    The first that can be reached is asked, and the next ones while none can: a question may be
+    asked again, a change only if it was surely not sent. An answer that names the one node that can
+    make a change is followed once, to the address that this node registered.
+    """
 
     def __init__(self, url: str, token_file: Path | None) -> None:
-        headers = {}
+        self._headers = {}
         if token_file is not None:
-            headers["Authorization"] = f"Bearer {_read_token(token_file)}"
-        self._url = url
+            self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
+        self._clients = {each.strip(): self._client(each.strip()) for each in url.split(",")}
+        self._asked = next(iter(self._clients))
+
+    def _client(self, url: str) -> httpx.Client:
         try:
             if http_address(url) is None:
                 raise ValueError("no http:// or https:// with a host, or a wrong port")
-            self._http = httpx.Client(
+            return httpx.Client(
                 base_url=url,
-                headers=headers,
+                headers=self._headers,
                 timeout=REQUEST_TIMEOUT_S,
                 mounts=direct_mounts(url),
             )
@@ -63,17 +79,16 @@ class NodeClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        for client in self._clients.values():
+            client.close()
 
     def get(self, path: str, **params: object) -> Any:
         """The JSON of one answer."""
-        with self._speaking():
-            return _json_of(self._http.get(path, params=_present(params)))
+        return self._followed(partial(self._ask, "GET", path, params=_present(params)))
 
     def ask(self, path: str, body: dict[str, object], **params: object) -> Any:
         """The JSON of the answer to a question too long for an address; changes nothing."""
-        with self._speaking():
-            return _json_of(self._http.post(path, params=_present(params), json=body))
+        return _json_of(self._ask("POST", path, params=_present(params), json=body))
 
     def change(
         self, method: str, path: str, body: dict[str, object] | None = None, **params: object
@@ -81,16 +96,72 @@ class NodeClient:
         """Send a change; return the JSON of the answer. OutcomeUnknown: no answer came, so the
         change may or may not have been made.
         """
+        return self._followed(
+            partial(self._change, method, path, params=_present(params), json=body)
+        )
+
+    def change_node(self, method: str, path: str, body: dict[str, object] | None = None) -> Any:
+        """`change` of the very node that is asked. InvalidRequest: `url` has several addresses, and
+        which of them answers first must not decide.
+        """
+        if len(self._clients) > 1:
+            raise InvalidRequest("this is about one node: name its address alone", field="--url")
+        return self.change(method, path, body)
+
+    def _followed(self, send: Callable[[], httpx.Response]) -> Any:
+        """The JSON of the answer, which may be that of the one node that the first one names."""
         try:
-            answer = self._http.request(method, path, params=_present(params), json=body)
-        except httpx.ConnectError as error:
-            raise self._unreachable(error) from None
-        except httpx.HTTPError as error:
-            raise OutcomeUnknown(
-                f"no answer from {self._url} ({error or type(error).__name__}): the change may or "
-                "may not have been made. Look before you repeat it"
-            ) from None
-        return _json_of(answer)
+            return _json_of(send())
+        except Conflict as refused:
+            url = None if refused.ask_node is None else self._url_of(refused.ask_node)
+            if url is None:
+                raise
+        self._clients.setdefault(url, self._client(url))
+        self._asked = url
+        return _json_of(send())
+
+    def _change(self, method: str, path: str, **sent: Any) -> httpx.Response:
+        failures = []
+        for url in self._in_turn():
+            try:
+                return self._clients[url].request(method, path, **sent)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failures.append((url, error))
+            except httpx.HTTPError as error:
+                raise OutcomeUnknown(
+                    f"no answer from {url} ({error or type(error).__name__}): the change may or "
+                    "may not have been made. Look before you repeat it"
+                ) from None
+        raise _unreachable(failures)
+
+    def _ask(self, method: str, path: str, **sent: Any) -> httpx.Response:
+        failures = []
+        for url in self._in_turn():
+            try:
+                return self._clients[url].request(method, path, **sent)
+            except httpx.HTTPError as error:
+                failures.append((url, error))
+        raise _unreachable(failures)
+
+    def _in_turn(self) -> Iterator[str]:
+        """The address that answered last, then the others; the one in use is remembered."""
+        urls = list(self._clients)
+        first = urls.index(self._asked)
+        for url in (*urls[first:], *urls[:first]):
+            self._asked = url
+            yield url
+
+    def _url_of(self, node_id: int) -> str | None:
+        """The address that a node registered; None: it has none that may be told the token."""
+        try:
+            node = self.get(f"/v1/nodes/{node_id}")
+        except StrandlineError:
+            return None
+        url = node.get("http") if isinstance(node, dict) else None
+        if not isinstance(url, str) or url == self._asked:
+            return None
+        is_downgrade = self._asked.startswith("https:") and not url.startswith("https:")
+        return None if is_downgrade else url
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a paged resource."""
@@ -105,12 +176,7 @@ class NodeClient:
     def stream(self, path: str, *, accept: str, **params: object) -> Iterator[bytes]:
         """The body of one answer, piece by piece. RetryLater: it broke off before its end."""
         received = 0
-        with (
-            self._speaking(),
-            self._http.stream(
-                "GET", path, params=_present(params), headers={"Accept": accept}
-            ) as answer,
-        ):
+        with self._streamed(path, accept, _present(params)) as answer:
             if answer.is_error:
                 answer.read()
             _raise_for_problem(answer)
@@ -125,17 +191,28 @@ class NodeClient:
                 ) from None
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        try:
-            yield
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
+    def _streamed(self, path: str, accept: str, params: dict[str, str]) -> Iterator[httpx.Response]:
+        failures = []
+        with ExitStack() as stack:
+            for url in self._in_turn():
+                streamed = self._clients[url].stream(
+                    "GET", path, params=params, headers={"Accept": accept}
+                )
+                try:
+                    answer = stack.enter_context(streamed)
+                except httpx.HTTPError as error:
+                    failures.append((url, error))
+                    continue
+                yield answer
+                return
+            raise _unreachable(failures)
 
-    def _unreachable(self, error: httpx.HTTPError) -> RetryLater:
-        return RetryLater(
-            f"no answer from {self._url} ({error or type(error).__name__}); is the node running? "
-            "Name another with --url or STRANDLINE_URL"
-        )
+
+def _unreachable(failures: Sequence[tuple[str, httpx.HTTPError]]) -> RetryLater:
+    told = "; ".join(f"no answer from {url} ({error or type(error).__name__})"
+                     for url, error in failures)  # fmt: skip
+    are = "is the node running?" if len(failures) == 1 else "are the nodes running?"
+    return RetryLater(f"{told}; {are} Name another with --url or STRANDLINE_URL")
 
 
 def _json_of(answer: httpx.Response) -> Any:

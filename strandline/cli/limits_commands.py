@@ -70,7 +70,7 @@ def limits_set_command(
         body["topics"][topic] = rates
         if not any(rates.values()):
             del body["topics"][topic]
-    limits = client.change("PUT", PATH, body)
+    limits = client.change_node("PUT", PATH, body)
 
     def show() -> None:
         _print(limits)

@@ -41,7 +41,7 @@ def log_set_command(
 
     Example: `strandline log set stores debug`
     """
-    answer = client.change("PUT", f"{PATH}/{area}", {"level": level})
+    answer = client.change_node("PUT", f"{PATH}/{area}", {"level": level})
 
     def show() -> None:
         _print(answer)

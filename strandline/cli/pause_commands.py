@@ -86,7 +86,7 @@ def _without_copies(client: NodeClient, answer: Any, *, until_ms: int) -> Any:
 
 
 def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> Any:
-    return client.change("PUT", f"/v1/node/switches/{what}", {"paused": paused, "why": why})
+    return client.change_node("PUT", f"/v1/node/switches/{what}", {"paused": paused, "why": why})
 
 
 def _pause_topic(

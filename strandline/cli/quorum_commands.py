@@ -110,7 +110,7 @@ def add_voter_command(
         ),
     ],
 ) -> Answer:
-    """Let an observer vote, once it has caught up. Ask the leader's node.
+    """Let an observer vote, once it has caught up.
 
     Example: `strandline quorum add-voter 4@strand-4:9481:b-Jc1l2sQ1ySHBQ2a4nIlw`
     """
@@ -139,7 +139,7 @@ def remove_voter_command(
         str | None, typer.Option(help="Directory id of the voter; default: any.")
     ] = None,
 ) -> Answer:
-    """Remove a voter, also a dead one. Ask the leader's node.
+    """Remove a voter, also a dead one.
 
     Refused where the voters left that keep up could not go on: start those, or remove a dead one
     first.
@@ -161,7 +161,7 @@ def transfer_command(
         ),
     ] = None,
 ) -> Answer:
-    """Hand leadership to another voter. Ask the leader's node.
+    """Hand leadership to another voter.
 
     Fails, and names the leader, if another voter wins the election.
 
@@ -181,12 +181,10 @@ def can_stop_command(
         str | None, typer.Option(help="Keep asking until the answer is yes, at most for `2m`.")
     ] = None,
 ) -> Answer:
-    """Ask whether the other voters can go on without a node; exit code 9 if not. Ask the leader's
-    node.
+    """Ask whether the other voters can go on without a node; exit code 9 if not.
 
     With `--wait`, a "no" and a node that does not answer are asked again until the time is over. An
-    error that waiting does not mend, such as a node that is not the leader, ends the command at
-    once.
+    error that waiting does not mend ends the command at once.
 
     Example: `strandline quorum can-stop 2 --wait 2m && ssh strand-2 systemctl restart strandline`
     """
@@ -235,7 +233,7 @@ def finalize_command(
 ) -> Answer:
     """Raise the feature level once every node is upgraded; there is no way back.
 
-    Ask the leader's node, which asks the voters.
+    The leader's node asks the voters.
 
     Example: `strandline quorum finalize 2`
     """
@@ -272,7 +270,7 @@ def accept_cut_command(
             "voters that are down first; if they are gone for good, say --yes",
             field="--yes",
         )
-    quorum = client.change("POST", "/v1/quorum/accept-cut")
+    quorum = client.change_node("POST", "/v1/quorum/accept-cut")
     return _changed(quorum)
 
 

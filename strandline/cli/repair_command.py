@@ -47,7 +47,7 @@ def repair_command(
         "from_scrub": from_scrub,
         "apply": yes,
     }
-    job = client.change("POST", "/v1/jobs/repair", body)
+    job = client.change_node("POST", "/v1/jobs/repair", body)
     with console.status("reading segments") as status:
         while job["state"] == "running":
             asyncio.run(ambient.sleep(ASKED_EVERY_S))

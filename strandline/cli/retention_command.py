@@ -54,7 +54,7 @@ def retention_accept_command(
     Example: `strandline retention accept orders 0 --accept-percent 85 --up-to 1200`
     """
     path = f"{partition_path(topic, partition)}/retention/accepted-percent"
-    plan = client.change("PUT", path, {"percent": accept_percent, "up_to_offset": up_to})
+    plan = client.change_node("PUT", path, {"percent": accept_percent, "up_to_offset": up_to})
     return Answer(plan, lambda: _print(plan))
 
 

@@ -49,62 +49,77 @@ class Cluster:
         return [(each["about"], each["name"]) for each in answer["problems"]]
 
 
-def test_who_is_silent_is_told_by_all_and_nobody_else_is(tmp_path: Path) -> None:
-    sections = {"http": {"anonymous_role": "admin"}}
-    store = {"stores.main": {"kind": "filesystem", "path": str(tmp_path / "store")}}
-    (tmp_path / "store").mkdir()
-    with NodeQuorum(tmp_path, "kafka-cluster", {**sections, **store}, {}) as quorum:
-        cluster = Cluster(quorum)
-        cluster.wait_for(n1="live", n2="live", n3="live")
-        first = cluster.nodes(1, "list")["nodes"]
-        assert {each["quorum_role"] for each in first} == {"leader", "voter"}
+ALL = (1, 2, 3)
+EVERYBODY = {"n1": "live", "n2": "live", "n3": "live"}
 
-        # A voter is killed.
-        leader = quorum.leader()
-        killed, other = (each for each in (1, 2, 3) if each != leader)
-        quorum.nodes[killed].kill()
-        cluster.wait_for(**{f"n{leader}": "live", f"n{other}": "live", f"n{killed}": "fenced"})
-        for asked in (leader, other):
-            cluster.quorum.wait_until(
-                lambda: cluster.problems(asked) == [("nodes", f"{killed}")],  # noqa: B023
-                "the problem of the killed node",
-                deadline_s=DEADLINE_S,
-            )
-        refused = invoke("nodes", "remove", killed, "--url", quorum.nodes[other].url)
-        assert refused.exit_code == ExitCode.CONFLICT
-        assert f"quorum remove-voter {killed}" in refused.stderr
-        quorum.nodes[killed].start()
-        cluster.wait_for(n1="live", n2="live", n3="live")
 
-        # The leader hangs: the next one gives everybody else a whole silence.
-        hung = quorum.leader()
-        before = {each["node_id"]: each for each in cluster.nodes(hung, "list")["nodes"]}
-        quorum.nodes[hung].suspend()
-        others = [each for each in (1, 2, 3) if each != hung]
+def kill_a_voter(cluster: Cluster) -> None:
+    quorum = cluster.quorum
+    leader = quorum.leader()
+    killed, other = (each for each in ALL if each != leader)
+    quorum.nodes[killed].kill()
+    cluster.wait_for(**{**EVERYBODY, f"n{killed}": "fenced"})
+    for asked in (leader, other):
         quorum.wait_until(
-            lambda: all(
-                cluster.nodes(each, "show", hung)["liveness"] == "fenced" for each in others
-            ),
-            "the hung leader to be fenced",
+            lambda: cluster.problems(asked) == [("nodes", f"{killed}")],  # noqa: B023
+            "the problem of the killed node",
             deadline_s=DEADLINE_S,
         )
-        quorum.nodes[hung].wake()
-        cluster.wait_for(n1="live", n2="live", n3="live")
-        for node_id in others:
-            assert cluster.nodes(node_id, "show", node_id) == {
-                **before[node_id],
-                "quorum_role": cluster.nodes(node_id, "show", node_id)["quorum_role"],
-            }, "it lived all the time"
+    refused = invoke("nodes", "remove", killed, "--url", quorum.nodes[other].url)
+    assert refused.exit_code == ExitCode.CONFLICT
+    assert f"quorum remove-voter {killed}" in refused.stderr
+    quorum.nodes[killed].start()
+    cluster.wait_for(**EVERYBODY)
 
-        # A node stops in order: that is told at once, and is no problem.
-        stopped = next(each for each in (1, 2, 3) if each != quorum.leader())
-        quorum.nodes[stopped].stop()
-        rest = [each for each in (1, 2, 3) if each != stopped]
-        assert cluster.nodes(rest[0], "show", stopped)["liveness"] == "stopped"
-        assert all(cluster.problems(each) == [] for each in rest)
 
-        # Gone for good: no voter any more, then off the list, on every node.
-        quorum.operate("remove-voter", stopped)
-        said = invoke("nodes", "remove", stopped, "--url", quorum.nodes[rest[0]].url)
+def hang_the_leader(cluster: Cluster) -> None:
+    """The next one gives everybody else a whole silence."""
+    quorum = cluster.quorum
+    hung = quorum.leader()
+    before = {each["node_id"]: each for each in cluster.nodes(hung, "list")["nodes"]}
+    quorum.nodes[hung].suspend()
+    others = [each for each in ALL if each != hung]
+    quorum.wait_until(
+        lambda: all(cluster.nodes(each, "show", hung)["liveness"] == "fenced" for each in others),
+        "the hung leader to be fenced",
+        deadline_s=DEADLINE_S,
+    )
+    quorum.nodes[hung].wake()
+    cluster.wait_for(**EVERYBODY)
+    for node_id in others:
+        found, known = cluster.nodes(node_id, "show", node_id), before[node_id]
+        role = {"quorum_role": found["quorum_role"]}
+        assert found == known | role, "it lived all the time"
+
+
+def stop_and_remove(cluster: Cluster) -> None:
+    """A stop is told at once, and is no problem; then it is gone for good, on every node."""
+    quorum = cluster.quorum
+    stopped = next(each for each in ALL if each != quorum.leader())
+    quorum.nodes[stopped].stop()
+    rest = [each for each in ALL if each != stopped]
+    assert cluster.nodes(rest[0], "show", stopped)["liveness"] == "stopped"
+    assert all(cluster.problems(each) == [] for each in rest)
+    # Asked of the stopped one, then of a follower, which names the leader.
+    follower = next(each for each in rest if each != quorum.leader())
+    urls = f"{quorum.nodes[stopped].url},{quorum.nodes[follower].url}"
+    for command in (("quorum", "remove-voter"), ("nodes", "remove")):
+        said = invoke(*command, stopped, "--url", urls)
         assert said.exit_code == ExitCode.OK, said.stderr
-        cluster.wait_for(**{f"n{each}": "live" for each in rest})
+    cluster.wait_for(**{f"n{each}": "live" for each in rest})
+
+
+def test_who_is_silent_is_told_by_all_and_nobody_else_is(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    sections: dict[str, dict[str, object]] = {
+        "http": {"anonymous_role": "admin"},
+        "stores.main": {"kind": "filesystem", "path": str(tmp_path / "store")},
+    }
+    with NodeQuorum(tmp_path, "kafka-cluster", sections, {}) as quorum:
+        cluster = Cluster(quorum)
+        cluster.wait_for(**EVERYBODY)
+        roles = {each["quorum_role"] for each in cluster.nodes(1, "list")["nodes"]}
+        assert roles == {"leader", "voter"}
+        kill_a_voter(cluster)
+        hang_the_leader(cluster)
+        stop_and_remove(cluster)

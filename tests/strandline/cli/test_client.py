@@ -13,9 +13,11 @@ import pytest
 
 from api.http.errors import PROBLEM_KINDS, Problem, problem_of
 from kafka_formats.errors import (
+    Conflict,
     InternalError,
     InvalidRequest,
     NotFound,
+    OutcomeUnknown,
     RetryLater,
     StrandlineError,
 )
@@ -247,3 +249,136 @@ def test_a_node_elsewhere_is_asked_as_the_environment_says(
     with NodeClient("http://node.example:9480", None) as client, pytest.raises(RetryLater):
         client.get("/v1/node")
     assert len(proxy) == 1
+
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Node:
+    """A server that answers as a test says, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.tokens: list[str | None] = []
+        self.answers: dict[str, tuple[int, bytes]] = {}
+        node = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                node.asked.append((self.command, self.path))
+                node.tokens.append(self.headers.get("Authorization"))
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, body = node.answers.get(f"{self.command} {self.path}", (200, b"{}"))
+                if status == 0:
+                    return  # it dies
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815 - the library's name
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[tuple[Node, Node]]:
+    found = Node(), Node()
+    yield found
+    for node in found:
+        node.close()
+
+
+def not_leader(ask_node: int) -> tuple[int, bytes]:
+    error = Conflict("ask another", reason="NOT_LEADER", ask_node=ask_node)
+    return 409, problem_of(error).body("request-1")
+
+
+def test_addresses_are_tried_in_turn_and_the_one_that_answers_is_kept(
+    two_nodes: tuple[Node, Node],
+) -> None:
+    first, second = two_nodes
+    second.answers["GET /metrics"] = (200, b"text")
+    with NodeClient(f"{NOWHERE}, {second.url},{first.url}", None) as client:
+        assert client.get("/v1/a") == client.change("POST", "/v1/b") == {}
+        assert b"".join(client.stream("/metrics", accept="text/plain")) == b"text"
+    assert second.asked == [("GET", "/v1/a"), ("POST", "/v1/b"), ("GET", "/metrics")]
+    assert first.asked == []
+    with NodeClient(f"{NOWHERE},http://127.0.0.1:2", None) as client:
+        told = r"no answer from .*:[12] .*; no answer from .*:[12] .*are the nodes running"
+        with pytest.raises(RetryLater, match=told):
+            client.get("/v1/a")
+        with pytest.raises(RetryLater, match=told):
+            client.change("POST", "/v1/b")
+
+
+def test_a_question_goes_on_to_the_next_address_and_a_change_that_may_be_made_does_not(
+    two_nodes: tuple[Node, Node],
+) -> None:
+    first, second = two_nodes
+    first.answers = {"GET /v1/a": (0, b""), "POST /v1/a": (0, b"")}
+    url = f"{first.url},{second.url}"
+    with NodeClient(url, None) as client:
+        assert client.get("/v1/a") == {}
+    with NodeClient(url, None) as client, pytest.raises(OutcomeUnknown, match="may or may not"):
+        client.change("POST", "/v1/a")
+    assert second.asked == [("GET", "/v1/a")]
+
+
+def test_a_change_follows_the_node_that_is_named_once(two_nodes: tuple[Node, Node]) -> None:
+    first, second = two_nodes
+    first.answers = {
+        "POST /v1/b": not_leader(3),
+        "GET /v1/nodes/3": (200, orjson.dumps({"http": second.url})),
+    }
+    with NodeClient(first.url, None) as client:
+        assert client.change("POST", "/v1/b") == {}
+        assert second.asked == [("POST", "/v1/b")]
+        second.answers["POST /v1/b"] = not_leader(3)
+        second.answers["GET /v1/nodes/3"] = first.answers["GET /v1/nodes/3"]
+        with pytest.raises(Conflict, match="ask another"):
+            client.change("POST", "/v1/b")
+    assert first.asked == [("POST", "/v1/b"), ("GET", "/v1/nodes/3")]
+
+
+@pytest.mark.parametrize("body", [{"http": None}, {"http": 7}, {}])
+def test_a_node_without_an_address_is_not_followed(
+    two_nodes: tuple[Node, Node], body: dict[str, object]
+) -> None:
+    first, _ = two_nodes
+    first.answers = {"POST /v1/b": not_leader(3), "GET /v1/nodes/3": (200, orjson.dumps(body))}
+    with NodeClient(first.url, None) as client, pytest.raises(Conflict, match="ask another"):
+        client.change("POST", "/v1/b")
+
+
+def test_a_token_that_went_by_tls_is_told_to_nobody_without(
+    two_nodes: tuple[Node, Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, second = two_nodes
+    token = tmp_path / "token"
+    token.write_text("secret")
+    client = NodeClient("https://node.example", token)
+    monkeypatch.setattr(client, "get", lambda _path: {"http": second.url})
+    assert client._url_of(3) is None
+    plain = NodeClient("http://node.example", token)
+    monkeypatch.setattr(plain, "get", lambda _path: {"http": second.url})
+    assert plain._url_of(3) == second.url
+
+
+def test_what_is_about_one_node_takes_one_address(two_nodes: tuple[Node, Node]) -> None:
+    first, second = two_nodes
+    with (
+        NodeClient(f"{first.url},{second.url}", None) as client,
+        pytest.raises(InvalidRequest, match="about one node"),
+    ):
+        client.change_node("POST", "/v1/quorum/accept-cut")
+    assert first.asked == second.asked == []
