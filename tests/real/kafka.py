@@ -69,7 +69,7 @@ _SMALL_BROKER = {
 
 
 META_PROPERTIES = "meta.properties"
-_formatted: dict[tuple[str, bool, tuple[str, ...]], dict[str, bytes]] = {}
+_formatted: dict[tuple[str, bool, tuple[str, ...]], dict[Path, bytes]] = {}
 """The other files of a format, by version, the options, and whether it is of a controller."""
 
 
@@ -183,11 +183,16 @@ class KafkaBroker:
         alike = self.version, self._controller is self, self._format_options
         if alike not in _formatted:
             self._format_by_tool()
-            made = {path.name: path.read_bytes() for path in self.log_dir.iterdir()}
-            _formatted[alike] = {name: made[name] for name in made.keys() - {META_PROPERTIES}}
+            made = [path for path in self.log_dir.rglob("*") if path.is_file()]
+            _formatted[alike] = {
+                path.relative_to(self.log_dir): path.read_bytes()
+                for path in made
+                if path.name != META_PROPERTIES
+            }
             return
         self.log_dir.mkdir()
         for name, data in _formatted[alike].items():
+            (self.log_dir / name).parent.mkdir(exist_ok=True)  # 4.4 formats the metadata log, too
             (self.log_dir / name).write_bytes(data)
         meta = MetaProperties(1, self.cluster_id, self.node_id, Uuid(os.urandom(16)))
         (self.log_dir / META_PROPERTIES).write_bytes(encode_meta_properties(meta))
