@@ -168,7 +168,9 @@ class HoldAuditor:
             replica = partition.replicas.get(machine.node_id)
             if replica is None or "disk_error" in world.faults.kinds or world.local_damage.is_on:
                 continue
-            sealed = replica.sealed(below=world.brokers.written(machine, partition))
+            # What is written may be a deleted topic's.
+            committed = min(world.brokers.written(machine, partition), replica.high_watermark)
+            sealed = replica.sealed(below=committed)
             for path, start, end in (*sealed, *replica.active()):
                 found = path.stat()
                 unneeded = self._is_unwanted(partition.tip, start, end) or not (
@@ -233,14 +235,16 @@ class HoldAuditor:
         start, end = unit.base_offset, unit.next_base_offset
         taken = self._taken.get((machine.node_id, unit.partition), [])
         taken[:] = [each for each in taken if not start <= each[0].base < end]
-        if path.exists() and _alone(path):
+        if path.exists() and _has_left(machine, path):
             end = max((batch.last + 1 for batch in batches_of(path.read_bytes())), default=start)
         unread = end not in (start, unit.next_base_offset)
         if partition.deleted or not (
             self._is_of_the_log(machine, partition, path, start, end, at_once=unread)
         ):
             return
-        alone_bytes = sum(found.stat().st_size for found in held_logs(machine) if _alone(found))
+        alone_bytes = sum(
+            found.stat().st_size for found in held_logs(machine) if _has_left(machine, found)
+        )
         world.auditor.check(
             self._served(unit.partition, _first_known(path, start), end)
             or alone_bytes > world.hold_bytes_max
@@ -257,7 +261,7 @@ class HoldAuditor:
         """
         replica = partition.replicas[machine.node_id]
         for path, start, end in replica.active():
-            if not _alone(path):
+            if path.stat().st_nlink > 1:
                 taken = self._taken.setdefault((machine.node_id, partition.tip), [])
                 taken.append(replica.within(start, end))
 
@@ -335,7 +339,7 @@ class HoldAuditor:
             for log in active_root(machine.hold_dir).glob("*/*/*/*.log"):
                 partition = self._world.brokers.with_id(Uuid.parse(log.parent.parent.name))
                 known = not partition.deleted or partition.tip in self._world.auditor.claimed
-                if _alone(log) and known:
+                if _has_left(machine, log) and known:
                     yield f"{machine.name} still links {log}, which left its log"
 
     def _waits(self, machine: Machine, log: Path) -> bool:
@@ -353,11 +357,11 @@ class HoldAuditor:
         fills = any(each.start < end and start <= each.end for each in lost)
         if fills and not _has_any_of(log, lost):
             return True  # damage took just that; what it has is in the tier
-        bases = partition.replicas[machine.node_id].bases
+        bases, has_left = partition.replicas[machine.node_id].bases, _has_left(machine, log)
         if end > bases[-1]:
-            return _alone(log)
+            return has_left
         stands = start >= bases[0] and not {start, end} <= set(bases)
-        if not fills or partition.leader != machine.node_id or not _alone(log) or stands:
+        if not fills or partition.leader != machine.node_id or not has_left or stands:
             return fills
         assert state is not None, "it has lost ranges"
         return not _fits(log, state)
@@ -466,8 +470,12 @@ def _first_known(log: Path, start: int) -> int:
     return max(start, _epochs(log)[0].start_offset)
 
 
-def _alone(path: Path) -> bool:
-    return path.stat().st_nlink == 1
+def _has_left(machine: Machine, held: Path) -> bool:
+    """True if a held file is not the broker's any more, whatever else links it: a unit and the link
+    to the active segment, which stays for another pass, may be two links of one file.
+    """
+    own = machine.log_dir / held.parents[2].name / held.name
+    return not (own.exists() and own.samefile(held))
 
 
 def _told(unit: Path) -> str:
