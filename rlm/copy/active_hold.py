@@ -59,17 +59,20 @@ class ActiveHold:
         self._root = active_root(directory.path)
         self._links: dict[TopicIdPartition, list[_Linked]] = {}
         self._unread: dict[Path, Unread] = {}
+        self._failed: dict[Path, Unread] = {}
         self._syncs_left = SYNCS_A_PASS
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
-        self._links, self._unread = {}, {}
+        self._links, self._unread, self._failed = {}, {}, {}
         for link in find_links(self._root):
             self._links.setdefault(link.partition, []).append(_Linked(link))
 
     def unread(self) -> Iterable[Unread]:
-        """Links whose batches do not tell what they have."""
-        return list(self._unread.values())
+        """Links whose batches do not tell what they have, and those below the log's head that the
+        disk failed in the last pass: no unit has their records yet.
+        """
+        return [*self._unread.values(), *self._failed.values()]
 
     def partitions(self) -> Iterable[TopicIdPartition]:
         """Those with a link."""
@@ -115,15 +118,27 @@ class ActiveHold:
                 continue
             stays = True  # where that fails
             with passed.going_on():
-                match self._fate(each.link, orders, held):
-                    case Fate.KEEP:
-                        self._renew(each, order)
-                    case Fate.DROP:
-                        stays = self._drop(each.link)
-                    case Fate.HOLD:
-                        stays = self._hold(each.link, order, held, passed)
+                if self._settled(each.link, orders, held, passed) is Fate.KEEP:
+                    self._renew(each, order)
+                else:
+                    self._drop(each.link)
+                    stays = False
             if stays:
                 yield each
+
+    def _settled(self, link: ActiveLink, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
+        """KEEP the link, or DROP it, of which there is a unit if there is to be one."""
+        order = orders.by_partition.get(link.partition)
+        self._failed.pop(link.path, None)
+        try:
+            found = self._fate(link, orders, held)
+            if found is Fate.HOLD:
+                found = self._hold(link, order, held, passed)
+        except OSError as error:
+            if order is not None and link.base_offset < order.local.segments[0].base_offset:
+                self._failed[link.path] = Unread(link.partition, why_unread(link.path, error))
+            raise
+        return found
 
     def _fate(self, link: ActiveLink, orders: Orders, held: list[Unit]) -> Fate:
         order = orders.by_partition.get(link.partition)
@@ -154,37 +169,36 @@ class ActiveHold:
 
     def _hold(
         self, link: ActiveLink, order: Order | None, held: list[Unit], passed: Passed
-    ) -> bool:
-        """Make a unit of a file that has left the log; True if the link stays, since its batches do
-        not tell what it has.
+    ) -> Fate:
+        """Make a unit of a file that has left the log; KEEP if its batches do not tell what it
+        has.
         """
         if link.path in self._unread:
-            return True
+            return Fate.KEEP
         mine = (unit for unit in held if unit.partition == link.partition)
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
-            return self._drop(link)
+            return Fate.DROP
         try:
             unit = self._directory.hold_left(link, None if order is None else order.local)
         except CorruptData as error:
             self._unread[link.path] = Unread(link.partition, why_unread(link.path, error))
-            return True
+            return Fate.KEEP
         except FileNotFoundError:
-            return self._drop(link)
+            return Fate.DROP
         except OSError as error:
             if error.errno not in FULL or any(each.alone for each in held):
                 raise  # what is held alone makes room for the next pass
             passed.released.append(_no_room(link, order))
-            return self._drop(link)
+            return Fate.DROP
         if unit is not None:
             held.append(unit)
-        return self._drop(link)
+        return Fate.DROP
 
-    def _drop(self, link: ActiveLink) -> bool:
-        """Always False. A disk that is away tells nothing, and is an OSError."""
+    def _drop(self, link: ActiveLink) -> None:
+        """Remove a link. A disk that is away tells nothing, and is an OSError."""
         os.stat(self._directory.path)
         self._unread.pop(link.path, None)
         remove_links(link.path)
-        return False
 
 
 def _no_room(link: ActiveLink, order: Order | None) -> HoldReleased:

@@ -14,13 +14,14 @@ import pytest
 import rlm.copy.active_hold
 from kafka_formats.log_names import segment_file_name
 from rlm.control.run_events import HoldReleased
+from rlm.control.why_not import WhyNot
 from rlm.copy.hold import HoldLimits
 from rlm.leadership.leadership import Leads, LocalLogStart
 from rlm.local_log.hold_directory import HoldDirectory
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint
 from tests.rlm.copy.test_active_hold import links, quiet_log, retention_takes_all
 from tests.rlm.fake_broker import FakeBroker
-from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, holding, units
+from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, holding, lost, units
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -115,6 +116,38 @@ def test_a_node_that_is_killed_between_unit_and_link_holds_the_file_once(
         async with holding(world, broker=broker, hold=NO_ROOM) as node:
             assert (links(tmp_path), units(tmp_path)) == ([], [])
             assert released(node) == ["bytes_max"]
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("fails", ["the unit", "the look"])
+def test_records_whose_unit_could_not_be_made_yet_are_not_recorded_as_lost(
+    tmp_path: Path,
+    log: KafkaLog,
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
+) -> None:
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker) as node:
+            with monkeypatch.context() as amid:
+                if fails == "the unit":
+                    amid.setattr(HoldDirectory, "hold_left", failing)
+                else:
+                    amid.setattr(rlm.copy.active_hold, "own_segment", failing)
+                retention_takes_all(log)
+                broker.local_start = LocalLogStart(35, 0)
+                await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+                (status,) = node.remote_log.statuses()
+                assert status.why_not_copying is WhyNot.UNUSABLE_DIRECTORY
+                assert lost(node.events) == []
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(log.partition) == [(0, 34)]
+            assert (lost(node.events), links(tmp_path)) == ([], [])
 
     run_virtually(main)
 
