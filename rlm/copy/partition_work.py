@@ -184,7 +184,8 @@ class PartitionWork:
         epoch = epoch_for_offset(own, start)
         first = self.local.segments[0].base_offset
         below = (unit for unit in self.units if unit.base_offset < first)
-        return with_heads(unbroken(below, start, epoch), own)
+        led = self.word.leader_epoch if isinstance(self.word, Leads) else None
+        return with_heads(unbroken(below, start, epoch, led), own)
 
     @property
     def proven_checkpoint(self) -> Epochs:

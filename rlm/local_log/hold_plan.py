@@ -307,10 +307,14 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
     return filtered(entries)
 
 
-def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Unit, ...]:
+def unbroken(
+    units: Iterable[Unit], offset: int, epoch: int | None, led: int | None = None
+) -> tuple[Unit, ...]:
     """The units that reach `offset`, where the log has `epoch`, and are surely of its history, down
     to the first gap: those that have that epoch there, or that end there and were followed by it or
-    end in it. An epoch has one leader, whose log up to that epoch all replicas share.
+    end in it. An epoch has one leader, whose log up to that epoch all replicas share. `led`: the
+    epoch that this broker leads; None: it leads none. No leader cuts its log, nor does a follower
+    within an epoch: where that epoch began, the records of the one before are of its history.
 
     That a unit was once seen in the live log proves nothing: between two looks that may be cut off
     and begin again, with other epochs, where the unit ends. Behind a gap the history is unknown;
@@ -320,7 +324,7 @@ def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Uni
     for unit in _from_the_top(units):
         if unit.next_base_offset < offset or epoch is None:
             break
-        if unit.first_known_offset >= offset or epoch not in _epochs_at(unit, offset):
+        if unit.first_known_offset >= offset or epoch not in _epochs_at(unit, offset, led):
             continue  # it has nothing more, or is of another history and hides nothing of this one
         found.append(unit)
         if unit.first_known_offset > unit.base_offset:
@@ -329,11 +333,12 @@ def unbroken(units: Iterable[Unit], offset: int, epoch: int | None) -> tuple[Uni
     return tuple(reversed(found))
 
 
-def _epochs_at(unit: Unit, offset: int) -> tuple[int | None, ...]:
+def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:
     """Epochs that prove, at `offset` in a log, that it has the unit's history below."""
     if offset < unit.next_base_offset:
         return (epoch_for_offset(unit.leader_epochs, offset),)
-    return (unit.followed_by, unit.leader_epochs[-1].epoch)
+    last = unit.leader_epochs[-1].epoch
+    return (unit.followed_by, last, led if led == last + 1 else last)
 
 
 def over_budget(

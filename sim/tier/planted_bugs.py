@@ -299,7 +299,7 @@ def _begins_with_its_own(facts: PlanFacts) -> int:
     return facts.local_log_start_offset
 
 
-def _joined_where_they_end(units: Iterable[Unit], offset: int, _: int | None) -> tuple[Unit, ...]:
+def _joined_where_they_end(units: Iterable[Unit], offset: int, *_: object) -> tuple[Unit, ...]:
     return tuple(unit for unit in units if unit.next_base_offset == offset)
 
 

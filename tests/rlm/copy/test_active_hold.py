@@ -123,6 +123,33 @@ def test_a_leader_that_was_elected_since_the_last_record_changes_nothing(tmp_pat
     run_virtually(main)
 
 
+@pytest.mark.parametrize("was_claimed", [False, True])
+def test_records_of_an_epoch_that_came_and_went_while_the_node_was_down_are_copied(
+    tmp_path: Path, was_claimed: bool
+) -> None:
+    """The last checkpoint that the node saw tells nothing of what followed the file."""
+    log = quiet_log(tmp_path)
+    word = Leads(0, 35) if was_claimed else NotLeading()
+    broker = FakeBroker({("orders", 0): word})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            assert links(tmp_path) == ["0"]
+        log.write_as(0, 40, ((0, 0), (1, 35)))
+        log.write(40, end=40)
+        log.delete_segment(0)
+        log.set_epochs((2, 40))
+        broker.words["orders", 0] = Leads(2, 40)
+        broker.local_start = LocalLogStart(40, 2)
+        async with holding(world, broker=broker) as node:
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert tiered(node, log) == set(range(40))
+            assert lost(node.events) == []
+
+    run_virtually(main)
+
+
 def test_a_segment_that_is_rolled_and_copied_leaves_no_link_and_no_event(tmp_path: Path) -> None:
     log = quiet_log(tmp_path)
     broker = FakeBroker({("orders", 0): Leads(0, 35)})

@@ -427,6 +427,15 @@ def test_what_is_held_joins_the_log_by_the_epoch_that_followed_it_and_by_no_othe
     assert unbroken((older, across), 20, 4) == ()
 
 
+def test_what_is_held_joins_the_epoch_that_this_broker_leads_and_that_came_next() -> None:
+    """Nobody else led in between, for whom the broker would have cut its log."""
+    older, last = unit(0, 10, (0, 0)), unit(10, 20, (1, 10))
+    assert unbroken((older, last), 20, 2, led=2) == (last,)
+    assert unbroken((older, last), 20, 2, led=3) == ()
+    assert unbroken((older, last), 20, 3, led=3) == ()
+    assert unbroken((older, last), 25, 2, led=2) == ()
+
+
 def test_what_is_held_of_another_history_hides_nothing_of_this_one() -> None:
     cut_off, good = unit(15, 20, (1, 15), followed_by=2), unit(10, 20, (3, 10))
     older = unit(0, 10, (0, 0), followed_by=3)
