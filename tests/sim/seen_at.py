@@ -36,7 +36,7 @@ SEEN_AT = {
     "a gap is passed over in silence": 2,
     "a pass goes on by a policy that was replaced": 267,
     "links of what the broker has count in the hold": 9,
-    "what an earlier leader lost is lost for good": 132,
+    "what an earlier leader lost is lost for good": 129,
     "what is copied in part is held no more": 9,
     "what an open transaction keeps back is not held": 9,
     "what is copied anew is not read back": 2,
