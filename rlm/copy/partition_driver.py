@@ -211,7 +211,7 @@ class PartitionDriver:
             held_back = await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
-            if self.decision(work) != decision or self._adopts(work):
+            if self.decision(work) != decision or self._adopts(work) or work.hold_wait is not None:
                 continue  # a look was made meanwhile: of another leadership, or after retention
             if work.mode is Mode.DELEGATED:
                 return BY_THE_BROKER

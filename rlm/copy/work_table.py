@@ -158,7 +158,11 @@ class WorkTable:
             work = PartitionWork(found.local.partition)
             work.hold_wait = self._hold_wait(work)
             self._works.rows[work.partition] = work
-        work.seen(found.local)
+        before, now = work.local, found.local
+        if before is not None and before.segments[0].base_offset < now.segments[0].base_offset:
+            # A unit of what left may be made in the pass behind this look: until then it is no gap.
+            work.hold_wait = self._hold_wait(work)
+        work.seen(now)
         work.word = found.word
         work.left_out = found.left_out
         if work.mode is not found.mode:
@@ -168,8 +172,8 @@ class WorkTable:
         work.unusable = None
         if isinstance(work.word, NoAnswer):
             return False
-        before, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
-        return before != work.leadership
+        was, work.leadership = work.leadership, (isinstance(work.word, Leads), work.leader_epoch)
+        return was != work.leadership
 
     def _hold_wait(self, work: PartitionWork) -> Wait | None:
         return None if self._hold is None or work.mode is not Mode.SIDECAR else HOLD_NOT_LOOKED_AT

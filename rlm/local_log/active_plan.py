@@ -30,7 +30,8 @@ def fate(facts: HoldFacts, base: int, own: LocalSegment | None, held: Iterable[U
     None: it has left the log. `held`: the partition's units.
 
     Only what left at the head was removed by retention: all else was cut off, or replaced by a file
-    that the broker has.
+    that the broker has. A leader without these records may have recorded a log start above them:
+    their unit tells that they are let go.
     """
     if facts.deleted:
         return Fate.DROP
@@ -39,9 +40,10 @@ def fate(facts: HoldFacts, base: int, own: LocalSegment | None, held: Iterable[U
     if not facts.segments:
         return Fate.KEEP
     start = facts.segments[0].base_offset
-    if base >= start or _is_tiered(facts, base, start):
+    if base >= start:
         return Fate.DROP
-    return Fate.HOLD
+    is_expired = base < facts.log_start_offset
+    return Fate.DROP if _is_tiered(facts, base, start) and not is_expired else Fate.HOLD
 
 
 def _waits(facts: HoldFacts, own: LocalSegment, held: Iterable[Unit]) -> bool:

@@ -41,6 +41,8 @@ def test_what_left_at_the_head_is_held_unless_the_tier_has_it() -> None:
     lost = facts(live(35), (0, 35), next_offset=35, lost=(LostOffsets(5, 6, "gone"),))
     assert fate(lost, 0, None, ()) is Fate.HOLD
     assert fate(replace(LEFT, deleted=True), 0, None, ()) is Fate.DROP
+    expired = replace(LEFT, next_offset=35, log_start_offset=35)
+    assert fate(expired, 0, None, ()) is Fate.HOLD, "its unit is let go with an event"
 
 
 def test_what_was_cut_off_or_replaced_is_dropped() -> None:
