@@ -43,7 +43,7 @@ _NAME = re.compile(r"(\d{20})-(\d+)")
 @dataclass(frozen=True, slots=True)
 class ActiveLink:
     """A link to a file that was an active segment. `checkpoint_bytes`: the broker's leader epoch
-    checkpoint when the file was last seen in its log.
+    checkpoint when the file was last seen in its log; empty if that is lost.
     """
 
     partition: TopicIdPartition
@@ -80,13 +80,16 @@ def find_links(root: Path) -> tuple[ActiveLink, ...]:
             if numbers is None:
                 continue
             path, base = parent / name, int(numbers[1])
+            link = ActiveLink(partition, path, base, b"")
             try:
-                data = read_small(path / LEADER_EPOCH_CHECKPOINT_FILE)
-                os.stat(path / segment_file_name(base, LOG_SUFFIX))
-            except (FileNotFoundError, CorruptData):
+                os.stat(link.log_path)
+            except FileNotFoundError:
                 remove_links(path)
                 continue
-            found.append(ActiveLink(partition, path, base, data))
+            with contextlib.suppress(FileNotFoundError, CorruptData):  # the batches tell the epochs
+                data = read_small(path / LEADER_EPOCH_CHECKPOINT_FILE)
+                link = replace(link, checkpoint_bytes=data)
+            found.append(link)
     return tuple(found)
 
 
@@ -100,6 +103,8 @@ def link_active(root: Path, local: LocalPartition) -> ActiveLink | None:
     path = directory_of(root, id_) / f"{active.base_offset:020d}-{inode}"
     link = ActiveLink(id_, path, active.base_offset, local.checkpoint_bytes)
     try:
+        if not link.log_path.exists():
+            remove_links(path)  # half removed: its other files may be of another log
         _link(link, local)
         is_the_same = os.stat(link.log_path).st_ino == inode
         if is_the_same and why_another(local.directory, id_.topic_id) is None:

@@ -413,7 +413,7 @@ def _link_left(link: ActiveLink, local: LocalPartition | None, next_base: int, i
     if not index.exists() and has_abort(link.log_path):
         # The broker made it after the link. This one is not empty, so that the segment counts as
         # one with aborted transactions, and no index, so that its copy makes one from the batches.
-        index.write_bytes(b"\0")
+        _write(index, b"\0")
     mark_end(into, next_base, link.log_path.stat())
     metadata = encode_partition_metadata(link.partition.topic_id)
     _write(into / PARTITION_METADATA_FILE, metadata)
