@@ -61,6 +61,7 @@ class ActiveHold:
         self._unread: dict[Path, Unread] = {}
         self._failed: dict[Path, Unread] = {}
         self._syncs_left = SYNCS_A_PASS
+        self._last_tried: TopicIdPartition | None = None
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
@@ -95,18 +96,21 @@ class ActiveHold:
                     self._links.setdefault(link.partition, []).append(linked)
 
     def _to_link(self, orders: Orders) -> list[Order]:
-        found: list[Order] = []
+        """Those whose turn it is: where links fail, others have theirs all the same."""
+        found: dict[TopicIdPartition, Order] = {}
         for partition, order in orders.by_partition.items():
-            if len(found) >= self._syncs_left:
-                break
             active = to_link(order.facts)
             is_here = order.local.directory.parent in self._directory.log_dirs
             if active is None or not is_here or order.is_delegated:
                 continue
             known = {each.link.base_offset for each in self._links.get(partition, ())}
             if active.base_offset not in known:
-                found.append(order)
-        return found
+                found[partition] = order
+        last = self._last_tried
+        turns = sorted(found, key=lambda each: (last is not None and each <= last, each))
+        turns = turns[: self._syncs_left]
+        self._last_tried = turns[-1] if turns else None
+        return [found[each] for each in turns]
 
     def _looked_at(
         self, partition: TopicIdPartition, orders: Orders, held: list[Unit], passed: Passed
@@ -188,7 +192,12 @@ class ActiveHold:
         except OSError as error:
             if error.errno not in FULL or any(each.alone for each in held):
                 raise  # what is held alone makes room for the next pass
-            passed.released.append(_no_room(link, order))
+            missed = _no_room(link, order)
+            try:
+                self._drop(link)
+            finally:
+                if not link.log_path.exists():  # else the next pass tries it again, and tells
+                    passed.released.append(missed)
             return Fate.DROP
         if unit is not None:
             held.append(unit)

@@ -170,3 +170,61 @@ def test_on_a_full_disk_a_file_that_left_its_log_is_let_go_and_counts_as_missed(
             assert [(each.start, each.end, each.missed) for each in missed] == [(0, 34, True)]
 
     run_virtually(main)
+
+
+@pytest.mark.parametrize("fails_at", [".log", ".index"])
+def test_what_is_let_go_on_a_full_disk_is_told_once(
+    tmp_path: Path,
+    log: KafkaLog,
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    fails_at: str,
+) -> None:
+    """Also if a file of the link cannot be removed for a while."""
+    real = Path.unlink
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        if self.suffix == fails_at and ".active" in self.parts:
+            raise OSError(errno.EIO, "fails for a while", str(self))
+        real(self, missing_ok)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker) as node:
+            with monkeypatch.context() as amid:
+                amid.setattr(HoldDirectory, "hold_left", full)
+                retention_takes_all(log)
+                broker.local_start = LocalLogStart(35, 0)
+                with monkeypatch.context() as failing:
+                    failing.setattr(Path, "unlink", unlink)
+                    await asyncio.sleep(A_FEW_SCANS_S)
+                await asyncio.sleep(A_FEW_SCANS_S)
+            assert (links(tmp_path), released(node)) == ([], ["free_bytes_min"])
+
+    run_virtually(main)
+
+
+def test_partitions_whose_links_fail_keep_no_other_one_from_its_link(
+    tmp_path: Path, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a pass makes a few links only."""
+    quiet = KafkaLog.create(log.log_dir, "silent", entries=((0, 0),))
+    quiet.write(0, end=35)
+    real = os.link
+
+    def link(source: Path, target: Path) -> None:
+        if ".active" in Path(target).parts and Path(source).parent == log.directory:
+            raise OSError(errno.EPERM, "not the owner", str(source))
+        real(source, target)
+
+    async def main() -> None:
+        monkeypatch.setattr(rlm.copy.active_hold, "SYNCS_A_PASS", 1)
+        monkeypatch.setattr(os, "link", link)
+        async with holding(new_world(tmp_path, (log.log_dir,))):
+            (path,) = (tmp_path / "hold").rglob(".active/**/*.log")
+            assert os.path.samefile(path, quiet.directory / path.name)
+
+    run_virtually(main)
