@@ -52,6 +52,7 @@ HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
 HEAL_SEGMENT_MS = 10_000
 """Longer healing for each segment still to be copied: they may go one after the other."""
 LOOK_MS = 2_000
+NOBODY_IS_SILENT_S = 1e9
 COLLECT_MS = 400_000
 PREFIX = "tier/"
 ROOM_BYTES = 1 << 30
@@ -193,7 +194,10 @@ class World:
         self.limits = self.following.limits(limits)
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
-        self.metadata_limits = MetadataLimits(apply_cost_max=choose((1, 30)))
+        # Who is silent is judged in the nodes world, which has a quorum.
+        self.metadata_limits = MetadataLimits(
+            apply_cost_max=choose((1, 30)), node_silence_max_s=NOBODY_IS_SILENT_S
+        )
         self.hold_bytes_max = choose((-1, -1, 600, 4_000, ROOM_BYTES))
 
     @property
