@@ -9,18 +9,21 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import HoldReleased
-from rlm.copy.hold_pass import Order, Orders, Passed
+from rlm.copy.hold_pass import Order, Orders, Passed, released
 from rlm.local_log.active_links import (
     ActiveLink,
     active_root,
     find_links,
     is_in_a_log,
+    keep_committed,
+    kept_committed,
     link_active,
     link_beside,
     remove_links,
@@ -28,12 +31,13 @@ from rlm.local_log.active_links import (
 from rlm.local_log.active_plan import Fate, fate, to_link
 from rlm.local_log.hold_directory import (
     HoldDirectory,
+    NotCommittedError,
     Unread,
     is_one_file,
     own_segment,
     why_unread,
 )
-from rlm.local_log.hold_plan import Release, Unit
+from rlm.local_log.hold_plan import HoldFacts, Release, Unit, is_committed
 from rlm.local_log.log_dir import LocalSegment
 
 SYNCS_A_PASS = 200
@@ -45,10 +49,25 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(slots=True)
 class _Linked:
-    """`segments`: the broker's own when the link was last found to be of its active segment."""
+    """`segments`: the broker's own when the link was last found to be of its active segment.
+    `committed`: the high watermark when the file was last seen in the log, or -1.
+    """
 
     link: ActiveLink
     segments: Sequence[LocalSegment] | None = None
+    committed: int = -1
+    is_kept: bool = False
+
+    def seen(self, facts: HoldFacts, *, is_quiet: bool) -> None:
+        """The file is part of the log. Kept for the next process once the log is quiet, which costs
+        one small write; what is kept too low says less.
+        """
+        if facts.high_watermark > self.committed:
+            self.committed = facts.high_watermark
+            self.is_kept = False
+        if is_quiet and not self.is_kept:
+            keep_committed(self.link, self.committed)
+            self.is_kept = True
 
 
 class ActiveHold:
@@ -67,7 +86,8 @@ class ActiveHold:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
         self._links, self._unread, self._failed = {}, {}, {}
         for link in find_links(self._root):
-            self._links.setdefault(link.partition, []).append(_Linked(link))
+            linked = _Linked(link, committed=kept_committed(link))
+            self._links.setdefault(link.partition, []).append(linked)
 
     def unread(self) -> Iterable[Unread]:
         """Links whose batches do not tell what they have, and those below the log's head that the
@@ -92,7 +112,7 @@ class ActiveHold:
             with passed.going_on():
                 link = link_active(self._root, order.local)
                 if link is not None:
-                    linked = _Linked(link, order.local.segments)
+                    linked = _Linked(link, order.local.segments, order.facts.high_watermark)
                     self._links.setdefault(link.partition, []).append(linked)
 
     def _to_link(self, orders: Orders) -> list[Order]:
@@ -118,11 +138,13 @@ class ActiveHold:
         order = orders.by_partition.get(partition)
         for each in self._links[partition]:
             if order is not None and order.local.segments is each.segments:
+                with passed.going_on():
+                    each.seen(order.facts, is_quiet=True)
                 yield each
                 continue
             stays = True  # where that fails
             with passed.going_on():
-                if self._settled(each.link, orders, held, passed) is Fate.KEEP:
+                if self._settled(each, orders, held, passed) is Fate.KEEP:
                     self._renew(each, order)
                 else:
                     self._drop(each.link)
@@ -130,14 +152,15 @@ class ActiveHold:
             if stays:
                 yield each
 
-    def _settled(self, link: ActiveLink, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
+    def _settled(self, linked: _Linked, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
         """KEEP the link, or DROP it, of which there is a unit if there is to be one."""
+        link = linked.link
         order = orders.by_partition.get(link.partition)
         self._failed.pop(link.path, None)
         try:
             found = self._fate(link, orders, held)
             if found is Fate.HOLD:
-                found = self._hold(link, order, held, passed)
+                found = self._hold(linked, order, held, passed)
         except OSError as error:
             if order is not None and link.base_offset < order.local.segments[0].base_offset:
                 self._failed[link.path] = Unread(link.partition, why_unread(link.path, error))
@@ -163,6 +186,7 @@ class ActiveHold:
         """Link what came beside a file that is still a part of the log."""
         if order is None or own_segment(order.local, linked.link.segment) is None:
             return
+        linked.seen(order.facts, is_quiet=False)
         if linked.link.checkpoint_bytes != order.local.checkpoint_bytes:
             if self._syncs_left <= 0:
                 return  # in a later pass
@@ -171,19 +195,30 @@ class ActiveHold:
         is_active = order.local.segments[-1].base_offset == linked.link.base_offset
         linked.segments = order.local.segments if is_active else None
 
-    def _hold(
-        self, link: ActiveLink, order: Order | None, held: list[Unit], passed: Passed
-    ) -> Fate:
+    def _hold(self, linked: _Linked, order: Order | None, held: list[Unit], passed: Passed) -> Fate:
         """Make a unit of a file that has left the log; KEEP if its batches do not tell what it
         has.
         """
+        link = linked.link
         if link.path in self._unread:
             return Fate.KEEP
-        mine = (unit for unit in held if unit.partition == link.partition)
+        mine = [unit for unit in held if unit.partition == link.partition]
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return Fate.DROP
+        proof = partial(
+            is_committed,
+            facts=None if order is None else order.facts,
+            seen=linked.committed,
+            leads=order is not None and order.leads,
+        )
         try:
-            unit = self._directory.hold_left(link, None if order is None else order.local)
+            unit = self._directory.hold_left(link, None if order is None else order.local, proof)
+        except NotCommittedError as denied:
+            if order is None:
+                return Fate.KEEP  # its replica may come back, and join it
+            self._drop(link)
+            passed.released.append(released(replace(denied.unit, alone=True), Release.DIVERGED))
+            return Fate.DROP
         except CorruptData as error:
             self._unread[link.path] = Unread(link.partition, why_unread(link.path, error))
             return Fate.KEEP

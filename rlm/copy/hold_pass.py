@@ -79,13 +79,14 @@ class Passed:
     def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
         """Release a unit. OSError: it is held as before."""
         going = directory.release(unit)
-        self.released.append(_event(unit, why))
+        self.released.append(released(unit, why))
         if going is not None:
             with self.going_on():
                 directory.remove(going)
 
 
-def _event(unit: Unit, why: Release) -> HoldReleased:
+def released(unit: Unit, why: Release) -> HoldReleased:
+    """The event of a unit that is let go."""
     return HoldReleased(
         unit.partition, unit.base_offset, unit.next_base_offset - 1,
         unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,

@@ -37,6 +37,7 @@ from rlm.local_log.replica_directory import read_small, why_another
 from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_COMMITTED = "high-watermark"
 _NAME = re.compile(r"(\d{20})-(\d+)")
 
 
@@ -151,6 +152,23 @@ def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
         return link
     replace_file(OsDisk(), link.path / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
     return replace(link, checkpoint_bytes=local.checkpoint_bytes)
+
+
+def keep_committed(link: ActiveLink, high_watermark: int) -> None:
+    """Keep the high watermark at which the file was part of the log. Passes OSError."""
+    aside = link.path / (_COMMITTED + ".tmp")
+    aside.write_text(f"{high_watermark}\n")
+    aside.replace(link.path / _COMMITTED)
+
+
+def kept_committed(link: ActiveLink) -> int:
+    """The kept high watermark; -1 where none is, or a crash left none that is whole."""
+    try:
+        text = (link.path / _COMMITTED).read_text()
+    except (OSError, UnicodeDecodeError):
+        return -1
+    # Without its line end it may be the first digits of a larger one, which is no more than true.
+    return int(text) if text.strip().isdecimal() else -1
 
 
 def remove_links(path: Path) -> None:

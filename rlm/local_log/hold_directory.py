@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,6 +74,14 @@ class HeldFound:
 
     units: tuple[Unit, ...]
     unread: tuple[Unread, ...]
+
+
+class NotCommittedError(Exception):
+    """Nothing shows that the records of a unit to be were ever committed."""
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__(f"{unit.base_offset} to {unit.next_base_offset - 1}")
+        self.unit = unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +172,15 @@ class HoldDirectory:
         log = log_of(aside.with_name(name))
         return replace(found, segment=replace(found.segment, log_path=log))
 
-    def hold_left(self, link: ActiveLink, local: LocalPartition | None) -> Unit | None:
+    def hold_left(
+        self,
+        link: ActiveLink,
+        local: LocalPartition | None,
+        is_committed: Callable[[Unit], bool],
+    ) -> Unit | None:
         """Make a unit of a file that was active when it was linked, and that nobody writes to any
-        more. None if it has no record that a unit may tell of. CorruptData; OSError.
+        more. None if it has no record that a unit may tell of. NotCommittedError: `is_committed`
+        denies the unit that it would be. CorruptData; OSError.
         """
         base, id_ = link.base_offset, link.partition
         told, end = batches_tell(link.log_path, base, room_behind=True)
@@ -179,6 +193,10 @@ class HoldDirectory:
         if followed_by is not None and followed_by > epochs[-1].epoch:
             epochs = append_entry(epochs, followed_by, end)
         log = link.log_path.stat()
+        segment = replace(link.segment, next_base_offset=end, size_bytes=log.st_size)
+        unit = Unit(id_, segment, epochs, log.st_mtime_ns, True, -1)
+        if not is_committed(unit):
+            raise NotCommittedError(unit)
         name = unit_name(base, end, log, epochs)
         aside = self._make_aside(id_, name)
         try:

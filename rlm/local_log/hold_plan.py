@@ -333,6 +333,29 @@ def unbroken(
     return tuple(reversed(found))
 
 
+def is_committed(unit: Unit, facts: HoldFacts | None, seen: int, *, leads: bool) -> bool:
+    """True if the records of a file that was active when last seen, and left its log since, were
+    surely committed. `seen`: the high watermark, when the file was last seen in the log, or -1;
+    what lies above it may have been cut off since, before retention took what came in its place.
+    `facts` None: there is no log to compare with.
+
+    An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
+    that of the leader of the next one, which followed in it. Recorded lineage tells the same where
+    it has both epochs.
+    """
+    if seen >= unit.next_base_offset:
+        return True
+    if facts is None or not facts.segments:
+        return False
+    last = unit.leader_epochs[-1].epoch
+    if epoch_for_offset(facts.checkpoint, facts.segments[0].base_offset) == last:
+        return True
+    if leads and facts.checkpoint and facts.checkpoint[-1].epoch == last + 1:
+        return True
+    known = {each.epoch: each.start_offset for each in (*facts.lineage, *facts.checkpoint)}
+    return last in known and known.get(last + 1, -1) >= unit.next_base_offset
+
+
 def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:
     """Epochs that prove, at `offset` in a log, that it has the unit's history below."""
     if offset < unit.next_base_offset:

@@ -8,7 +8,6 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -20,10 +19,9 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, epoch_for_offset
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.local_log.active_links import ActiveLink, active_root
-from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.active_links import active_root
 from rlm.local_log.hold_plan import Unit
-from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.log_dir import LocalPartition
 from rlm.local_log.segment_facts import segment_epochs
 from rlmm.lineage import within_lineage
 from rlmm.partition_state import LostOffsets, PartitionState
@@ -41,42 +39,8 @@ if TYPE_CHECKING:
     from sim.tier.partition import Partition
     from sim.tier.world import World
 
-FREE_BYTES_MIN = 1 << 20
 STALE_MS_MAX = 200_000
 """Longest time between a node's look at the log directories and its deed."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WatchedHold(HoldDirectory):
-    """A process's hold directory; the auditor sees every link made and removed."""
-
-    process: Process
-
-    def free_bytes(self) -> int:
-        """Asked at the end of each pass."""
-        self.process.machine.world.hold_audit.passed(self.process)
-        return FREE_BYTES_MIN - self.process.machine.missing_bytes
-
-    def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
-        unit = HoldDirectory.hold(self, local, segment)
-        if unit is not None:
-            self.process.machine.world.hold_audit.held(self.process, unit)
-        return unit
-
-    def hold_left(self, link: ActiveLink, local: LocalPartition | None) -> Unit | None:
-        unit = HoldDirectory.hold_left(self, link, local)
-        if unit is not None:
-            self.process.machine.world.hold_audit.held_left(self.process, unit)
-        return unit
-
-    def as_batches_tell(self, unit: Unit) -> Unit | None:
-        told = HoldDirectory.as_batches_tell(self, unit)
-        self.process.machine.world.hold_audit.told_anew(self.process, unit, told)
-        return told
-
-    def release(self, unit: Unit) -> Path | None:
-        self.process.machine.world.hold_audit.releasing(self.process, unit)
-        return HoldDirectory.release(self, unit)
 
 
 class _DiskAmid:
@@ -216,6 +180,23 @@ class HoldAuditor:
     def held_left(self, process: Process, unit: Unit) -> None:
         """Note a unit made of a file that was active when it left the log."""
         self._linked[unit.segment.log_path] = process.incarnation
+
+    def denied(self, process: Process, unit: Unit, local: LocalPartition | None) -> None:
+        """Check that what is let go as perhaps not committed has no log that goes on in its last
+        epoch. It is missed aloud: retention passed it, and epochs that nobody looked at.
+        """
+        if local is None:
+            return  # it is kept, and judged again
+        taken = self._taken.get((process.machine.node_id, unit.partition), [])
+        start, end = unit.base_offset, unit.next_base_offset
+        taken[:] = [each for each in taken if not start <= each[0].base < end]
+        goes_on = epoch_for_offset(local.leader_epochs, local.segments[0].base_offset)
+        self._world.auditor.check(
+            goes_on != unit.leader_epochs[-1].epoch,
+            "hold_keeps_what_is_not_copied",
+            f"{process.machine.name} lets {start} to {end - 1} of {unit.partition} go, whose epoch "
+            "goes on in its log",
+        )
 
     def told_anew(self, process: Process, unit: Unit, told: Unit | None) -> None:
         """Note that a process told a unit anew by its batches."""

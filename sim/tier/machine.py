@@ -45,9 +45,9 @@ from rsm_backends.store import ObjectStore
 from sim.nodes.loop import Life
 from sim.nodes.view import MemoryView, ViewDisk
 from sim.tier.bucket import NodeStore
-from sim.tier.holding import FREE_BYTES_MIN, WatchedHold
 from sim.tier.other_replicas import OtherReplicas
 from sim.tier.shared_log import NodeLog
+from sim.tier.watched_hold import FREE_BYTES_MIN, WatchedHold
 from strandline.node.remote_log import Given, RemoteLogParts, build
 
 if TYPE_CHECKING:

@@ -187,6 +187,59 @@ def test_records_that_a_follower_cut_off_are_not_held(tmp_path: Path) -> None:
     run_virtually(main)
 
 
+def test_records_that_were_cut_off_before_retention_passed_them_are_not_held(
+    tmp_path: Path,
+) -> None:
+    """All between two looks: the follower cuts what was never committed, fetches the new leader's
+    records, and retention takes those. The link is to the file that was cut.
+    """
+    log = quiet_log(tmp_path, 0, 10, 20)
+    log.set_high_watermark(30)
+    broker = FakeBroker({("orders", 0): NotLeading()})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker) as node:
+            assert links(tmp_path) == ["30"]
+            log.write(40, end=40)
+            for base in (0, 10, 20, 30):
+                log.delete_segment(base)
+            log.set_epochs((2, 40))
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20"]
+            assert links(tmp_path) == []
+            (told,) = [each for each in node.events if isinstance(each, HoldReleased)]
+            assert (told.start, told.end, told.why, told.missed) == (
+                30, 34, "diverged", True,
+            )  # fmt: skip
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_the_high_watermark_of_a_quiet_log_is_kept_for_the_next_process(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    """Elections and retention while the node is down leave nothing else that proves the records."""
+    log = quiet_log(tmp_path)
+    broker = FakeBroker({("orders", 0): NotLeading()})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert links(tmp_path) == ["0"]
+        (kept,) = (tmp_path / "hold").rglob("high-watermark")
+        assert kept.read_text() == "35\n"
+        if not is_kept:
+            kept.write_text("")  # a power cut
+        retention_takes_all(log, epoch=5)
+        async with holding(world, broker=broker):
+            assert units(tmp_path) == (["0"] if is_kept else [])
+
+    run_virtually(main)
+
+
 def test_what_a_linked_file_has_is_unknown_when_its_batches_do_not_tell(tmp_path: Path) -> None:
     """A torn batch: the partition waits and says where, nothing is recorded as lost."""
     log = quiet_log(tmp_path)

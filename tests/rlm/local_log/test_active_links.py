@@ -68,7 +68,7 @@ def test_records_stay_when_the_checkpoint_beside_their_link_is_lost(
         if is_in_log:
             link_beside(found, local(log.log_dir))
             assert find_links(root) == (before,)
-    unit = directory.hold_left(found, None)
+    unit = directory.hold_left(found, None, lambda _: True)
     assert unit is not None
     assert (unit.next_base_offset, unit.leader_epochs) == (35, epochs((0, 0)))
 
@@ -115,7 +115,7 @@ def test_what_a_unit_of_an_active_segment_has_of_its_own_outlives_a_power_cut(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    unit = directory.hold_left(link, None)
+    unit = directory.hold_left(link, None, lambda _: True)
     assert unit is not None
     made = [path for path in unit.segment.log_path.parent.iterdir() if path.stat().st_nlink == 1]
     written = [path for path in made if path.stat().st_size > 0]

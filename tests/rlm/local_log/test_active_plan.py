@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rlm.local_log.active_plan import Fate, fate, to_link
+from rlm.local_log.hold_plan import is_committed
 from rlmm.partition_state import LostOffsets
 from tests.rlm.local_log.test_hold_plan import facts, live, segment, unit
+from tests.rlm.planner_facts import epochs
 
 LEFT = facts(live(35), (0, 35))
 
@@ -49,3 +52,23 @@ def test_what_was_cut_off_or_replaced_is_dropped() -> None:
     assert fate(facts(live(0, 20)), 30, None, ()) is Fate.DROP
     assert fate(facts(live(0, 30)), 30, None, ()) is Fate.DROP
     assert fate(replace(LEFT, segments=()), 0, None, ()) is Fate.KEEP
+
+
+def test_an_active_file_that_left_was_committed_by_a_look_or_by_the_epochs_that_go_on() -> None:
+    left = unit(177, 188, (65, 177), followed_by=-1)
+
+    def judged(*checkpoint: tuple[int, int], leads: bool = False, **more: Any) -> bool:
+        known = facts(live(200, 210), *checkpoint)
+        return is_committed(left, replace(known, **more), 187, leads=leads)
+
+    assert is_committed(left, None, 188, leads=False)
+    assert not is_committed(left, None, 187, leads=False)
+    assert judged((65, 200)), "the same leader's log goes on"
+    assert not judged((66, 200))
+    assert judged((66, 200), leads=True), "it followed in the epoch before"
+    assert not judged((67, 200), leads=True)
+    both, gap = epochs((65, 166), (66, 188)), epochs((65, 166), (76, 202))
+    assert judged((76, 200), lineage=both)
+    assert not judged((76, 200), lineage=gap), "epochs between may have cut it"
+    assert not judged((76, 200), lineage=epochs((65, 166), (66, 187)))
+    assert not judged((76, 200), lineage=epochs((64, 100), (66, 188)))

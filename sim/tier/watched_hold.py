@@ -1,0 +1,60 @@
+"""A process's hold directory, whose auditor sees every link made and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlm.local_log.active_links import ActiveLink
+from rlm.local_log.hold_directory import HoldDirectory, NotCommittedError
+from rlm.local_log.hold_plan import Unit
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
+
+if TYPE_CHECKING:
+    from sim.tier.machine import Process
+
+FREE_BYTES_MIN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedHold(HoldDirectory):
+    """A process's hold directory; the auditor sees every link made and removed."""
+
+    process: Process
+
+    def free_bytes(self) -> int:
+        """Asked at the end of each pass."""
+        self.process.machine.world.hold_audit.passed(self.process)
+        return FREE_BYTES_MIN - self.process.machine.missing_bytes
+
+    def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
+        unit = HoldDirectory.hold(self, local, segment)
+        if unit is not None:
+            self.process.machine.world.hold_audit.held(self.process, unit)
+        return unit
+
+    def hold_left(
+        self,
+        link: ActiveLink,
+        local: LocalPartition | None,
+        is_committed: Callable[[Unit], bool],
+    ) -> Unit | None:
+        try:
+            unit = HoldDirectory.hold_left(self, link, local, is_committed)
+        except NotCommittedError as denied:
+            self.process.machine.world.hold_audit.denied(self.process, denied.unit, local)
+            raise
+        if unit is not None:
+            self.process.machine.world.hold_audit.held_left(self.process, unit)
+        return unit
+
+    def as_batches_tell(self, unit: Unit) -> Unit | None:
+        told = HoldDirectory.as_batches_tell(self, unit)
+        self.process.machine.world.hold_audit.told_anew(self.process, unit, told)
+        return told
+
+    def release(self, unit: Unit) -> Path | None:
+        self.process.machine.world.hold_audit.releasing(self.process, unit)
+        return HoldDirectory.release(self, unit)
