@@ -18,6 +18,8 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 log = logging.getLogger(__name__)
 
 LOOKS_PER_SILENCE = 4
+LOOK_INTERVAL_MAX_S = 60.0
+"""The core forgets an observer that is silent for five times as long; the judge remembers it."""
 
 
 @dataclass(slots=True)
@@ -27,25 +29,26 @@ class LivenessJudge:
     Invariant `silent_for_a_whole_silence`: nobody is fenced who has been silent for less than
     `silence_max_s`, or whom this leader could have heard for less than that. It begins to hear when
     it takes over, when it looks again after it was suspended itself, and when the node registers.
+    A leader that removed itself as a voter judges nobody: nothing tells of its own fetches.
     """
 
     silence_max_s: float
     _epoch: int = -1
     _hears_since_s: float = 0.0
     _looked_s: float = 0.0
-    _registered: dict[int, tuple[int, float]] = field(default_factory=dict)
+    _heard: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def judged(
         self, told: LogDescription, nodes: Iterable[RegisteredNode], now_s: float
     ) -> tuple[NodeSilence, ...]:
         """The records to propose now; none unless this replica leads."""
-        if told.leader_id != told.node_id:
+        if told.leader_id != told.node_id or not _votes(told):
             self._epoch = -1
             return ()
         was_away = now_s - self._looked_s > self.silence_max_s / 2
         if told.leader_epoch != self._epoch or was_away:
             self._epoch, self._hears_since_s = told.leader_epoch, now_s
-            self._registered.clear()
+            self._heard.clear()
         self._looked_s = now_s
         silent_s = _silences(told)
         return tuple(
@@ -59,14 +62,19 @@ class LivenessJudge:
     def _is_silent(
         self, node: RegisteredNode, silent_s: dict[tuple[int, str], float], now_s: float
     ) -> bool:
-        known = self._registered.get(node.node_id)
+        known = self._heard.get(node.node_id)
         if known is None or known[0] != node.boot_offset:
-            known = self._registered[node.node_id] = (node.boot_offset, now_s)
+            known = (node.boot_offset, now_s)
         silent = silent_s.get((node.node_id, str(node.directory_id)))
+        heard_s = known[1] if silent is None else max(known[1], now_s - silent)
+        self._heard[node.node_id] = (node.boot_offset, heard_s)
         if node.liveness is Liveness.FENCED:  # back only by a fetch
             return silent is None or silent > self.silence_max_s
-        heard_s = now_s - max(self._hears_since_s, known[1])
-        return min(heard_s, heard_s if silent is None else silent) > self.silence_max_s
+        return now_s - max(self._hears_since_s, heard_s) > self.silence_max_s
+
+
+def _votes(told: LogDescription) -> bool:
+    return any(each.node_id == told.node_id for each in told.voters)
 
 
 def _silences(told: LogDescription) -> dict[tuple[int, str], float]:
@@ -98,21 +106,25 @@ class NodeLiveness:
         self._nodes = nodes
         self._monotonic = monotonic
         self._propose = propose
+        self._interval_s = min(judge.silence_max_s / LOOKS_PER_SILENCE, LOOK_INTERVAL_MAX_S)
 
     async def run(self) -> None:
         """Runs as long as the node; a failure is repeated at the next look."""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except StrandlineError as error:
+                log.info("which nodes live is not recorded yet: %s", error)
             await self._pause()
 
     async def look(self) -> None:
-        """Judge, and propose the records one after another."""
-        for record in self._judge.judged(self._describe(), self._nodes(), self._monotonic()):
-            try:
-                await self._propose(record)
-            except StrandlineError as error:
-                log.info("whether node %d lives is not recorded yet: %s", record.node_id, error)
-                return
+        """Judge, and propose one record after another, each only if it is still true: the ones
+        before may have taken long.
+        """
+        for record in self._judged():
+            if record not in self._judged():
+                continue
+            await self._propose(record)
             if record.fenced:
                 log.warning(
                     "node %d is fenced: it has not fetched the metadata log for %g s",
@@ -121,7 +133,10 @@ class NodeLiveness:
             else:
                 log.info("node %d fetches the metadata log again", record.node_id)
 
+    def _judged(self) -> tuple[NodeSilence, ...]:
+        return self._judge.judged(self._describe(), self._nodes(), self._monotonic())
+
     async def _pause(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._judge.silence_max_s / LOOKS_PER_SILENCE):
+            async with asyncio.timeout(self._interval_s):
                 await asyncio.Event().wait()

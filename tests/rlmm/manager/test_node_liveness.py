@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.manager.node_liveness import LivenessJudge
+from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.records.control_records import NodeSilence
 from rlmm.rows.nodes import Liveness, RegisteredNode
@@ -34,15 +35,21 @@ class Leader:
         self.leads = True
         self.nodes: list[RegisteredNode] = [node(1), node(2), node(3)]
         self.silent_s: dict[int, float] = {2: 0.1, 3: 0.1}
+        self.voters = (1, 2)
 
     def look(self) -> tuple[NodeSilence, ...]:
+        return self.judge.judged(self.told(), self.nodes, self.now_s)
+
+    def told(self) -> LogDescription:
         fetched = {1: 0.0, **self.silent_s}
         replicas = [_replica(each, fetched.get(each)) for each in (1, 2, 3)]
-        told = LogDescription(
-            "cluster", 1, 1 if self.leads else 2, self.epoch, 50, 0, 50,
-            tuple(replicas[:2]), tuple(replicas[2:]),
-        )  # fmt: skip
-        return self.judge.judged(told, self.nodes, self.now_s)
+        voters = tuple(each for each in replicas if each.node_id in self.voters)
+        observers = tuple(
+            each for each in replicas if each.node_id in self.silent_s.keys() - self.voters
+        )
+        return LogDescription(
+            "cluster", 1, 1 if self.leads else 2, self.epoch, 50, 0, 50, voters, observers
+        )
 
     def looks(self, seconds: float) -> list[NodeSilence]:
         """Look twice a second for so long; silences grow meanwhile."""
@@ -142,3 +149,42 @@ def test_a_leader_that_was_fenced_takes_it_back_itself() -> None:
     leader = Leader()
     leader.nodes[0] = node(1, Liveness.FENCED)
     assert leader.look() == (NodeSilence(1, 40, 4, False),)
+
+
+def test_a_leader_that_removed_itself_as_a_voter_does_not_fence_itself() -> None:
+    leader = Leader()
+    leader.looks(11)
+    leader.voters, leader.nodes = (2, 3), [node(1)]
+    del leader.silent_s[3]
+    found = leader.looks(SILENCE_MAX_S * 2)
+    assert found == []
+
+
+def test_an_observer_that_the_leader_has_forgotten_has_its_whole_silence() -> None:
+    leader = Leader()
+    leader.looks(60)
+    assert leader.silent_since_now([3], SILENCE_MAX_S / 2) == []
+    del leader.silent_s[3]
+    assert leader.looks(SILENCE_MAX_S / 2) == []
+    assert leader.looks(0.5) == [fenced(3)]
+
+
+def test_what_is_no_longer_true_after_a_slow_record_is_not_proposed() -> None:
+    leader = Leader()
+    leader.looks(11)
+    assert leader.silent_since_now([2, 3], SILENCE_MAX_S) == []
+    leader.silent_s = {2: SILENCE_MAX_S + 0.5, 3: SILENCE_MAX_S + 0.5}
+    proposed: list[NodeSilence] = []
+
+    async def propose(record: NodeSilence) -> int:
+        proposed.append(record)
+        leader.now_s += 4
+        leader.silent_s[3] = 0.2  # it fetched meanwhile
+        return 1
+
+    liveness = NodeLiveness(
+        leader.judge, leader.told, lambda: tuple(leader.nodes), lambda: leader.now_s, propose
+    )
+    leader.now_s += 0.5
+    asyncio.run(liveness.look())
+    assert proposed == [fenced(2)]
