@@ -58,7 +58,8 @@ class NodeClient:
         if token_file is not None:
             self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
         self._clients = {each.strip(): self._client(each.strip()) for each in url.split(",")}
-        self._asked = next(iter(self._clients))
+        self._named = tuple(self._clients)
+        self._asked = self._named[0]
 
     def _client(self, url: str) -> httpx.Client:
         try:
@@ -154,14 +155,21 @@ class NodeClient:
     def _url_of(self, node_id: int) -> str | None:
         """The address that a node registered; None: it has none that may be told the token."""
         try:
-            node = self.get(f"/v1/nodes/{node_id}")
+            node = _json_of(self._ask("GET", f"/v1/nodes/{node_id}"))
         except StrandlineError:
             return None
         url = node.get("http") if isinstance(node, dict) else None
         if not isinstance(url, str) or url == self._asked:
             return None
-        is_downgrade = self._asked.startswith("https:") and not url.startswith("https:")
-        return None if is_downgrade else url
+        return url if self._may_follow_to(url) else None
+
+    def _may_follow_to(self, url: str) -> bool:
+        """False for no address, and for one without TLS while the user named one with it."""
+        if url in self._named:
+            return True
+        schemes = {parts.scheme for each in self._named if (parts := http_address(each))}
+        at = http_address(url)
+        return at is not None and (at.scheme == "https" or "https" not in schemes)
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a paged resource."""

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 
@@ -360,18 +361,68 @@ def test_a_node_without_an_address_is_not_followed(
         client.change("POST", "/v1/b")
 
 
-def test_a_token_that_went_by_tls_is_told_to_nobody_without(
-    two_nodes: tuple[Node, Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, second = two_nodes
+def following(url: str, registered: str, tmp_path: Path) -> list[tuple[str, str | None]]:
+    """Requests of a change that node 3 at `registered` has to make, each with its token."""
     token = tmp_path / "token"
     token.write_text("secret")
-    client = NodeClient("https://node.example", token)
-    monkeypatch.setattr(client, "get", lambda _path: {"http": second.url})
-    assert client._url_of(3) is None
-    plain = NodeClient("http://node.example", token)
-    monkeypatch.setattr(plain, "get", lambda _path: {"http": second.url})
-    assert plain._url_of(3) == second.url
+    client, sent = NodeClient(url, token), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append((str(request.url), request.headers.get("Authorization")))
+        if request.url.host == "down" and request.method == "GET":
+            raise httpx.ReadError("it died")
+        if request.method == "GET":
+            return httpx.Response(200, json={"http": registered})
+        status, body = not_leader(3)
+        return httpx.Response(status, content=body)
+
+    def mocked(url: str) -> httpx.Client:
+        return httpx.Client(
+            base_url=url, headers=client._headers, transport=httpx.MockTransport(answer)
+        )
+
+    client._clients = {each: mocked(each) for each in client._clients}
+    client._client = mocked  # type: ignore[method-assign]
+    with client, pytest.raises(Conflict, match="ask another"):
+        client.change("POST", "/v1/b")
+    return sent
+
+
+@pytest.mark.parametrize(
+    "url", ["https://node.example", "HTTPS://node.example", "https://down,http://node.example"]
+)
+def test_a_token_that_went_by_tls_is_told_to_nobody_without(url: str, tmp_path: Path) -> None:
+    sent = following(url, "http://other.example", tmp_path)
+    assert sent
+    assert not [each for each in sent if "other.example" in each[0]]
+
+
+@pytest.mark.parametrize(
+    ("url", "registered"),
+    [
+        ("http://node.example", "http://other.example"),
+        ("https://node.example", "https://other.example"),
+        ("https://node.example,http://other.example", "http://other.example"),
+    ],
+)
+def test_a_token_goes_where_it_is_as_safe_and_where_its_user_sends_it(
+    url: str, registered: str, tmp_path: Path
+) -> None:
+    assert following(url, registered, tmp_path)[-1] == (f"{registered}/v1/b", "Bearer secret")
+
+
+def test_what_a_node_registered_that_is_no_address_is_not_followed(tmp_path: Path) -> None:
+    assert len(following("http://node.example", "http://[", tmp_path)) == 2
+
+
+def test_an_answer_is_followed_once_whatever_the_question_for_the_address_meets(
+    two_nodes: tuple[Node, Node],
+) -> None:
+    first, _ = two_nodes
+    first.answers = {"POST /v1/b": not_leader(3), "GET /v1/nodes/3": not_leader(3)}
+    with NodeClient(first.url, None) as client, pytest.raises(Conflict, match="ask another"):
+        client.change("POST", "/v1/b")
+    assert first.asked == [("POST", "/v1/b"), ("GET", "/v1/nodes/3")]
 
 
 def test_what_is_about_one_node_takes_one_address(two_nodes: tuple[Node, Node]) -> None:
