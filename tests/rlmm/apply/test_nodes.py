@@ -300,6 +300,14 @@ def test_a_removed_node_keeps_what_its_row_says_of_claims(world: World) -> None:
     assert node(world).liveness is Liveness.LIVE
 
 
+def test_a_removal_is_of_one_registration(world: World) -> None:
+    seen = NodeRemoved(1, node(world).boot_offset)
+    world.accept(NodeRegistration(replace(NODE_1, boot_counter=2)))
+    world.accept(silence(world, fenced=True))
+    assert world.verdict(seen) is Verdict.CONFLICT, "it was started since the admin looked"
+    assert world.verdict(replace(seen, node_id=-1)) is Verdict.CONFLICT
+
+
 def test_a_registration_cannot_speak_for_its_row(world: World) -> None:
     pretended = NodeRegistration(NODE_2, unknown_tags=((OWN_TAGS_FROM, b"\x01"),))
     assert world.verdict(pretended) is Verdict.INVALID

@@ -127,6 +127,15 @@ def test_a_node_that_just_registered_has_a_whole_silence_too() -> None:
     assert leader.looks(1.0)[:1] == [NodeSilence(3, 70, 4, True)]
 
 
+def test_a_node_that_registers_anew_after_a_long_silence_has_a_whole_one() -> None:
+    leader = Leader()
+    leader.looks(11)
+    assert leader.silent_since_now([3], SILENCE_MAX_S) == []
+    leader.nodes[2] = node(3, offset=70)
+    leader.silent_s[3] = SILENCE_MAX_S * 2  # it has not fetched yet
+    assert leader.looks(SILENCE_MAX_S) == []
+
+
 def test_another_directory_of_the_node_id_does_not_speak_for_it() -> None:
     leader = Leader()
     other = RegisteredNode(3, Uuid(b"another-director"), 1, 40, 40, NOW_MS)
