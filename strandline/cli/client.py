@@ -19,7 +19,7 @@ from kafka_formats.errors import (
     StrandlineError,
 )
 from kafka_formats.host_names import http_address
-from kafka_formats.loopback import direct_mounts
+from kafka_formats.loopback import direct_mounts, is_loopback
 from kafka_formats.problem_errors import error_of_problem
 
 DEFAULT_URL = "http://127.0.0.1:9480"
@@ -164,12 +164,18 @@ class NodeClient:
         return url if self._may_follow_to(url) else None
 
     def _may_follow_to(self, url: str) -> bool:
-        """False for no address, and for one without TLS while the user named one with it."""
+        """False for no address, and where the token would go further in the clear than the user
+        let it: without TLS while an address with it was named, or beyond this machine while one on
+        it was.
+        """
         if url in self._named:
             return True
-        schemes = {parts.scheme for each in self._named if (parts := http_address(each))}
         at = http_address(url)
-        return at is not None and (at.scheme == "https" or "https" not in schemes)
+        if at is None or at.scheme == "https" or not self._headers:
+            return at is not None
+        schemes = {parts.scheme for each in self._named if (parts := http_address(each))}
+        stays_here = any(map(is_loopback, self._named))
+        return "https" not in schemes and (is_loopback(url) or not stays_here)
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a paged resource."""

@@ -389,9 +389,17 @@ def following(url: str, registered: str, tmp_path: Path) -> list[tuple[str, str 
 
 
 @pytest.mark.parametrize(
-    "url", ["https://node.example", "HTTPS://node.example", "https://down,http://node.example"]
+    "url",
+    [
+        "https://node.example",
+        "HTTPS://node.example",
+        "https://down,http://node.example",
+        "http://127.0.0.1:9480",
+    ],
 )
-def test_a_token_that_went_by_tls_is_told_to_nobody_without(url: str, tmp_path: Path) -> None:
+def test_a_token_that_went_by_tls_or_stayed_here_goes_no_further_in_the_clear(
+    url: str, tmp_path: Path
+) -> None:
     sent = following(url, "http://other.example", tmp_path)
     assert sent
     assert not [each for each in sent if "other.example" in each[0]]
