@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,13 +31,12 @@ from rlm.local_log.active_links import (
 from rlm.local_log.active_plan import Fate, fate, to_link
 from rlm.local_log.hold_directory import (
     HoldDirectory,
-    NotCommittedError,
     Unread,
     is_one_file,
     own_segment,
     why_unread,
 )
-from rlm.local_log.hold_plan import HoldFacts, Release, Unit, is_committed
+from rlm.local_log.hold_plan import HoldFacts, NotCommittedError, Release, Unit, is_committed
 from rlm.local_log.log_dir import LocalSegment
 
 SYNCS_A_PASS = 200
@@ -50,7 +49,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @dataclass(slots=True)
 class _Linked:
     """`segments`: the broker's own when the link was last found to be of its active segment.
-    `committed`: the high watermark when the file was last seen in the log, or -1.
+    `committed`: the high watermark when the file was last seen in the log, or -1; `is_kept`: on
+    the disk, too.
     """
 
     link: ActiveLink
@@ -58,14 +58,19 @@ class _Linked:
     committed: int = -1
     is_kept: bool = False
 
-    def seen(self, facts: HoldFacts, *, is_quiet: bool) -> None:
-        """The file is part of the log. Kept for the next process once the log is quiet, which costs
-        one small write; what is kept too low says less.
+    def seen(self, facts: HoldFacts) -> None:
+        """The file is part of the log, by a look behind that for the facts: in between, the log may
+        have been cut and another high watermark be of what came instead.
         """
         if facts.high_watermark > self.committed:
             self.committed = facts.high_watermark
             self.is_kept = False
-        if is_quiet and not self.is_kept:
+
+    def keep(self) -> None:
+        """Keep the high watermark for the next process: once the log is quiet, since it costs a
+        small write. One that is kept too low says less.
+        """
+        if not self.is_kept:
             keep_committed(self.link, self.committed)
             self.is_kept = True
 
@@ -86,12 +91,12 @@ class ActiveHold:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
         self._links, self._unread, self._failed = {}, {}, {}
         for link in find_links(self._root):
-            linked = _Linked(link, committed=kept_committed(link))
+            linked = _Linked(link, committed=kept_committed(link), is_kept=True)
             self._links.setdefault(link.partition, []).append(linked)
 
     def unread(self) -> Iterable[Unread]:
-        """Links whose batches do not tell what they have, and those below the log's head that the
-        disk failed in the last pass: no unit has their records yet.
+        """Links whose batches do not tell what they have, and those of which the last pass could
+        make no unit: below the log's head when the disk failed, or of a replica that is not here.
         """
         return [*self._unread.values(), *self._failed.values()]
 
@@ -139,7 +144,7 @@ class ActiveHold:
         for each in self._links[partition]:
             if order is not None and order.local.segments is each.segments:
                 with passed.going_on():
-                    each.seen(order.facts, is_quiet=True)
+                    self._quiet(each, order)
                 yield each
                 continue
             stays = True  # where that fails
@@ -151,6 +156,13 @@ class ActiveHold:
                     stays = False
             if stays:
                 yield each
+
+    def _quiet(self, linked: _Linked, order: Order) -> None:
+        """Nothing was written to the log since the last look, by which the file was part of it."""
+        is_news = order.facts.high_watermark > linked.committed
+        if is_news and own_segment(order.local, linked.link.segment) is not None:
+            linked.seen(order.facts)
+        linked.keep()
 
     def _settled(self, linked: _Linked, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
         """KEEP the link, or DROP it, of which there is a unit if there is to be one."""
@@ -186,7 +198,7 @@ class ActiveHold:
         """Link what came beside a file that is still a part of the log."""
         if order is None or own_segment(order.local, linked.link.segment) is None:
             return
-        linked.seen(order.facts, is_quiet=False)
+        linked.seen(order.facts)
         if linked.link.checkpoint_bytes != order.local.checkpoint_bytes:
             if self._syncs_left <= 0:
                 return  # in a later pass
@@ -214,10 +226,11 @@ class ActiveHold:
         try:
             unit = self._directory.hold_left(link, None if order is None else order.local, proof)
         except NotCommittedError as denied:
-            if order is None:
-                return Fate.KEEP  # its replica may come back, and join it
+            if order is None:  # its replica may come back, and join it
+                self._failed[link.path] = Unread(link.partition, why_unread(link.path, denied))
+                return Fate.KEEP
             self._drop(link)
-            passed.released.append(released(replace(denied.unit, alone=True), Release.DIVERGED))
+            passed.released.append(released(denied.unit, Release.DIVERGED))
             return Fate.DROP
         except CorruptData as error:
             self._unread[link.path] = Unread(link.partition, why_unread(link.path, error))

@@ -38,6 +38,7 @@ from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _COMMITTED = "high-watermark"
+_COMMITTED_TEXT = re.compile(r"[0-9]{1,18}\n?")
 _NAME = re.compile(r"(\d{20})-(\d+)")
 
 
@@ -168,7 +169,7 @@ def kept_committed(link: ActiveLink) -> int:
     except (OSError, UnicodeDecodeError):
         return -1
     # Without its line end it may be the first digits of a larger one, which is no more than true.
-    return int(text) if text.strip().isdecimal() else -1
+    return int(text) if _COMMITTED_TEXT.fullmatch(text) else -1
 
 
 def remove_links(path: Path) -> None:

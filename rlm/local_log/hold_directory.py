@@ -39,7 +39,7 @@ from kafka_formats.properties import encode_partition_metadata, parse_partition_
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.active_links import BESIDE, ActiveLink, is_in_a_log
 from rlm.local_log.batch_headers import has_abort
-from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_plan import NotCommittedError, Unit
 from rlm.local_log.hold_tree import directories, directory_of, names
 from rlm.local_log.hold_unit import (
     batches_tell,
@@ -74,14 +74,6 @@ class HeldFound:
 
     units: tuple[Unit, ...]
     unread: tuple[Unread, ...]
-
-
-class NotCommittedError(Exception):
-    """Nothing shows that the records of a unit to be were ever committed."""
-
-    def __init__(self, unit: Unit) -> None:
-        super().__init__(f"{unit.base_offset} to {unit.next_base_offset - 1}")
-        self.unit = unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,6 +333,17 @@ def unbroken(
     return tuple(reversed(found))
 
 
+class NotCommittedError(Exception):
+    """Nothing shows that the records of a unit to be were ever committed."""
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__(
+            f"nothing shows that offsets {unit.base_offset} to {unit.next_base_offset - 1} were "
+            "committed, and the replica is not on this disk"
+        )
+        self.unit = unit
+
+
 def is_committed(unit: Unit, facts: HoldFacts | None, seen: int, *, leads: bool) -> bool:
     """True if the records of a file that was active when last seen, and left its log since, were
     surely committed. `seen`: the high watermark, when the file was last seen in the log, or -1;
@@ -340,20 +351,20 @@ def is_committed(unit: Unit, facts: HoldFacts | None, seen: int, *, leads: bool)
     `facts` None: there is no log to compare with.
 
     An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
-    that of the leader of the next one, which followed in it. Recorded lineage tells the same where
-    it has both epochs.
+    that of the leader of the next one, which followed in it. Where both epochs are recorded, no
+    other came between them. A later epoch that began below the unit's end cut it off.
     """
-    if seen >= unit.next_base_offset:
+    end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
+    if seen >= end:
         return True
     if facts is None or not facts.segments:
         return False
-    last = unit.leader_epochs[-1].epoch
-    if epoch_for_offset(facts.checkpoint, facts.segments[0].base_offset) == last:
-        return True
-    if leads and facts.checkpoint and facts.checkpoint[-1].epoch == last + 1:
-        return True
-    known = {each.epoch: each.start_offset for each in (*facts.lineage, *facts.checkpoint)}
-    return last in known and known.get(last + 1, -1) >= unit.next_base_offset
+    known = (*facts.lineage, *facts.checkpoint)
+    if any(each.epoch > last and each.start_offset < end for each in known):
+        return False
+    led = facts.checkpoint[-1].epoch if leads and facts.checkpoint else None
+    head = epoch_for_offset(facts.checkpoint, facts.segments[0].base_offset)
+    return head == last or led == last + 1 or {last, last + 1} <= {each.epoch for each in known}
 
 
 def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:

@@ -4,13 +4,12 @@ back (KIP-631's fencing, with the fetches of KIP-500 as heartbeats).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import StrandlineError
+from rlmm.manager.time_passing import pause
 from rlmm.metadata_log import LogDescription
 from rlmm.records.control_records import NodeSilence
 from rlmm.rows.nodes import Liveness, RegisteredNode
@@ -115,7 +114,7 @@ class NodeLiveness:
                 await self.look()
             except StrandlineError as error:
                 log.info("which nodes live is not recorded yet: %s", error)
-            await self._pause()
+            await pause(self._interval_s)
 
     async def look(self) -> None:
         """Judge, and propose one record after another, each only if it is still true: the ones
@@ -135,8 +134,3 @@ class NodeLiveness:
 
     def _judged(self) -> tuple[NodeSilence, ...]:
         return self._judge.judged(self._describe(), self._nodes(), self._monotonic())
-
-    async def _pause(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._interval_s):
-                await asyncio.Event().wait()

@@ -46,7 +46,7 @@ class TimePassing:
                 await self.look()
             except StrandlineError as error:
                 log.info("the time that passed is not recorded yet: %s", error)
-            await self._pause()
+            await pause(LOOK_INTERVAL_S)
 
     async def look(self) -> None:
         """Begin to measure from the last record on, or record the measured time."""
@@ -60,7 +60,9 @@ class TimePassing:
             return
         await self._propose(TimePassed(offset, passed_ms))
 
-    async def _pause(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_INTERVAL_S):
-                await asyncio.Event().wait()
+
+async def pause(seconds: float) -> None:
+    """Let the loop that is running go on for so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()

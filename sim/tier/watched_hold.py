@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlm.local_log.active_links import ActiveLink
-from rlm.local_log.hold_directory import HoldDirectory, NotCommittedError
-from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_plan import NotCommittedError, Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 if TYPE_CHECKING:

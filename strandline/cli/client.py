@@ -105,9 +105,9 @@ class NodeClient:
         """`change` of the very node that is asked. InvalidRequest: `url` has several addresses, and
         which of them answers first must not decide.
         """
-        if len(self._clients) > 1:
+        if len(self._named) > 1:
             raise InvalidRequest("this is about one node: name its address alone", field="--url")
-        return self.change(method, path, body)
+        return _json_of(self._change(method, path, params={}, json=body))
 
     def _followed(self, send: Callable[[], httpx.Response]) -> Any:
         """The JSON of the answer, which may be that of the one node that the first one names."""
@@ -117,7 +117,8 @@ class NodeClient:
             url = None if refused.ask_node is None else self._url_of(refused.ask_node)
             if url is None:
                 raise
-        self._clients.setdefault(url, self._client(url))
+        if url not in self._clients:
+            self._clients[url] = self._client(url)
         self._asked = url
         return _json_of(send())
 

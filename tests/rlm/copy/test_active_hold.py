@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from kafka_formats.log_names import segment_file_name
 from rlm.control.run_events import HoldReleased
 from rlm.control.why_not import WhyNot
+from rlm.copy.active_hold import ActiveHold
+from rlm.copy.hold_pass import Orders
 from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import (
@@ -216,6 +219,40 @@ def test_records_that_were_cut_off_before_retention_passed_them_are_not_held(
     run_virtually(main)
 
 
+def test_a_high_watermark_counts_for_a_file_that_is_still_in_the_log_behind_it(
+    tmp_path: Path,
+) -> None:
+    """The broker cuts the log and commits other records between the look and the pass."""
+    log = quiet_log(tmp_path)
+    log.set_high_watermark(0)
+    broker = FakeBroker({("orders", 0): NotLeading()})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        with pytest.MonkeyPatch.context() as amid:
+            async with holding(world, broker=broker) as node:
+                assert links(tmp_path) == ["0"]
+                look = ActiveHold.look
+
+                def cut_first(hold: ActiveHold, orders: Orders, *rest: object) -> None:
+                    for order in orders.by_partition.values():
+                        facts = replace(order.facts, high_watermark=35)
+                        orders.by_partition[log.partition] = replace(order, facts=facts)
+                    log.delete_segment(0)
+                    log.write(40, end=40)
+                    log.set_epochs((2, 40))
+                    amid.setattr(ActiveHold, "look", look)
+                    look(hold, orders, *rest)  # type: ignore[arg-type]
+
+                amid.setattr(ActiveHold, "look", cut_first)
+                await asyncio.sleep(A_FEW_SCANS_S)
+                assert units(tmp_path) == []
+                told = [each for each in node.events if isinstance(each, HoldReleased)]
+                assert [(each.end, each.why) for each in told] == [(34, "diverged")]
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_the_high_watermark_of_a_quiet_log_is_kept_for_the_next_process(
     tmp_path: Path, is_kept: bool
@@ -232,7 +269,7 @@ def test_the_high_watermark_of_a_quiet_log_is_kept_for_the_next_process(
         (kept,) = (tmp_path / "hold").rglob("high-watermark")
         assert kept.read_text() == "35\n"
         if not is_kept:
-            kept.write_text("")  # a power cut
+            kept.write_bytes(b"\0" * 8)  # a power cut
         retention_takes_all(log, epoch=5)
         async with holding(world, broker=broker):
             assert units(tmp_path) == (["0"] if is_kept else [])

@@ -72,3 +72,5 @@ def test_an_active_file_that_left_was_committed_by_a_look_or_by_the_epochs_that_
     assert not judged((76, 200), lineage=gap), "epochs between may have cut it"
     assert not judged((76, 200), lineage=epochs((65, 166), (66, 187)))
     assert not judged((76, 200), lineage=epochs((64, 100), (66, 188)))
+    inside = facts(live(180, 210), (65, 180), (66, 183))
+    assert not is_committed(left, inside, 187, leads=False), "the epoch went on, and ended sooner"

@@ -433,7 +433,13 @@ def test_an_answer_is_followed_once_whatever_the_question_for_the_address_meets(
     assert first.asked == [("POST", "/v1/b"), ("GET", "/v1/nodes/3")]
 
 
-def test_what_is_about_one_node_takes_one_address(two_nodes: tuple[Node, Node]) -> None:
+def _at(url: str) -> bytes:
+    return orjson.dumps({"http": url})
+
+
+def test_what_is_about_one_node_takes_one_address_and_goes_nowhere_else(
+    two_nodes: tuple[Node, Node],
+) -> None:
     first, second = two_nodes
     with (
         NodeClient(f"{first.url},{second.url}", None) as client,
@@ -441,3 +447,9 @@ def test_what_is_about_one_node_takes_one_address(two_nodes: tuple[Node, Node]) 
     ):
         client.change_node("POST", "/v1/quorum/accept-cut")
     assert first.asked == second.asked == []
+    first.answers = {"POST /v1/b": not_leader(3), "GET /v1/nodes/3": (200, _at(second.url))}
+    with NodeClient(first.url, None) as client:
+        with pytest.raises(Conflict, match="ask another"):
+            client.change_node("POST", "/v1/b")
+        assert client.change("POST", "/v1/b") == {}
+        assert client.change_node("POST", "/v1/c") == {}, "one address was named"
