@@ -352,19 +352,21 @@ def is_committed(unit: Unit, facts: HoldFacts | None, seen: int, *, leads: bool)
 
     An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
     that of the leader of the next one, which followed in it. Where both epochs are recorded, no
-    other came between them. A later epoch that began below the unit's end cut it off.
+    other came between them. A later epoch that the log began below the unit's end cut it off.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
     if seen >= end:
         return True
     if facts is None or not facts.segments:
         return False
-    known = (*facts.lineage, *facts.checkpoint)
-    if any(each.epoch > last and each.start_offset < end for each in known):
+    if any(each.epoch > last and each.start_offset < end for each in facts.checkpoint):
         return False
     led = facts.checkpoint[-1].epoch if leads and facts.checkpoint else None
     head = epoch_for_offset(facts.checkpoint, facts.segments[0].base_offset)
-    return head == last or led == last + 1 or {last, last + 1} <= {each.epoch for each in known}
+    if head == last or led == last + 1:
+        return True
+    known = {each.epoch: each.start_offset for each in (*facts.lineage, *facts.checkpoint)}
+    return last in known and known.get(last + 1, -1) >= end
 
 
 def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:
