@@ -24,7 +24,7 @@ class ClusterNodeView(Wire):
 
     node_id: Annotated[int, Field(examples=[3])]
     directory_id: IdText
-    boot_counter: Annotated[int, Field(description="Starts of this data directory.")]
+    boot_counter: Annotated[int, Field(description="Rises with each start of this directory.")]
     node_epoch: Annotated[
         int, Field(description="Metadata offset of its registration at its last start.")
     ]

@@ -91,7 +91,7 @@ def _print(node: dict[str, Any]) -> None:
             "zone": _zone(node),
             "log directories": node["log_dirs"],
             "directory": node["directory_id"],
-            "starts": node["boot_counter"],
+            "boot counter": node["boot_counter"],
             "node epoch": node["node_epoch"],
             "registered": human_time(node["registered_ms"]),
         }
