@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from struct import Struct
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Ambient
 from rlm.delegated import wire
+from rlmm.lineage import epoch_bounds
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.rows.coverage import epoch_ranges
 from rlmm.rows.queries import ListPosition, list_position
-from rlmm.segment import RemoteLogSegmentMetadata
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 PAGE_ROWS = 500
 """Of a page, and of the changes in one answer."""
 ROWS_PER_BREATH = 32
 
-_TAG = Struct(">16sq")
+_TAG = Struct(">16sqq")
 _CURSOR = Struct(">iq16s")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLists:
-    """A tag is `life`, which no other process has, with the metadata offset of the last change."""
+    """A tag is `life`, which no other process has, with the metadata offset of the last change and
+    the last offset that is listed. `own_epochs`: those of the broker's replica, as last seen.
+
+    The list of an epoch that the broker's log has ends where that epoch does: Kafka's
+    findLogStartOffset takes its first segment, which would move the log start of an unclean leader
+    to a diverged one [LOSS-9], over records of its own. Retention counts no diverged segment, and
+    the expiration lists an epoch once more when the log has no record of it: then all are listed.
+    """
 
     metadata: MetadataReads
     ambient: Ambient
     life: Uuid
+    own_epochs: Callable[[TopicIdPartition], Epochs]
 
     async def answer(self, asked: wire.ListSegments, *, takes_changes: bool) -> bytes:
         """A page, the changes since the caller's tag where he takes them, or "the same"."""
-        tag = self._tag(asked.partition)
+        tag = self._tag(asked)
         if asked.cursor is not None:
             if takes_changes and self._told_since(asked):
                 # Its changes since that tag, which the caller will hear, are in this page already.
@@ -42,7 +54,7 @@ class SegmentLists:
         if asked.tag == tag:
             return wire.encode_same(self.metadata.applied_offset, tag)
         changes = await self._changes(asked) if takes_changes else None
-        return changes or await self._page(asked, self._tag(asked.partition))
+        return changes or await self._page(asked, self._tag(asked))
 
     async def _page(self, asked: wire.ListSegments, tag: bytes) -> bytes:
         """Its tag names the state of the partition when the page began: pages of one tag are one
@@ -50,10 +62,10 @@ class SegmentLists:
         """
         applied = self.metadata.applied_offset
         after = None if asked.cursor is None else _position(asked.cursor)
+        listed = self.metadata.list_remote_log_segments(asked.partition, asked.epoch, after=after)
+        last = self._last_listed(asked)
         rows: list[RemoteLogSegmentMetadata] = []
-        for row in self.metadata.list_remote_log_segments(
-            asked.partition, asked.epoch, after=after
-        ):
+        for row in takewhile(lambda row: _begins_by(row, asked.epoch, last), listed):
             if len(rows) == PAGE_ROWS:
                 break
             rows.append(row)
@@ -69,13 +81,13 @@ class SegmentLists:
         all rows are those of one state.
         """
         tip, found = asked.partition, dict[Uuid, RemoteLogSegmentMetadata | None]()
-        at = self._offset(asked.tag)
+        at, last = self._offset(asked), self._last_listed(asked)
         while at is not None and (now := self.metadata.segments_changed_at(tip)) != at:
             changed = self.metadata.segments_changed_since(tip, at)
             if changed is None or len(found.keys() | set(changed)) > PAGE_ROWS:
                 return None
             for number, id_ in enumerate(changed, 1):
-                found[id_] = self._listed(asked, id_)
+                found[id_] = self._listed(asked, id_, last)
                 if number % ROWS_PER_BREATH == 0:
                     await self.ambient.sleep(0)
             at = now
@@ -85,34 +97,55 @@ class SegmentLists:
         rows.sort(key=lambda row: list_position(row, asked.epoch))
         gone = [id_ for id_, row in found.items() if row is None]
         applied = self.metadata.applied_offset
-        return wire.encode_changes(applied, _TAG.pack(self.life, at), gone, rows)
+        return wire.encode_changes(applied, _TAG.pack(self.life, at, last), gone, rows)
 
-    def _listed(self, asked: wire.ListSegments, id_: Uuid) -> RemoteLogSegmentMetadata | None:
-        """The segment if it is in the list."""
+    def _listed(
+        self, asked: wire.ListSegments, id_: Uuid, last: int
+    ) -> RemoteLogSegmentMetadata | None:
+        """The segment if it is in the list, whose last offset is `last`."""
         row, tip = self.metadata.find_segment(id_), asked.partition
         if row is None:
             return None
         of = row.segment_id.partition
         if (of.topic_id, of.partition) != (tip.topic_id, tip.partition):
             return None
-        holds = (each.epoch for each in epoch_ranges(row))
-        return row if asked.epoch is None or asked.epoch in holds else None
+        if asked.epoch is None:
+            return row
+        holds = asked.epoch in (each.epoch for each in epoch_ranges(row))
+        return row if holds and _begins_by(row, asked.epoch, last) else None
+
+    def _last_listed(self, asked: wire.ListSegments) -> int:
+        """The last offset of the asked epoch, if the broker's log has it."""
+        tip, epoch = asked.partition, asked.epoch
+        state, own = self.metadata.partition_state(tip), self.own_epochs(tip)
+        if epoch is None or state is None or (own and epoch < own[0].epoch):
+            return OFFSET_MAX
+        bounds = epoch_bounds(state.lineage, epoch)
+        return OFFSET_MAX if bounds is None else bounds[1]
 
     def _told_since(self, asked: wire.ListSegments) -> bool:
-        at = self._offset(asked.tag)
+        at = self._offset(asked)
         if at is None:
             return False
         return self.metadata.segments_changed_since(asked.partition, at) is not None
 
-    def _tag(self, tip: TopicIdPartition) -> bytes:
-        return _TAG.pack(self.life, self.metadata.segments_changed_at(tip))
+    def _tag(self, asked: wire.ListSegments) -> bytes:
+        at = self.metadata.segments_changed_at(asked.partition)
+        return _TAG.pack(self.life, at, self._last_listed(asked))
 
-    def _offset(self, tag: bytes | None) -> int | None:
-        """The metadata offset in a tag of this process; None for any other tag."""
-        if tag is None or len(tag) != _TAG.size:
+    def _offset(self, asked: wire.ListSegments) -> int | None:
+        """The metadata offset in the tag of a list that ended as it ends now; None for any other
+        tag.
+        """
+        if asked.tag is None or len(asked.tag) != _TAG.size:
             return None
-        life, offset = _TAG.unpack(tag)
-        return offset if life == self.life else None
+        life, offset, last = _TAG.unpack(asked.tag)
+        return offset if (life, last) == (self.life, self._last_listed(asked)) else None
+
+
+def _begins_by(row: RemoteLogSegmentMetadata, epoch: int | None, last: int) -> bool:
+    """True if the segment begins, in the epoch, at or below an offset."""
+    return row.end_offset <= last or list_position(row, epoch).start <= last
 
 
 def _position(cursor: bytes) -> ListPosition:

@@ -272,8 +272,14 @@ class TieringBroker:
         if not replica.epochs:
             return
         first = replica.epochs[0].epoch
-        for row in rows:
-            if row not in going and all(epoch < first for epoch, _ in row.leader_epochs):
+        for old in sorted({epoch for row in rows for epoch, _ in row.leader_epochs}):
+            if old < first:
+                await self._delete_before(tip, old, first)
+
+    async def _delete_before(self, tip: TopicIdPartition, old: int, first: int) -> None:
+        """The segments of an epoch that the log has no more, if all of theirs are below `first`."""
+        for row in await self.plugin.rows(tip, old):
+            if all(epoch < first for epoch, _ in row.leader_epochs):
                 await self._delete(row)
 
     async def _breaching(

@@ -132,10 +132,11 @@ class RemoteLogParts:
             given.log_dirs, self.held_back.copying, given.spool,
         )  # fmt: skip
         ambient = self.around.ambient
-        lists = SegmentLists(given.metadata, ambient, ambient.new_uuid())
+        own_epochs = self.table.own_epochs
+        lists = SegmentLists(given.metadata, ambient, ambient.new_uuid(), own_epochs)
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, self.table.own_epochs), lists, self.held_back.deleting,
+            SegmentReads(self.reads, own_epochs), lists, self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(

@@ -131,6 +131,7 @@ def test_a_copy_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         428764145,  # a held file that was cut and written anew during a restart was never let go
         428764160,  # the same, and the broker went on in the file
         1514349889,  # a broker's late add was accepted in its next leadership
+        1106824121,  # a diverged segment in an epoch's list moved a log start over new records
         1194106707,  # one of the fresh seeds that failed before the faults were mended
     ],
 )

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import segment_lists, wire
 from rlm.delegated.segment_lists import SegmentLists
@@ -55,15 +56,20 @@ class World:
     reads: MetadataReads = field(init=False)
     lists: SegmentLists = field(init=False)
     events_in_a_breath: float = 0.0
+    own_epochs: Epochs = ()
 
     def begin_life(self) -> None:
         self.reads = MetadataReads(self.view, states_kept_max=9)
         ambient = replace(virtual_ambient(), sleep=self.breathe)
-        self.lists = SegmentLists(self.reads, ambient, uuid(self.boot))
+        self.lists = SegmentLists(self.reads, ambient, uuid(self.boot), lambda _: self.own_epochs)
         for tip in (PARTITION, OTHER):
-            claimed = claim(boot=self.boot, partition=tip)
-            assert self.commit(replace(claimed, mode=Mode.DELEGATED))
-            self.token[tip] = self.view.applied_offset
+            self.claim(tip, ((1, 0),))
+
+    def claim(self, tip: TopicIdPartition, epochs: tuple[tuple[int, int], ...]) -> None:
+        """Of the leadership of the last epoch."""
+        claimed = claim(epoch=epochs[-1][0], boot=self.boot, epochs=epochs, partition=tip)
+        assert self.commit(replace(claimed, mode=Mode.DELEGATED))
+        self.token[tip] = self.view.applied_offset
 
     def commit(self, record: MetadataRecord) -> bool:
         """Apply it as a node does; False: it was refused."""
@@ -191,3 +197,40 @@ async def test_a_list_kept_by_changes_is_the_whole_list(
         view.close()
     assert forms[wire.LIST_PAGE] > 0
     assert forms[wire.LIST_CHANGES] > 0
+
+
+async def test_a_list_of_an_epoch_ends_where_the_epoch_does(tmp_path: Path) -> None:
+    """Kafka's findLogStartOffset takes the first segment in the list of the broker's first epoch:
+    one that lies behind that epoch's end would move the log start over the leader's own records.
+    """
+    view = View.open(tmp_path / "view")
+    try:
+        world = World(view, Random(1))
+        world.begin_life()
+        world.claim(PARTITION, ((1, 0), (2, 120)))
+        for number, (start, epochs) in enumerate(
+            [(0, ((1, 0),)), (100, ((1, 0), (2, 120))), (200, ((2, 120),))]
+        ):
+            row = started(number, world.token[PARTITION], start=start)
+            world.rows.append(replace(row, leader_epochs=epochs))
+            assert world.commit(world.rows[-1])
+        listers = {each: Lister(world, KeptList(each)) for each in (None, 1, 2)}
+        await _starts(listers, {None: [0, 100, 200], 1: [0, 100], 2: [100, 200]})
+        # An unclean leader had up to 100 alone.
+        world.claim(PARTITION, ((1, 0), (3, 100)))
+        await _starts(listers, {None: [0, 100, 200], 1: [0], 2: [100, 200]})
+        assert world.commit(world.update(world.rows[1], DELETING))
+        await _starts(listers, {None: [0, 100, 200], 1: [0], 2: [100, 200]})
+        assert listers[1].kept.forms == [2, 0, 1]
+        # Its log has no record of epoch 1 any more: now the broker's expiration wants them.
+        world.own_epochs = (EpochEntry(3, 100),)
+        await _starts(listers, {None: [0, 100, 200], 1: [0, 100], 2: [100, 200]})
+    finally:
+        view.close()
+
+
+async def _starts(listers: dict[int | None, Lister], expected: dict[int | None, list[int]]) -> None:
+    for epoch, lister in listers.items():
+        await lister.kept.refresh(lister.ask)
+        starts = [row.start_offset for row in lister.kept.rows]
+        assert (epoch, starts) == (epoch, expected[epoch])
