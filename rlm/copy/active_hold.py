@@ -36,7 +36,14 @@ from rlm.local_log.hold_directory import (
     own_segment,
     why_unread,
 )
-from rlm.local_log.hold_plan import HoldFacts, NotCommittedError, Release, Unit, is_committed
+from rlm.local_log.hold_plan import (
+    HoldFacts,
+    LastSeen,
+    NotCommittedError,
+    Release,
+    Unit,
+    is_committed,
+)
 from rlm.local_log.log_dir import LocalSegment
 
 SYNCS_A_PASS = 200
@@ -60,15 +67,19 @@ class _Linked:
 
     def seen(self, facts: HoldFacts) -> None:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
-        have been cut and another high watermark be of what came instead.
+        have been cut and another high watermark be of what came instead. A lower one than before
+        counts: an unclean election cut the log, or the broker's file named a deleted topic's.
         """
-        if facts.high_watermark > self.committed:
-            self.committed = facts.high_watermark
-            self.is_kept = False
+        if facts.high_watermark == self.committed:
+            return
+        is_lower = facts.high_watermark < self.committed
+        self.committed, self.is_kept = facts.high_watermark, False
+        if is_lower:
+            self.keep()
 
     def keep(self) -> None:
         """Keep the high watermark for the next process: once the log is quiet, since it costs a
-        small write. One that is kept too low says less.
+        small write, or at once if the kept one is too high. One that is too low says less.
         """
         if not self.is_kept:
             keep_committed(self.link, self.committed)
@@ -159,7 +170,7 @@ class ActiveHold:
 
     def _quiet(self, linked: _Linked, order: Order) -> None:
         """Nothing was written to the log since the last look, by which the file was part of it."""
-        is_news = order.facts.high_watermark > linked.committed
+        is_news = order.facts.high_watermark != linked.committed
         if is_news and own_segment(order.local, linked.link.segment) is not None:
             linked.seen(order.facts)
         linked.keep()
@@ -217,13 +228,13 @@ class ActiveHold:
         mine = [unit for unit in held if unit.partition == link.partition]
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return Fate.DROP
-        proof = partial(
-            is_committed,
-            facts=None if order is None else order.facts,
-            seen=linked.committed,
-            leads=order is not None and order.leads,
-        )
         try:
+            proof = partial(
+                is_committed,
+                facts=None if order is None else order.facts,
+                seen=LastSeen(linked.committed, link.epochs()),
+                led=None if order is None else order.led,
+            )
             unit = self._directory.hold_left(link, None if order is None else order.local, proof)
         except NotCommittedError as denied:
             if order is None:  # its replica may come back, and join it

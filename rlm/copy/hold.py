@@ -239,9 +239,8 @@ class Hold:
             log_start_offset=-1 if state is None else state.log_start_offset,
             lineage=() if state is None else state.lineage,
         )
-        return Order(
-            local, facts, work.copying, isinstance(work.word, Leads), work.mode is Mode.DELEGATED
-        )
+        led = work.word.leader_epoch if isinstance(work.word, Leads) else None
+        return Order(local, facts, work.copying, led, work.mode is Mode.DELEGATED)
 
     async def _in_time(self, orders: Orders) -> None:
         """Wait for a hanging pass, and never start a second one."""
@@ -313,7 +312,7 @@ class Hold:
                 by_id.setdefault(id_, []).append(unit)
         for own, order in orders.by_partition.items() if strays else ():
             found = strays.get((own.topic, own.partition))
-            if found is None or not order.leads:
+            if found is None or order.led is None:
                 continue
             mine = [each for each in self._held[directory] if each.partition == own]
             for units in found.values():

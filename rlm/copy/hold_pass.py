@@ -16,14 +16,15 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The input of a pass for one partition, collected on the event loop. `leads`: so its broker
-    knows it under this topic id. `is_delegated`: its broker tiers it, and keeps what is not copied.
+    """The input of a pass for one partition, collected on the event loop. `led`: the epoch that its
+    broker leads, and so knows it under this topic id; None: it leads none. `is_delegated`: its
+    broker tiers it, and keeps what is not copied.
     """
 
     local: LocalPartition
     facts: HoldFacts
     copying: CopyUnderWay | None
-    leads: bool
+    led: int | None
     is_delegated: bool
 
 

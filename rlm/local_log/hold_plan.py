@@ -344,29 +344,37 @@ class NotCommittedError(Exception):
         self.unit = unit
 
 
-def is_committed(unit: Unit, facts: HoldFacts | None, seen: int, *, leads: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class LastSeen:
+    """The log when a file was last seen in it: its high watermark, or -1, and its epochs, empty if
+    their copy is lost.
+    """
+
+    high_watermark: int
+    epochs: Epochs
+
+
+def is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> bool:
     """True if the records of a file that was active when last seen, and left its log since, were
-    surely committed. `seen`: the high watermark, when the file was last seen in the log, or -1;
-    what lies above it may have been cut off since, before retention took what came in its place.
-    `facts` None: there is no log to compare with.
+    surely committed. What lay above the high watermark then may have been cut off since, before
+    retention took what came in its place; below it an unclean election may have, in place, and what
+    came is of a later epoch. `facts` None: there is no log to compare with. `led`: the epoch that
+    this broker leads; None: it leads none.
 
     An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
-    that of the leader of the next one, which followed in it. Where both epochs are recorded, no
-    other came between them. A later epoch that the log began below the unit's end cut it off.
+    that of the leader of the next one, which followed in it. A later epoch that the log began below
+    the unit's end cut it off. An epoch with which a log or a lineage begins may have begun lower,
+    there too: that it is the next one proves nothing.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
-    if seen >= end:
+    if seen.high_watermark >= end and epoch_for_offset(seen.epochs, end - 1) in (None, last):
         return True
     if facts is None or not facts.segments:
         return False
-    if any(each.epoch > last and each.start_offset < end for each in facts.checkpoint):
-        return False
-    led = facts.checkpoint[-1].epoch if leads and facts.checkpoint else None
-    head = epoch_for_offset(facts.checkpoint, facts.segments[0].base_offset)
-    if head == last or led == last + 1:
+    if epoch_for_offset(facts.checkpoint, max(end - 1, facts.segments[0].base_offset)) == last:
         return True
-    known = {each.epoch: each.start_offset for each in (*facts.lineage, *facts.checkpoint)}
-    return last in known and known.get(last + 1, -1) >= end
+    is_cut = any(each.epoch > last and each.start_offset < end for each in facts.checkpoint)
+    return led == last + 1 and not is_cut
 
 
 def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlm.local_log.active_plan import Fate, fate, to_link
-from rlm.local_log.hold_plan import is_committed
+from rlm.local_log.hold_plan import LastSeen, is_committed
 from rlmm.partition_state import LostOffsets
 from tests.rlm.local_log.test_hold_plan import facts, live, segment, unit
 from tests.rlm.planner_facts import epochs
@@ -54,23 +54,27 @@ def test_what_was_cut_off_or_replaced_is_dropped() -> None:
     assert fate(replace(LEFT, segments=()), 0, None, ()) is Fate.KEEP
 
 
-def test_an_active_file_that_left_was_committed_by_a_look_or_by_the_epochs_that_go_on() -> None:
+def test_an_active_file_that_left_was_committed_by_a_look_or_by_the_epoch_that_goes_on() -> None:
     left = unit(177, 188, (65, 177), followed_by=-1)
 
-    def judged(*checkpoint: tuple[int, int], leads: bool = False, **more: Any) -> bool:
+    def judged(*checkpoint: tuple[int, int], led: int | None = None, **more: Any) -> bool:
         known = facts(live(200, 210), *checkpoint)
-        return is_committed(left, replace(known, **more), 187, leads=leads)
+        return is_committed(left, replace(known, **more), LastSeen(187, ()), led)
 
-    assert is_committed(left, None, 188, leads=False)
-    assert not is_committed(left, None, 187, leads=False)
+    assert is_committed(left, None, LastSeen(188, epochs((64, 100), (65, 170))), None)
+    assert is_committed(left, None, LastSeen(188, ()), None), "its copy of the epochs is lost"
+    assert not is_committed(left, None, LastSeen(187, epochs((65, 177))), None)
+    for other in epochs((64, 177)), epochs((65, 177), (66, 187)):
+        assert not is_committed(left, None, LastSeen(188, other), None), "what was seen was cut"
     assert judged((65, 200)), "the same leader's log goes on"
     assert not judged((66, 200))
-    assert judged((66, 200), leads=True), "it followed in the epoch before"
-    assert not judged((67, 200), leads=True)
-    both, gap = epochs((65, 166), (66, 188)), epochs((65, 166), (76, 202))
-    assert judged((76, 200), lineage=both)
-    assert not judged((76, 200), lineage=gap), "epochs between may have cut it"
-    assert not judged((76, 200), lineage=epochs((65, 166), (66, 187)))
-    assert not judged((76, 200), lineage=epochs((64, 100), (66, 188)))
-    inside = facts(live(180, 210), (65, 180), (66, 183))
-    assert not is_committed(left, inside, 187, leads=False), "the epoch went on, and ended sooner"
+    assert judged((66, 200), led=66), "it followed in the epoch before"
+    assert not judged((66, 200), led=67), "it came to lead behind the look, and followed in 66"
+    assert not judged((67, 200), led=67)
+    for start in (188, 200):  # where epoch 66 began, or where the log of who claimed it did
+        assert not judged((66, 200), lineage=epochs((65, 166)))
+        assert not judged((76, 200), lineage=epochs((65, 166), (66, start)))
+    for border, committed in ((187, False), (188, True)):
+        inside = facts(live(180, 210), (64, 180), (65, 183), (66, border))
+        assert is_committed(left, inside, LastSeen(187, ()), None) is committed
+        assert is_committed(left, inside, LastSeen(187, ()), 66) is committed
