@@ -95,12 +95,13 @@ class ActiveHold:
         self._links: dict[TopicIdPartition, list[_Linked]] = {}
         self._unread: dict[Path, Unread] = {}
         self._failed: dict[Path, Unread] = {}
+        self._unproven: dict[Path, NotCommittedError] = {}
         self._syncs_left = SYNCS_A_PASS
         self._last_tried: TopicIdPartition | None = None
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
-        self._links, self._unread, self._failed = {}, {}, {}
+        self._links, self._unread, self._failed, self._unproven = {}, {}, {}, {}
         for link in find_links(self._root):
             linked = _Linked(link, committed=kept_committed(link), is_kept=True)
             self._links.setdefault(link.partition, []).append(linked)
@@ -109,7 +110,23 @@ class ActiveHold:
         """Links whose batches do not tell what they have, and those of which the last pass could
         make no unit: below the log's head when the disk failed, or of a replica that is not here.
         """
-        return [*self._unread.values(), *self._failed.values()]
+        unproven = list(self._unproven.items())
+        away = (Unread(each.unit.partition, why_unread(path, each)) for path, each in unproven)
+        return [*self._unread.values(), *self._failed.values(), *away]
+
+    def unproven(self) -> list[Unit]:
+        """The units that links of replicas that are not here would be, if these were known to be
+        committed. They count as held alone.
+        """
+        return [each.unit for each in list(self._unproven.values())]
+
+    def let_go(self, unit: Unit, why: Release, passed: Passed) -> bool:
+        """Remove the link of an `unproven` unit; False if it is none."""
+        links = (each.link for each in self._links.get(unit.partition, ()))
+        link = next((each for each in links if each.log_path == unit.segment.log_path), None)
+        if link is not None:
+            self._drop(link, passed, released(unit, why))
+        return link is not None
 
     def partitions(self) -> Iterable[TopicIdPartition]:
         """Those with a link."""
@@ -163,7 +180,7 @@ class ActiveHold:
                 if self._settled(each, orders, held, passed) is Fate.KEEP:
                     self._renew(each, order)
                 else:
-                    self._drop(each.link)
+                    self._drop(each.link, passed)
                     stays = False
             if stays:
                 yield each
@@ -223,8 +240,8 @@ class ActiveHold:
         has.
         """
         link = linked.link
-        if link.path in self._unread:
-            return Fate.KEEP
+        if link.path in self._unread or (order is None and link.path in self._unproven):
+            return Fate.KEEP  # nobody writes to it: it was read before
         mine = [unit for unit in held if unit.partition == link.partition]
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return Fate.DROP
@@ -238,10 +255,9 @@ class ActiveHold:
             unit = self._directory.hold_left(link, None if order is None else order.local, proof)
         except NotCommittedError as denied:
             if order is None:  # its replica may come back, and join it
-                self._failed[link.path] = Unread(link.partition, why_unread(link.path, denied))
+                self._unproven[link.path] = denied
                 return Fate.KEEP
-            self._drop(link)
-            passed.released.append(released(denied.unit, Release.DIVERGED))
+            self._drop(link, passed, released(denied.unit, Release.DIVERGED))
             return Fate.DROP
         except CorruptData as error:
             self._unread[link.path] = Unread(link.partition, why_unread(link.path, error))
@@ -251,22 +267,22 @@ class ActiveHold:
         except OSError as error:
             if error.errno not in FULL or any(each.alone for each in held):
                 raise  # what is held alone makes room for the next pass
-            missed = _no_room(link, order)
-            try:
-                self._drop(link)
-            finally:
-                if not link.log_path.exists():  # else the next pass tries it again, and tells
-                    passed.released.append(missed)
+            self._drop(link, passed, _no_room(link, order))
             return Fate.DROP
         if unit is not None:
             held.append(unit)
         return Fate.DROP
 
-    def _drop(self, link: ActiveLink) -> None:
-        """Remove a link. A disk that is away tells nothing, and is an OSError."""
+    def _drop(self, link: ActiveLink, passed: Passed, told: HoldReleased | None = None) -> None:
+        """Remove a link, and tell so. A disk that is away tells nothing, and is an OSError."""
         os.stat(self._directory.path)
         self._unread.pop(link.path, None)
-        remove_links(link.path)
+        self._unproven.pop(link.path, None)
+        try:
+            remove_links(link.path)
+        finally:
+            if told is not None and not link.log_path.exists():  # else the next pass tries again
+                passed.released.append(told)
 
 
 def _no_room(link: ActiveLink, order: Order | None) -> HoldReleased:

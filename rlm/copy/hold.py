@@ -121,6 +121,7 @@ class Hold:
     def usage(self) -> HoldUsage:
         """The state after the last pass."""
         units = [unit for held in self._held.values() for unit in held]
+        units += (unit for active in self._active.values() for unit in active.unproven())
         return HoldUsage(
             len(units),
             sum(unit.segment.size_bytes for unit in units),
@@ -371,15 +372,17 @@ class Hold:
     def _within_budget(
         self, directory: HoldDirectory, orders: Orders, held: list[Unit], passed: Passed
     ) -> list[Unit]:
+        active = self._active[directory]
         going = over_budget(
-            (unit for unit in held if not orders.busy(unit)),
+            (unit for unit in (*held, *active.unproven()) if not orders.busy(unit)),
             bytes_max=self._limits.bytes_max,
             bytes_missing=self._limits.free_bytes_min - directory.free_bytes(),
         )
         gone = set()
         for unit, why in going:
             with passed.going_on():
-                passed.let_go(directory, unit, why)
+                if not active.let_go(unit, why, passed):
+                    passed.let_go(directory, unit, why)
                 gone.add(id(unit))
         return [unit for unit in held if id(unit) not in gone]
 

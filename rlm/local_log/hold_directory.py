@@ -14,6 +14,7 @@ unit. Everything here blocks; callers use a thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -417,8 +418,11 @@ def _link_left(link: ActiveLink, local: LocalPartition | None, next_base: int, i
     if local is not None:
         beside.append(local.directory / segment_file_name(next_base, SNAPSHOT_SUFFIX))
     for path in beside:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.link(path, into / path.name)
+        except OSError as error:  # EXDEV: the replica moved to another mount
+            if error.errno not in (errno.ENOENT, errno.EXDEV):
+                raise
     index = into / segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
     if not index.exists() and has_abort(link.log_path):
         # The broker made it after the link. This one is not empty, so that the segment counts as

@@ -16,12 +16,19 @@ from kafka_formats.log_names import segment_file_name
 from rlm.control.run_events import HoldReleased
 from rlm.control.why_not import WhyNot
 from rlm.copy.hold import HoldLimits
-from rlm.leadership.leadership import Leads, LocalLogStart
+from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
 from rlm.local_log.hold_directory import HoldDirectory
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint
 from tests.rlm.copy.test_active_hold import links, quiet_log, retention_takes_all
 from tests.rlm.fake_broker import FakeBroker
-from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, holding, lost, units
+from tests.rlm.held_segments import (
+    A_FEW_SCANS_S,
+    AFTER_ANY_BACK_OFF_S,
+    ROOM,
+    holding,
+    lost,
+    units,
+)
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -95,6 +102,35 @@ def test_what_a_replica_that_moved_away_leaves_counts_against_the_budget(
             await asyncio.sleep(A_FEW_SCANS_S)
             assert (links(tmp_path), units(tmp_path)) == ([], [])
             assert released(node) == ["bytes_max"]
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("hold", [ROOM, NO_ROOM])
+def test_what_may_be_uncommitted_of_a_replica_that_moved_away_counts_against_the_budget(
+    tmp_path: Path, log: KafkaLog, hold: HoldLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing shows it as long as the replica is away, and its batches are read once."""
+    log.set_high_watermark(30)
+    broker = FakeBroker({("orders", 0): NotLeading()})
+    read = []
+    real = HoldDirectory.hold_left
+
+    def hold_left(*args: Any) -> Any:
+        read.append(args)
+        return real(*args)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker, hold=hold) as node:
+            monkeypatch.setattr(HoldDirectory, "hold_left", hold_left)
+            shutil.rmtree(log.directory)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert len(read) == 1 or hold is NO_ROOM
+            left, told = (["0"], []) if hold is ROOM else ([], ["bytes_max"])
+            assert (links(tmp_path), units(tmp_path), released(node)) == (left, [], told)
+            assert node.hold is not None
+            assert (node.hold.usage().alone_bytes > 0) is (hold is ROOM)
 
     run_virtually(main)
 
@@ -173,14 +209,18 @@ def test_on_a_full_disk_a_file_that_left_its_log_is_let_go_and_counts_as_missed(
 
 
 @pytest.mark.parametrize("fails_at", [".log", ".index"])
-def test_what_is_let_go_on_a_full_disk_is_told_once(
+@pytest.mark.parametrize("why", ["free_bytes_min", "diverged"])
+def test_what_is_let_go_is_told_once(
     tmp_path: Path,
     log: KafkaLog,
     broker: FakeBroker,
     monkeypatch: pytest.MonkeyPatch,
     fails_at: str,
+    why: str,
 ) -> None:
-    """Also if a file of the link cannot be removed for a while."""
+    """On a full disk, or if nothing shows that it was committed; also if a file of the link cannot
+    be removed for a while.
+    """
     real = Path.unlink
 
     def full(*_: Any) -> None:
@@ -195,14 +235,19 @@ def test_what_is_let_go_on_a_full_disk_is_told_once(
         world = new_world(tmp_path, (log.log_dir,))
         async with holding(world, broker=broker) as node:
             with monkeypatch.context() as amid:
-                amid.setattr(HoldDirectory, "hold_left", full)
-                retention_takes_all(log)
+                if why == "diverged":
+                    log.set_high_watermark(30)
+                    broker.words["orders", 0] = NotLeading()
+                    await asyncio.sleep(A_FEW_SCANS_S)
+                else:
+                    amid.setattr(HoldDirectory, "hold_left", full)
+                retention_takes_all(log, epoch=5 if why == "diverged" else 0)
                 broker.local_start = LocalLogStart(35, 0)
                 with monkeypatch.context() as failing:
                     failing.setattr(Path, "unlink", unlink)
                     await asyncio.sleep(A_FEW_SCANS_S)
                 await asyncio.sleep(A_FEW_SCANS_S)
-            assert (links(tmp_path), released(node)) == ([], ["free_bytes_min"])
+            assert (links(tmp_path), released(node)) == ([], [why])
 
     run_virtually(main)
 

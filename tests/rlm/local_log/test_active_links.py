@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -71,6 +72,23 @@ def test_records_stay_when_the_checkpoint_beside_their_link_is_lost(
     unit = directory.hold_left(found, None, lambda _: True)
     assert unit is not None
     assert (unit.next_base_offset, unit.leader_epochs) == (35, epochs((0, 0)))
+
+
+def test_a_unit_is_made_beside_a_replica_that_moved_to_another_mount(
+    root: Path, directory: HoldDirectory, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot at its end is there, and no link to it can be made."""
+    link, real = linked(root, log.log_dir), os.link
+
+    def crossing(source: Path, target: Path) -> None:
+        if source.parent == log.directory:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source))
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", crossing)
+    unit = directory.hold_left(link, local(log.log_dir), lambda _: True)
+    assert unit is not None
+    assert unit.segment.log_path.exists()
 
 
 def test_a_directory_without_its_log_is_removed(root: Path, log: KafkaLog) -> None:
