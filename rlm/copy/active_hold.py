@@ -10,7 +10,6 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
@@ -42,7 +41,6 @@ from rlm.local_log.hold_plan import (
     NotCommittedError,
     Release,
     Unit,
-    is_committed,
 )
 from rlm.local_log.log_dir import LocalSegment
 
@@ -200,7 +198,7 @@ class ActiveHold:
         try:
             found = self._fate(link, orders, held)
             if found is Fate.HOLD:
-                found = self._hold(linked, order, held, passed)
+                found = self._hold(linked, orders, held, passed)
         except OSError as error:
             if order is not None and link.base_offset < order.local.segments[0].base_offset:
                 self._failed[link.path] = Unread(link.partition, why_unread(link.path, error))
@@ -235,23 +233,19 @@ class ActiveHold:
         is_active = order.local.segments[-1].base_offset == linked.link.base_offset
         linked.segments = order.local.segments if is_active else None
 
-    def _hold(self, linked: _Linked, order: Order | None, held: list[Unit], passed: Passed) -> Fate:
+    def _hold(self, linked: _Linked, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
         """Make a unit of a file that has left the log; KEEP if its batches do not tell what it
         has.
         """
         link = linked.link
+        order = orders.by_partition.get(link.partition)
         if link.path in self._unread or (order is None and link.path in self._unproven):
             return Fate.KEEP  # nobody writes to it: it was read before
         mine = [unit for unit in held if unit.partition == link.partition]
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return Fate.DROP
         try:
-            proof = partial(
-                is_committed,
-                facts=None if order is None else order.facts,
-                seen=LastSeen(linked.committed, link.epochs()),
-                led=None if order is None else order.led,
-            )
+            proof = orders.proof(link.partition, LastSeen(linked.committed, link.epochs()))
             unit = self._directory.hold_left(link, None if order is None else order.local, proof)
         except NotCommittedError as denied:
             if order is None:  # its replica may come back, and join it

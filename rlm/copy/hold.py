@@ -31,7 +31,15 @@ from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads
 from rlm.local_log.hold_directory import HoldDirectory, Unread, is_of_one_log, why_unread
-from rlm.local_log.hold_plan import HoldFacts, Release, Unit, over_budget, to_hold
+from rlm.local_log.hold_plan import (
+    HoldFacts,
+    LastSeen,
+    NotCommittedError,
+    Release,
+    Unit,
+    over_budget,
+    to_hold,
+)
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
@@ -349,14 +357,23 @@ class Hold:
         now = directory.look_again(unit, None if order is None else order.local, own)
         busy = orders.busy(unit)
         if now is not None and now.doubt is not None and orders.has_left(now, own) and not busy:
-            now = directory.as_batches_tell(now)
-        why = Release.CHANGED if now is None else orders.why_let_go(now, own)
-        if now is not None and why is None:
+            was = LastSeen(unit.next_base_offset, unit.leader_epochs)
+            try:
+                now = directory.as_batches_tell(doubted := now, orders.proof(unit.partition, was))
+            except NotCommittedError as denied:
+                if order is not None:
+                    as_told = replace(denied.unit, doubt=None)
+                    why = orders.why_let_go(as_told, own) or Release.DIVERGED
+                    passed.let_go(directory, as_told, why)
+                    return None
+                now = replace(doubted, doubt=str(denied))  # its replica may come back, and join it
+        reason = Release.CHANGED if now is None else orders.why_let_go(now, own)
+        if now is not None and reason is None:
             return replace(now, wanted=order is None or not order.facts.left_out)
         if busy:
             return unit
-        assert why is not None, "it is gone, or there is a reason"
-        passed.let_go(directory, now or unit, why)
+        assert reason is not None, "it is gone, or there is a reason"
+        passed.let_go(directory, now or unit, reason)
         return None
 
     @staticmethod

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import HoldReleased
 from rlm.copy.partition_status import CopyUnderWay
 from rlm.local_log.hold_directory import HoldDirectory, own_segment
-from rlm.local_log.hold_plan import NOT_A_LOSS, HoldFacts, Release, Unit, why_let_go
+from rlm.local_log.hold_plan import (
+    NOT_A_LOSS,
+    HoldFacts,
+    LastSeen,
+    Release,
+    Unit,
+    is_committed,
+    why_let_go,
+)
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 
@@ -53,6 +62,12 @@ class Orders:
     def has_left(self, unit: Unit, own: LocalSegment | None) -> bool:
         """True if the unit's file is in no log any more, so that nobody writes to it."""
         return unit.alone or (own is None and unit.partition in self.by_partition)
+
+    def proof(self, partition: TopicIdPartition, seen: LastSeen) -> Callable[[Unit], bool]:
+        """True of a unit of a file last seen so, which left the log, if it was surely committed."""
+        order = self.by_partition.get(partition)
+        facts, led = (None, None) if order is None else (order.facts, order.led)
+        return partial(is_committed, facts=facts, seen=seen, led=led)
 
     def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
         """The reason to release it; None while of use: a missing replica may come back."""

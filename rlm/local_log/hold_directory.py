@@ -243,15 +243,16 @@ class HoldDirectory:
         replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(followed))
         return replace(unit, followed_by=epoch)
 
-    def as_batches_tell(self, unit: Unit) -> Unit | None:
+    def as_batches_tell(self, unit: Unit, is_committed: Callable[[Unit], bool]) -> Unit | None:
         """A unit in doubt that left the broker's log, put right by its batches if it was written
-        to. None if it has nothing, or another unit has the same file. OSError: as it was.
+        to. None if it has nothing, or another unit has the same file. OSError, and
+        NotCommittedError as in `hold_left`: as it was.
         """
         path = unit.segment.log_path.parent
         if not is_written(unit, unit.segment.log_path.stat()):
             return unit
         try:
-            name = tell_by_batches(unit)
+            name = tell_by_batches(unit, is_committed)
             target = path if name is None else path.with_name(name)
             if name is None or (target != path and target.exists()):
                 return None

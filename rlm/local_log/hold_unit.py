@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from kafka_formats.log_names import (
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.batch_headers import batch_headers
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
-from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_plan import NotCommittedError, Unit
 from rlm.local_log.log_dir import LocalSegment
 from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
@@ -105,11 +106,12 @@ def mark_end(path: Path, next_base: int, log: os.stat_result) -> None:
     os.utime(mark, ns=(log.st_mtime_ns, log.st_mtime_ns))
 
 
-def tell_by_batches(unit: Unit) -> str | None:
+def tell_by_batches(unit: Unit, is_committed: Callable[[Unit], bool]) -> str | None:
     """Write down the end and epochs that the batches of a file tell that nobody writes to any more.
 
     Returns the unit's new name, None if it has no offset that a unit may tell of. The name is still
-    the old one, so that a crash here is followed by another try. CorruptData; OSError.
+    the old one, so that a crash here is followed by another try. NotCommittedError: `is_committed`
+    denies the unit that it would be. CorruptData; OSError.
     """
     log, base = unit.segment.log_path, unit.base_offset
     path, found = log.parent, log.stat()
@@ -118,6 +120,10 @@ def tell_by_batches(unit: Unit) -> str | None:
         epochs = truncate_from_start(epochs, unit.first_known_offset)
     if end <= unit.first_known_offset or not epochs:
         return None
+    segment = replace(unit.segment, next_base_offset=end)
+    anew = replace(unit, segment=segment, leader_epochs=epochs)
+    if not is_committed(anew):
+        raise NotCommittedError(anew)
     # Only its time is another: by a touch, or an earlier version's mark, with the time of holding.
     is_as_held = (end, epochs) == (unit.next_base_offset, unit.leader_epochs)
     if is_as_held and unit.followed_by > epochs[-1].epoch:

@@ -109,6 +109,7 @@ class HoldAuditor:
     def __init__(self, world: World) -> None:
         self._world = world
         self._linked: dict[Path, Incarnation] = {}
+        self._denied: set[Path] = set()
         self._committed: dict[Incarnation, dict[Path, tuple[object, ...]]] = {}
         self._last_then: dict[Incarnation, int] = {}
         self._unwanted: dict[tuple[TopicIdPartition, int, int], bool] = {}
@@ -198,6 +199,10 @@ class HoldAuditor:
             "goes on in its log",
         )
 
+    def denied_anew(self, unit: Unit) -> None:
+        """Note a unit that was written to and, perhaps, has what was not committed."""
+        self._denied.add(unit.segment.log_path)
+
     def told_anew(self, process: Process, unit: Unit, told: Unit | None) -> None:
         """Note that a process told a unit anew by its batches."""
         self._linked.pop(unit.segment.log_path, None)
@@ -216,6 +221,8 @@ class HoldAuditor:
         start, end = unit.base_offset, unit.next_base_offset
         taken = self._taken.get((machine.node_id, unit.partition), [])
         taken[:] = [each for each in taken if not start <= each[0].base < end]
+        if path in self._denied:
+            return  # it is missed aloud, as in `denied`
         if path.exists() and _has_left(machine, path):
             end = max((batch.last + 1 for batch in batches_of(path.read_bytes())), default=start)
         unread = end not in (start, unit.next_base_offset)

@@ -50,8 +50,12 @@ class WatchedHold(HoldDirectory):
             self.process.machine.world.hold_audit.held_left(self.process, unit)
         return unit
 
-    def as_batches_tell(self, unit: Unit) -> Unit | None:
-        told = HoldDirectory.as_batches_tell(self, unit)
+    def as_batches_tell(self, unit: Unit, is_committed: Callable[[Unit], bool]) -> Unit | None:
+        try:
+            told = HoldDirectory.as_batches_tell(self, unit, is_committed)
+        except NotCommittedError:
+            self.process.machine.world.hold_audit.denied_anew(unit)
+            raise
         self.process.machine.world.hold_audit.told_anew(self.process, unit, told)
         return told
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rlm.control.run_events import HoldReleased
 from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
+from rlmm.segment import Incarnation
 from tests.rlm.copy.test_active_hold import links, quiet_log, tiered
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import (
@@ -18,8 +20,9 @@ from tests.rlm.held_segments import (
     holding,
     units,
 )
-from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
+from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import run_virtually
 
 
@@ -116,5 +119,48 @@ def test_a_high_watermark_of_another_topic_of_the_name_is_forgotten(tmp_path: Pa
             await asyncio.sleep(A_FEW_SCANS_S)
             assert units(tmp_path) == []
             assert let_go(node) == [(0, 34, "diverged", True)]
+
+    run_virtually(main)
+
+
+def test_a_held_file_that_was_written_to_has_to_be_committed_anew(tmp_path: Path) -> None:
+    """All between two looks: an unclean election cuts it, in place, the leader of epoch 2 writes
+    what nobody commits, and that of epoch 4, which is not heard of, has other records.
+    """
+    log = quiet_log(tmp_path, 0, 10, 20)
+    log.set_high_watermark(30)
+    outage = Outage()
+    broker = FakeBroker({("orders", 0): Leads(0, 30)})
+    epochs = ((0, 0), (2, 25))
+    at_the_leader = KafkaLog.create(new_log_dir(tmp_path / "leader"), "orders", entries=epochs)
+    at_the_leader.write_as(0, 30, epochs)
+    leader = FakeBroker({("orders", 0): Leads(2, 30)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, outage, broker=broker) as node:
+            assert units(tmp_path) == ["0", "10", "20"]
+            broker.words["orders", 0] = NotLeading()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            beside = replace(world, log_dirs=(at_the_leader.log_dir,))
+            other, _ = beside.node(node.metadata, Incarnation(1, DIRECTORY, 1), broker=leader)
+            await other.remote_log.start()
+            await asyncio.sleep(A_FEW_SCANS_S)
+            state = node.metadata.partition_state(log.partition)
+            assert state is not None
+            assert state.lineage == epochs
+            leader.words["orders", 0] = NotLeading()
+            log.delete_segment(30)
+            log.write_as(20, 35, epochs)
+            starts_over(log, 0, 10, 20, epoch=4)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10"]
+            assert (20, 34, "diverged", True) in let_go(node)
+            log.set_epochs((4, 40), (5, 45))
+            broker.words["orders", 0] = Leads(5, 45)
+            broker.local_start = LocalLogStart(40, 4)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert tiered(node, log) == set(range(20))
 
     run_virtually(main)

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_formats.errors import InvalidRequest, Refused
 from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories, own_segment
-from rlm.local_log.hold_plan import Unit
+from rlm.local_log.hold_plan import NotCommittedError, Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import read_replica
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -195,7 +195,7 @@ def test_a_file_that_was_cut_and_written_on_and_left_the_log_has_the_end_and_epo
     orders.write_across(10, 15, end, epochs=(0, 3))
     written = orders.log_bytes(10)
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory))
+    told = directory.as_batches_tell(found_again(directory), lambda _: True)
     assert told is not None
     assert (told.next_base_offset, told.segment.size_bytes) == (end, len(written))
     assert (told.leader_epochs, told.followed_by) == (epochs((0, 10), (3, 15)), 3)
@@ -217,7 +217,7 @@ def test_a_file_of_which_only_the_time_is_another_is_followed_by_what_it_was(
     orders.delete_segment(10)
     found = found_again(directory)
     assert found.doubt is not None
-    told = directory.as_batches_tell(found)
+    told = directory.as_batches_tell(found, lambda _: True)
     assert told is not None
     assert (told.doubt, told.leader_epochs, told.followed_by) == (None, unit.leader_epochs, 3)
 
@@ -229,7 +229,7 @@ def test_a_file_written_anew_tells_nothing_of_what_delete_records_took_before_it
     held(directory, orders, 1)
     orders.write_across(10, 18, 19, epochs=(0, 3))
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory))
+    told = directory.as_batches_tell(found_again(directory), lambda _: True)
     assert told is not None
     assert (told.leader_epochs, told.next_base_offset) == (epochs((0, 17), (3, 18)), 19)
 
@@ -244,10 +244,22 @@ def test_a_crash_while_a_unit_is_put_right_leaves_one_that_is_put_right_again(
     with monkeypatch.context() as broken:
         broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "I/O error")))
         with pytest.raises(OSError, match="I/O error"):
-            directory.as_batches_tell(found)
-    told = directory.as_batches_tell(found_again(directory))
+            directory.as_batches_tell(found, lambda _: True)
+    told = directory.as_batches_tell(found_again(directory), lambda _: True)
     assert told is not None
     assert (told.next_base_offset, told.doubt) == (25, None)
+
+
+def test_a_file_written_anew_that_may_be_uncommitted_stays_as_it_was(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    held(directory, orders, 1)
+    orders.write_across(10, 15, 25, epochs=(0, 3))
+    orders.delete_segment(10)
+    found = found_again(directory)
+    with pytest.raises(NotCommittedError, match="offsets 10 to 24"):
+        directory.as_batches_tell(found, lambda _: False)
+    assert found_again(directory) == found
 
 
 @pytest.mark.parametrize("size", [10, 100])
@@ -257,10 +269,10 @@ def test_a_file_whose_batches_tell_no_end_stays_in_doubt(
     held(directory, orders, 1)
     os.truncate(local(orders).segments[1].log_path, size)
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory))
+    told = directory.as_batches_tell(found_again(directory), lambda _: True)
     assert told is not None
     assert told.doubt is not None
-    assert directory.as_batches_tell(found_again(directory)) == told
+    assert directory.as_batches_tell(found_again(directory), lambda _: True) == told
 
 
 @pytest.mark.parametrize("cut_to", [0, 17])
@@ -271,7 +283,7 @@ def test_a_file_of_which_nothing_that_a_unit_may_tell_of_is_left_is_no_unit(
     held(directory, orders, 1)
     orders.write(10, end=cut_to, epoch=3)
     orders.delete_segment(10)
-    assert directory.as_batches_tell(found_again(directory)) is None
+    assert directory.as_batches_tell(found_again(directory), lambda _: True) is None
 
 
 def test_a_unit_whose_epochs_are_gone_is_there_while_it_has_its_records(
