@@ -22,7 +22,7 @@ NO_OFFSET = -1
 
 
 class PeerFailedError(Exception):
-    """No usable answer. Never leaves the driver.
+    """No usable answer. Its callers make an error of ours of it.
 
     `unsupported_version`: the peer does not know this version of the RPC. `sent`: the peer may have
     seen the request, so a Produce may have been appended.

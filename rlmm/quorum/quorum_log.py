@@ -37,6 +37,7 @@ from rlmm.metadata_log import (
 from rlmm.quorum.config import Ambient, Place, QuorumConfig
 from rlmm.quorum.description import Surroundings, describe
 from rlmm.quorum.driver import QuorumDriver
+from rlmm.quorum.envelopes import Envelopes
 from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial import Replica, open_replica
 from rlmm.quorum.log_cut import cut_log, tell_of_cut
@@ -80,6 +81,7 @@ class QuorumLog:
         self._closed = False
         self._recovery_point_task: asyncio.Task[None] | None = None
         self.stats = QuorumStats(ambient.monotonic)
+        self.envelopes = Envelopes()
         self.driver = QuorumDriver(
             replica,
             peers,

@@ -39,6 +39,7 @@ class Api(IntEnum):
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
     DESCRIBE_QUORUM = 55
+    ENVELOPE = 58
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     ADD_RAFT_VOTER = 80
@@ -59,6 +60,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
     Api.BEGIN_QUORUM_EPOCH: (1, 1),
     Api.END_QUORUM_EPOCH: (1, 1),
     Api.DESCRIBE_QUORUM: (0, 2),
+    Api.ENVELOPE: (0, 0),
     Api.FETCH_SNAPSHOT: (1, 1),
     Api.DESCRIBE_CLUSTER: (0, 2),
     Api.ADD_RAFT_VOTER: (0, 1),

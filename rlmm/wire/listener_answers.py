@@ -8,6 +8,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafka_formats.errors import InvalidRequest, Refused
+from rlmm.quorum.envelopes import Envelope
 from rlmm.quorum.network_ports import ProduceAnswer, QuorumServer
 from rlmm.raft.messages import (
     AddVoterRequest,
@@ -62,6 +63,7 @@ class Answers:
         self._topic_id = served.topic_id
         self._authorisation = authorisation
         self._refused = refused
+        self._envelopes = served.envelopes
         self._features = [
             {
                 "name": FEATURE,
@@ -175,6 +177,8 @@ class Answers:
         if api is Api.ADD_RAFT_VOTER or api is Api.REMOVE_RAFT_VOTER:
             self._codec.check_cluster(request.body["cluster_id"], told=False)
             return self._change_voters(request)
+        if api is Api.ENVELOPE:
+            return self._take(request)
         if api in READS and (api is not Api.FETCH or replica_id(request.body) < 0):
             return self._reads.begin(request)
         if request.version != VERSIONS[api][1]:
@@ -218,6 +222,20 @@ class Answers:
             return self._encode(request, said)
 
         return changed()
+
+    def _take(self, request: Request) -> Begun:
+        """Let the HTTP interface answer a peer's envelope."""
+        take, body = self._envelopes.take, request.body
+        if take is None:
+            raise RequestRefusedError(
+                ErrorCode.broker_not_available, "the HTTP interface does not serve"
+            )
+        envelope = Envelope(body["request_data"], body["request_principal"] or b"")
+
+        async def taken() -> bytes:
+            return self._encode(request, {"response_data": await take(envelope)})
+
+        return taken()
 
     def _produce(self, request: Request) -> Begun:
         """A producer of any version: one batch list, acknowledged by the quorum.

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rlmm.quorum.envelopes import Envelopes
 from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 
 
 @dataclass(frozen=True, slots=True)
 class ServedLog:
-    """The metadata log of a cluster, served by the node `node_id`."""
+    """The metadata log of a cluster, served by the node `node_id`, which takes `envelopes`."""
 
     cluster_id: str
     node_id: int
     topic_id: bytes
     feature_levels: FeatureLevels = LEVELS_KNOWN
+    envelopes: Envelopes = field(default_factory=Envelopes)
 
 
 @dataclass(frozen=True, slots=True)

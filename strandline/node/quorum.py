@@ -7,11 +7,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafka_formats.errors import InvalidRequest, RetryLater
 from rlmm.data_directory.data_directory import DataDirectory, metadata_topic_id
 from rlmm.log.quorum_records import Endpoint
 from rlmm.quorum.config import LISTENER_NAME, Ambient, Place, QuorumConfig
+from rlmm.quorum.envelopes import Send
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers, Peers
 from rlmm.quorum.quorum_log import QuorumLog
@@ -22,6 +24,9 @@ from rlmm.raft.timers import RaftSettings
 from strandline.node import ambient
 from strandline.settings.settings import QuorumSettings
 from strandline.settings.voter_text import parse_address, parse_peer
+
+if TYPE_CHECKING:
+    from rlmm.wire.peer_connection import PeerSecurity
 
 SECRET_BYTES_MIN = 16
 INCARNATION_CHANCE_BITS = 24
@@ -68,6 +73,7 @@ async def open_quorum_log(
     )
     building.push_async_callback(log.close)
     if settings.listen:
+        log.envelopes.send = _sender(_security(settings, secret))
         await _listen(settings, directory, secret, log, building)
     return log
 
@@ -102,19 +108,30 @@ def _timers(settings: QuorumSettings) -> RaftSettings:
 
 def _peers(settings: QuorumSettings, directory: DataDirectory, secret: str | None) -> Peers:
     # Imported where a quorum has others: the Kafka protocol is slow to import.
-    from kafka_client.sasl import SaslCredentials
-    from rlmm.wire.peer_connection import PeerSecurity
     from rlmm.wire.peers import WirePeers
-    from rlmm.wire.sasl_server import PEER_USER, SCRAM
 
-    credentials = None if secret is None else SaslCredentials(SCRAM, PEER_USER, secret)
     return WirePeers(
         cluster_id=str(directory.cluster_id),
         topic_id=bytes(metadata_topic_id(directory.cluster_id)),
-        security=PeerSecurity(_client_tls(settings), credentials),
+        security=_security(settings, secret),
         monotonic=ambient.monotonic,
         new_nonce=ambient.new_nonce,
     )
+
+
+def _security(settings: QuorumSettings, secret: str | None) -> PeerSecurity:
+    from kafka_client.sasl import SaslCredentials
+    from rlmm.wire.peer_connection import PeerSecurity
+    from rlmm.wire.sasl_server import PEER_USER, SCRAM
+
+    credentials = None if secret is None else SaslCredentials(SCRAM, PEER_USER, secret)
+    return PeerSecurity(_client_tls(settings), credentials)
+
+
+def _sender(security: PeerSecurity) -> Send:
+    from rlmm.wire.envelope_sender import send_envelope
+
+    return partial(send_envelope, security, ambient.new_nonce)
 
 
 async def _listen(
@@ -132,7 +149,12 @@ async def _listen(
     cluster_id = directory.cluster_id
     listener = QuorumListener(
         DriverServer(log, now_ms=ambient.now_ms),
-        ServedLog(str(cluster_id), directory.node_id, bytes(metadata_topic_id(cluster_id))),
+        ServedLog(
+            str(cluster_id),
+            directory.node_id,
+            bytes(metadata_topic_id(cluster_id)),
+            envelopes=log.envelopes,
+        ),
         ListenerAmbient(
             ambient.sleep,
             lambda: ambient.now_ms() - int(ambient.monotonic() * 1000),

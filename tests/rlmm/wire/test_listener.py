@@ -318,6 +318,7 @@ PEERS_ONLY = [
     (Api.VOTE, {"topics": [{"topic_name": "t", **PARTITION}]}),
     (Api.BEGIN_QUORUM_EPOCH, {}),
     (Api.END_QUORUM_EPOCH, {}),
+    (Api.ENVELOPE, {}),
     (Api.FETCH_SNAPSHOT, {}),
     (Api.ADD_RAFT_VOTER, {}),
     (Api.REMOVE_RAFT_VOTER, {}),
