@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from api.http.admission import require, wished_offset
 from api.http.context import ApiContext
 from api.http.gate import Gate
+from api.http.handing_on import HandingOn
 from api.http.route_table import RouteTable, route_of
 from api.http.tokens import Role
 from api.openapi import build_openapi
@@ -77,6 +78,7 @@ def create_app(context: ApiContext) -> FastAPI:
         summary="This document",
         tags=["cluster"],
     )
+    app.add_middleware(HandingOn)
     app.add_middleware(QuickBrokerCalls)
     app.add_middleware(QuickLookUp)
     app.add_middleware(Gate, context=context, routes=RouteTable(app.routes))

@@ -22,6 +22,11 @@ HEAD too. Unknown query parameters are refused.
 _EVERYWHERE = ("invalid_request", "internal", "retry_later")
 _WITH_TOKEN = ("unauthenticated", "refused")
 _WITH_BODY = ("body_too_large", "request_timeout")
+_OF_ONE_NODE = (
+    "add_voter", "remove_voter", "transfer_", "finalise_feature_level", "can_stop", "skip_",
+    "accept_retention", "delete_records",
+)  # fmt: skip
+"""Operations of the quorum's leader or a partition's node, which any other node hands on."""
 
 
 def build_openapi(app: FastAPI) -> dict[str, Any]:
@@ -62,6 +67,8 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
         kinds += ["conflict", "outcome_unknown"]
     if operation["operationId"].startswith(("transfer_", "can_stop")):
         kinds += ["not_found", "conflict"]
+    if operation["operationId"].startswith(_OF_ONE_NODE):
+        responses["307"] = {"description": "Another node has to do it, and this one can't ask it."}
     if "contents" in operation["tags"]:
         kinds.append("corrupt_data")
     if operation["operationId"].startswith(("leader_transition", "follower_fetch")):
@@ -76,7 +83,9 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
                 "integer", "The answer holds everything up to this metadata offset."
             )
         response["headers"] = headers
-        if int(status) >= 400:
+        if status == "307":
+            headers["Location"] = _header("string", "The same request at that node.")
+        if int(status) >= 300:
             reference = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
             response["content"] = {PROBLEM_MEDIA_TYPE: reference}
     operation["responses"] = dict(sorted(responses.items()))

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from api.http.context import ApiContext
 from api.http.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
+from api.http.handed_on import Vouched
 from api.http.route_table import route_of
 from api.http.tokens import ANONYMOUS, TOKEN_BYTES_MAX, Principal, Role
 from api.http.validation import INT64_MAX, Whole
@@ -27,6 +28,13 @@ _SEND = (
     "send a token (Authorization: Bearer TOKEN; commands take --token-file FILE, or its path in "
     "STRANDLINE_TOKEN_FILE)"
 )
+
+PRINCIPAL_SCOPE_KEY = "strandline.principal"
+"""Key in the scope of the admitted caller, a `Principal`."""
+VOUCHED_SCOPE_KEY = "strandline.vouched"
+"""Key in the scope of a request that another node handed on: its word about the caller, `Vouched`.
+No client can set it: headers are no part of the scope's keys.
+"""
 
 _ONLY_ASK = frozenset({"GET", "HEAD"})
 _OWN_SITES = frozenset({"none", "same-origin"})
@@ -80,9 +88,10 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
 
     async def admit(request: Request, credentials: Credentials) -> Principal:
         principal = _principal(request, context_in(request), credentials)
+        request.scope[PRINCIPAL_SCOPE_KEY] = principal
         if principal.role < role:
             has, needs = principal.role.name.lower(), role.name.lower()
-            if "authorization" not in request.headers:
+            if VOUCHED_SCOPE_KEY not in request.scope and "authorization" not in request.headers:
                 raise Refused(f"without a token the role is {has}, and this needs {needs}: {_SEND}")
             raise Refused(f"{principal.name} has the role {has}; use a token of role {needs}")
         return principal
@@ -93,6 +102,9 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
 def _principal(
     request: Request, context: ApiContext, credentials: HTTPAuthorizationCredentials | None
 ) -> Principal:
+    vouched: Vouched | None = request.scope.get(VOUCHED_SCOPE_KEY)
+    if vouched is not None:
+        return vouched.principal
     if "authorization" in request.headers:
         if credentials is None or len(credentials.credentials) > TOKEN_BYTES_MAX:
             raise _unauthenticated("Authorization is not of the form: Bearer TOKEN")

@@ -34,7 +34,9 @@ class ApiLimits:
     cut off. `idle_deadline_s` bounds the pause between two requests. `quorum_deadline_s` bounds a
     change of the quorum, below `answer_deadline_s`. `stream_bytes_per_s_min` is the least average
     speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
-    worker's jobs, so that slow readers can't keep copies out. `health_parallel_max` bounds health
+    worker's jobs, so that slow readers can't keep copies out. `hand_on_deadline_s` bounds a request
+    that another node answers in this one's place, `handed_on_parallel_max` such requests under way.
+    `health_parallel_max` bounds health
     and readiness, which `requests_parallel_max` does not count. `pipelined_requests_max` requests
     may wait on a connection.
     """
@@ -44,6 +46,7 @@ class ApiLimits:
     requests_parallel_max: int = 500
     health_parallel_max: int = 32
     streams_parallel_max: int = 64
+    handed_on_parallel_max: int = 32
     stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000
     connections_refused_max: int = 64
@@ -53,6 +56,7 @@ class ApiLimits:
     chunk_deadline_s: float = 30.0
     min_offset_wait_s: float = 5.0
     quorum_deadline_s: float = 20.0
+    hand_on_deadline_s: float = 25.0
     header_deadline_s: float = 10.0
     idle_deadline_s: float = 60.0
     close_iterator_deadline_s: float = 5.0

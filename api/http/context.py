@@ -25,6 +25,7 @@ from rlm.retention.expirer import Expirer
 from rlm.service import RemoteLogManager
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.quorum.admin import QuorumAdmin
+from rlmm.quorum.envelopes import Envelopes
 from rsm_backends.store_config import StoreLocation
 
 
@@ -57,7 +58,7 @@ class ApiContext:
 
     `anonymous_role` is the role of a request without a token from this machine; None: everybody
     needs a token. `not_ready` names what is missing until the node may serve. `broker` None: it
-    serves no broker's plug-in.
+    serves no broker's plug-in. `envelopes` go to other nodes, and come from them.
     """
 
     manager: RemoteLogMetadataManager
@@ -88,3 +89,4 @@ class ApiContext:
     streams: StreamSlots = field(default_factory=StreamSlots)
     not_ready: Callable[[], Sequence[str]] = always_ready
     broker: BrokerCalls | None = None
+    envelopes: Envelopes = field(default_factory=Envelopes)

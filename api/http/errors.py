@@ -121,6 +121,14 @@ class Problem:
         return headers if self.reason is None else {**headers, "Strandline-Reason": self.reason}
 
 
+class RedirectedError(Conflict):
+    """A request for another node that this one can't hand on: `location` is its address there."""
+
+    def __init__(self, refused: Conflict, location: str) -> None:
+        super().__init__(str(refused), reason=refused.reason, ask_node=refused.ask_node)
+        self.location = location
+
+
 def problem_of(error: StrandlineError) -> Problem:
     """The problem document of one of our errors; an internal error keeps its detail to the log."""
     row = PROBLEM_KINDS.get(error.kind, PROBLEM_KINDS[InternalError.kind])
@@ -140,8 +148,10 @@ def problem_of(error: StrandlineError) -> Problem:
                 row, str(error), extra={"source": error.source, "position": error.position}
             )
         case Conflict() if error.ask_node is not None:
-            extra = {"ask_node": error.ask_node}
-            return Problem(row, str(error), reason=error.reason, extra=extra)
+            extra, headers = {"ask_node": error.ask_node}, dict[str, str]()
+            if isinstance(error, RedirectedError):
+                row, headers = dataclasses.replace(row, status=307), {"Location": error.location}
+            return Problem(row, str(error), reason=error.reason, extra=extra, headers=headers)
         case _ if row.kind == InternalError.kind:
             return internal_problem()
         case _:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
@@ -52,6 +53,16 @@ _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 _STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class HandedOnOutcome(Enum):
+    """End of a request that only another node can answer."""
+
+    ANSWERED = "answered"
+    NOT_REACHED = "not_reached"
+    UNKNOWN = "unknown"
+    REDIRECTED = "redirected"
+    REFUSED = "refused"
+
+
 class HttpMetrics:
     """Requests: number, duration and status. `route` is the path's template."""
 
@@ -80,6 +91,19 @@ class HttpMetrics:
             "Answers that damage or loss in a store ended: alert on it.",
             registry=registry,
         )
+
+        self._handed_on = Counter(
+            "strandline_http_handed_on",
+            "Requests that only another node can answer, by outcome.",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in HandedOnOutcome:
+            self._handed_on.labels(outcome.value)
+
+    def handed_on(self, outcome: HandedOnOutcome) -> None:
+        """Count a request that only another node can answer."""
+        self._handed_on.labels(outcome.value).inc()
 
     def corrupt(self) -> None:
         """Count an answer that ended with CorruptData."""

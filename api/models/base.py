@@ -146,8 +146,8 @@ class ProblemDocument(BaseModel):
     ask_node: Annotated[
         int | None,
         Field(
-            description="For reason NOT_LEADER: id of the node that can do it; `GET /v1/nodes` has "
-            "its address.",
+            description="For reasons NOT_LEADER and NOT_CLAIMED: id of the node that can do it; "
+            "`GET /v1/nodes` has its address.",
             examples=[3],
         ),
     ] = None

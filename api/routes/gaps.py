@@ -46,7 +46,7 @@ async def skip_offsets(
     body: SkipRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> SkipView:
-    """Needs the role admin; ask the node beside the leader. The offsets are recorded as lost, with
+    """Needs the role admin; done by the node with the claim. The offsets are recorded as lost, with
     name and reason, and the rest of the segment is copied. A copy that turns up later makes them
     found again. It gives up what is named, and nothing else: `ranges` as a dry run showed them, or
     one range. 409 with the reason: NOT_LEADER, NOT_NEEDED, OTHER_OFFSETS (others are missing now),

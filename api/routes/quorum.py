@@ -1,6 +1,6 @@
 """The metadata quorum: describe it, change its voters, move its leadership.
 
-Changes are asked of the leader's node; any other answers 409 NOT_LEADER and names it.
+Changes are the leader's; any other node refuses and names it, and `handing_on.py` asks it.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ async def transfer_leadership(context: Context, body: TransferRequest, admin: Ad
 async def finalise_feature_level(
     context: Context, body: FeatureLevelRequest, admin: Admin
 ) -> QuorumView:
-    """Role admin. Ask the leader's node once every node runs a release that knows the level: it
-    asks each voter. There is no way back, and a node that does not know the level stops.
+    """Role admin. Every node has to run a release that knows the level: each
+    voter is asked. There is no way back, and a node that does not know the level stops.
     """
     finalised = context.manager.feature_level()
     await context.quorum.check_feature_level(
@@ -114,7 +114,7 @@ async def finalise_feature_level(
 
 @router.get("/can-stop/{node_id}", summary="Can the others go on without this node")
 async def can_stop(context: Context, node_id: NodeIdInPath) -> CanStopView:
-    """Yes if the other voters that keep up are a majority. Ask the leader's node."""
+    """Yes if the other voters that keep up are a majority."""
     return CanStopView.of(context.quorum.can_stop(node_id), node_id=node_id)
 
 

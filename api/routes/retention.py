@@ -50,10 +50,10 @@ async def accept_retention(
     body: AcceptedPercent,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> RetentionPlanView:
-    """Needs the role admin; ask the leader's node. Answers with the plan, which the next pass may
-    carry out; that ends with the pass, whatever it does, and counts under this policy and claim
-    only. 409 with the reason: NOT_CLAIMED, HELD_BACK, NOT_NEEDED (nothing would go), TOO_MUCH (more
-    than `percent`), OTHER_PLAN (log start would move further than `up_to_offset`).
+    """Needs the role admin; done by the node with the claim. Answers with the plan, which the next
+    pass may carry out; that ends with the pass, whatever it does, and counts under this policy and
+    claim only. 409 with the reason: NOT_CLAIMED, HELD_BACK, NOT_NEEDED (nothing would go), TOO_MUCH
+    (more than `percent`), OTHER_PLAN (log start would move further than `up_to_offset`).
     """
     asked = AskedAcceptance(float(body.percent), body.up_to_offset, principal.name)
     plan = await context.retention.accept(tip, asked)
@@ -67,7 +67,7 @@ async def delete_records(
     body: DeleteRecordsRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> DeleteRecordsView:
-    """Needs the role admin; ask the leader's node, 409 elsewhere. Records below are no longer read
+    """Needs the role admin; done by the node with the claim. Records below are no longer read
     once this is answered; retention deletes their segments' bytes, as whole segments.
     """
     before = body.before_offset

@@ -240,11 +240,13 @@ class Expirer:
             if work.partition == tip and work.claim is not None:
                 return work.claim.token
         state = self.metadata.partition_state(tip)
-        holder = "nobody" if state is None or state.claim is None else (
-            f"node {state.claim.incarnation.node_id}"
-        )  # fmt: skip
+        holder = None if state is None or state.claim is None else state.claim.incarnation.node_id
+        me = self.around.identity.incarnation.node_id
         raise Conflict(
-            f"this node has no claim of {tip}, {holder} has: ask there", reason="NOT_CLAIMED"
+            f"this node has no claim of {tip}, {'nobody' if holder is None else f'node {holder}'} "
+            "has: ask there",
+            reason="NOT_CLAIMED",
+            ask_node=None if holder == me else holder,
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:

@@ -49,8 +49,8 @@ class NodeClient:
     the kind of error that a node answered.
 
     The first that can be reached is asked, and the next ones while none can: a question may be
-    asked again, a change only if it was surely not sent. An answer that names the one node that can
-    make a change is followed once, to the address that this node registered.
+    asked again, a change only if it was surely not sent. A node that can't hand a request on to the
+    one that can answer names that one, which is then asked once, at the address that it registered.
     """
 
     def __init__(self, url: str, token_file: Path | None) -> None:
@@ -254,8 +254,10 @@ def _read_token(path: Path) -> str:
 
 
 def _raise_for_problem(answer: httpx.Response) -> None:
-    """Rebuild the error from the problem details (RFC 9457) of the answer."""
-    if not answer.is_error:
+    """Rebuild the error from the problem details (RFC 9457) of the answer. A redirection is one,
+    too: its address is not followed, as it might get the token.
+    """
+    if not answer.is_error and not answer.is_redirect:
         return
     try:
         problem = answer.json()

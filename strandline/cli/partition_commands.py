@@ -61,8 +61,7 @@ def partitions_skip_command(
 ) -> Answer:
     """Give up offsets of a damaged segment that no replica sends, so that copying goes on.
 
-    The offsets are recorded as lost, with your name; the rest of the segment is copied. Ask the
-    node beside the leader.
+    The offsets are recorded as lost, with your name; the rest of the segment is copied.
 
     Example: `strandline partitions skip orders 0 --reason "disk of broker 1 died"`, then the same
     with what that prints, such as `--offsets 100-120 --yes`: other offsets are not given up

@@ -49,12 +49,12 @@ def retention_accept_command(
 ) -> Answer:
     """Let the next pass do what `retention plan` shows, more than `retention.max_percent`, once.
 
-    Ask the leader's node. It ends with the next pass, whatever that does, and with another policy.
+    It ends with the next pass, whatever that does, and with another policy.
 
     Example: `strandline retention accept orders 0 --accept-percent 85 --up-to 1200`
     """
     path = f"{partition_path(topic, partition)}/retention/accepted-percent"
-    plan = client.change_node("PUT", path, {"percent": accept_percent, "up_to_offset": up_to})
+    plan = client.change("PUT", path, {"percent": accept_percent, "up_to_offset": up_to})
     return Answer(plan, lambda: _print(plan))
 
 
@@ -73,7 +73,7 @@ def retention_delete_records_command(
         str | None, typer.Option(help="Incarnation of the topic; default: the newest.")
     ] = None,
 ) -> Answer:
-    """Delete all records below an offset from the tier, for good. Ask the leader's node.
+    """Delete all records below an offset from the tier, for good.
 
     The broker's own log is not touched: use `kafka-delete-records` for that, first.
 

@@ -12,6 +12,7 @@ from api.app import create_app
 from api.http.api_limits import ApiLimits
 from api.http.context import ApiContext, LogControl, NodeIdentity
 from api.http.tokens import Role, TokenBook
+from api.http.vouched_requests import VouchedRequests
 from api.metrics.metrics import NodeMetrics
 from api.server import ApiServer, TlsFiles, serve
 from rlmm.quorum.admin import QuorumAdmin
@@ -51,6 +52,7 @@ def api_limits(http: HttpSettings) -> ApiLimits:
         chunk_deadline_s=http.request_timeout_s,
         stream_bytes_per_s_min=http.stream_bytes_per_s_min,
         quorum_deadline_s=http.request_timeout_s * 2 / 3,
+        hand_on_deadline_s=http.hand_on_timeout_s,
     )
 
 
@@ -109,14 +111,18 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         metrics=metrics,
         not_ready=partial(_not_ready, node),
         broker=node.parts.new_broker_calls(),
+        envelopes=node.metadata_log.envelopes,
     )
     tls = None
     if http.tls_certificate_file is not None and http.tls_key_file is not None:
         tls = TlsFiles(http.tls_certificate_file, http.tls_key_file)
-    server = await serve(create_app(context), http.host, http.port, tls=tls, limits=limits)
+    app = create_app(context)
+    server = await serve(app, http.host, http.port, tls=tls, limits=limits)
     host = f"[{http.host}]" if ":" in http.host else http.host
     url = f"{'http' if tls is None else 'https'}://{host}:{server.port}"
+    node.metadata_log.envelopes.take = VouchedRequests(app, node.directory.node_id).answer
     try:
         yield HttpInterface(url, tokens, server)
     finally:
+        node.metadata_log.envelopes.take = None
         await server.close()

@@ -51,6 +51,12 @@ class HttpSettings(Section):
         description="A client that takes a stream more slowly on average is cut off.",
     )
 
+    hand_on_timeout_s: PositiveSeconds = Field(
+        default=25.0,
+        description="Deadline for another node's answer to a request that only that one can "
+        "answer, within `request_timeout_s`.",
+    )
+
     @model_validator(mode="after")
     def _safe(self) -> HttpSettings:
         loopback = self.host in LOOPBACK_HOSTS

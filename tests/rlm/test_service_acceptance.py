@@ -87,3 +87,25 @@ def test_what_lies_below_log_start_goes_while_retention_of_the_node_is_stopped(
             await node.assert_quiesced()
 
     run_virtually(main)
+
+
+def test_a_node_without_the_claim_names_the_one_that_has_it(tmp_path: Path) -> None:
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, end=15)
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot() as node:
+            await node.remote_log.run_once()
+            here, identity = node.parts.expirer, node.parts.expirer.around.identity
+            nine = replace(identity, incarnation=replace(identity.incarnation, node_id=9))
+            there = replace(here, works=tuple, around=replace(here.around, identity=nine))
+            for expirer, holder in (
+                (there, identity.incarnation.node_id),
+                (replace(here, works=tuple), None),  # it lost the claim and does not know it yet
+            ):
+                with pytest.raises(Conflict, match="has no claim of") as refused:
+                    await expirer.delete_records(log.partition, 5, apply=True)
+                assert (refused.value.reason, refused.value.ask_node) == ("NOT_CLAIMED", holder)
+            await node.remote_log.close()
+
+    run_virtually(main)

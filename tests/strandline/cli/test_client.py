@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from api.http.errors import PROBLEM_KINDS, Problem, problem_of
+from api.http.errors import PROBLEM_KINDS, Problem, RedirectedError, problem_of
 from kafka_formats.errors import (
     Conflict,
     InternalError,
@@ -262,6 +262,7 @@ class Node:
         self.asked: list[tuple[str, str]] = []
         self.tokens: list[str | None] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
+        self.leads_to = NOWHERE
         node = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -273,6 +274,7 @@ class Node:
                 if status == 0:
                     return  # it dies
                 self.send_response(status)
+                self.send_header("Location", f"{node.leads_to}{self.path}")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -299,9 +301,10 @@ def two_nodes() -> Iterator[tuple[Node, Node]]:
         node.close()
 
 
-def not_leader(ask_node: int) -> tuple[int, bytes]:
+def not_leader(ask_node: int, location: str | None = None) -> tuple[int, bytes]:
     error = Conflict("ask another", reason="NOT_LEADER", ask_node=ask_node)
-    return 409, problem_of(error).body("request-1")
+    problem = problem_of(error if location is None else RedirectedError(error, location))
+    return problem.row.status, problem.body("request-1")
 
 
 def test_addresses_are_tried_in_turn_and_the_one_that_answers_is_kept(
@@ -349,6 +352,29 @@ def test_a_change_follows_the_node_that_is_named_once(two_nodes: tuple[Node, Nod
         with pytest.raises(Conflict, match="ask another"):
             client.change("POST", "/v1/b")
     assert first.asked == [("POST", "/v1/b"), ("GET", "/v1/nodes/3")]
+
+
+def test_a_redirection_is_followed_as_the_list_of_nodes_says_and_never_as_itself_does(
+    two_nodes: tuple[Node, Node], tmp_path: Path
+) -> None:
+    first, second = two_nodes
+    token = tmp_path / "token"
+    token.write_text("secret")
+    first.leads_to = second.url
+    first.answers = {
+        "POST /v1/b": not_leader(3, f"{second.url}/v1/b"),
+        "GET /v1/nodes/3": (200, orjson.dumps({"http": "http://n3.example:9480"})),
+        "POST /v1/c": (307, b"of a proxy"),
+    }
+    with NodeClient(first.url, token) as client:
+        with pytest.raises(Conflict, match="ask another"):
+            client.change("POST", "/v1/b")  # the token would leave this machine in the clear
+        with pytest.raises(InvalidRequest, match="not as a Strandline node does"):
+            client.change("POST", "/v1/c")
+        assert second.asked == []
+        first.answers["GET /v1/nodes/3"] = (200, orjson.dumps({"http": second.url}))
+        assert client.change("POST", "/v1/b") == {}
+    assert second.asked == [("POST", "/v1/b")]
 
 
 @pytest.mark.parametrize("body", [{"http": None}, {"http": 7}, {}])

@@ -1,0 +1,46 @@
+"""Rows of the table: requests that nodes hand on to each other, and the answers."""
+
+from __future__ import annotations
+
+from api.http.handed_on import (
+    HandedOn,
+    Reply,
+    Vouched,
+    decode_reply,
+    decode_request,
+    decode_vouched,
+    encode_reply,
+    encode_request,
+    encode_vouched,
+)
+from api.http.tokens import Principal, Role
+from tests.fuzz.engine import Target
+
+_TYPE = (b"content-type", b"application/json")
+_TRANSFER = HandedOn(2, "POST", "/v1/quorum/transfer", b"a=b", (_TYPE,), b'{"node_id": null}')
+
+
+def handed_on_targets() -> list[Target]:
+    """All rows of this module."""
+    return [
+        Target(
+            "handed on: request",
+            ("api.http.handed_on.decode_request",),
+            decode_request,
+            lambda: [encode_request(_TRANSFER)],
+            factor=400,  # an empty header of two bytes becomes a tuple
+        ),
+        Target(
+            "handed on: caller",
+            ("api.http.handed_on.decode_vouched",),
+            decode_vouched,
+            lambda: [encode_vouched(Vouched(Principal("boss", Role.ADMIN), 1))],
+        ),
+        Target(
+            "handed on: reply",
+            ("api.http.handed_on.decode_reply",),
+            decode_reply,
+            lambda: [encode_reply(Reply(200, 77, (_TYPE,), b"{}"))],
+            factor=400,
+        ),
+    ]
