@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_formats import leader_epoch_checkpoint
+from kafka_formats import leader_epoch_checkpoint, transaction_index
 from kafka_formats.batch_scan import ScannedBatch
 from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
 from rlmm.rows.coverage import epoch_ranges, ranges_in_lineage
@@ -39,3 +39,11 @@ def epochs_until(checkpoint: bytes, last_valid: int) -> bytes:
     """A segment's leader epochs without those of its diverged tail."""
     epochs = leader_epoch_checkpoint.parse(checkpoint, source="the segment's leader epochs")
     return leader_epoch_checkpoint.encode(truncate_from_end(epochs, last_valid + 1))
+
+
+def aborted_until(index: bytes, last_valid: int) -> bytes:
+    """A segment's transaction index without the markers of its diverged tail: the partition's own
+    history may have committed those transactions, or tells of their end behind it.
+    """
+    entries = transaction_index.parse(index, source="the segment's transaction index")
+    return transaction_index.encode(each for each in entries if each.last_offset <= last_valid)

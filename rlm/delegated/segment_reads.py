@@ -1,8 +1,9 @@
 """Bytes of segments for the broker, which end where the partition's history does [LOSS-9].
 
-The plug-in takes a segment's size from the row of a look-up. So that row has the size up to the
-cut, and a row from before the cut is refused when its bytes are asked for. Until a cut is recorded
-by its leader's claim, which may be refused, nothing of a segment is given that it concerns.
+The plug-in takes a segment's size from the row of a look-up, and the broker goes on behind its end
+offset, with a follower's log, too. So that row ends at the cut, and a row from before the cut is
+refused when its bytes are asked for. Until a cut is recorded by its leader's claim, which may be
+refused, nothing of a segment is given that it concerns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.delegated.diverged_tail import end_of_batches, epochs_until, last_valid_offset
+from rlm.delegated.diverged_tail import (
+    aborted_until,
+    end_of_batches,
+    epochs_until,
+    last_valid_offset,
+)
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentMetadata
@@ -24,6 +30,7 @@ from rsm_backends.streams import closing_stream
 
 CUTS_MAX = 10_000
 """Segments whose cut is remembered; of others it is looked for again."""
+_UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_until}
 
 
 @dataclass(slots=True)
@@ -35,9 +42,11 @@ class SegmentReads:
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
 
     async def as_readable(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-        """The row of a look-up: of a segment with a diverged tail, with the size up to there."""
+        """The row of a look-up: of a segment with a diverged tail, as if it ended before that."""
         last = self._last_valid(row)
-        return row if last is None else replace(row, size_bytes=await self._cut(row, last))
+        if last is None:
+            return row
+        return replace(row, end_offset=last, size_bytes=await self._cut(row, last))
 
     async def check_size(
         self, row: RemoteLogSegmentMetadata, asked: RemoteLogSegmentMetadata
@@ -52,14 +61,15 @@ class SegmentReads:
         return size_bytes
 
     async def index(self, row: RemoteLogSegmentMetadata, index: IndexType) -> AsyncIterator[bytes]:
-        """A whole index; leader epochs end where the readable bytes do."""
-        last = self._last_valid(row) if index is IndexType.LEADER_EPOCH else None
+        """A whole index; leader epochs and aborted transactions end where the readable bytes do."""
+        until = _UNTIL.get(index)
+        last = None if until is None else self._last_valid(row)
         chunks = self.reads.open_index(row.segment_id.id, index)
-        if last is None:
+        if until is None or last is None:
             async for chunk in chunks:
                 yield chunk
         else:
-            yield epochs_until(b"".join([chunk async for chunk in chunks]), last)
+            yield until(b"".join([chunk async for chunk in chunks]), last)
 
     def _last_valid(self, row: RemoteLogSegmentMetadata) -> int | None:
         """RetryLater: the segment ends earlier by the epochs of a leader whose claim is refused, or

@@ -343,7 +343,7 @@ class Delegated:
         node_id = self.random.choice(others)
         self.move_away(partition, node_id)
         back_ms = self.random.randrange(LEARN_MS_MAX)
-        self._world.schedule.after(back_ms, partial(self._move_back, partition, node_id))
+        self._world.schedule.after(back_ms, partial(self.move_back, partition, node_id))
 
     def move_away(self, partition: Partition, node_id: int) -> None:
         """Reassign: a follower's replica goes away."""
@@ -353,7 +353,7 @@ class Delegated:
         if node_id in self.brokers:
             self.brokers[node_id].stop(partition)
 
-    def _move_back(self, partition: Partition, node_id: int) -> None:
+    def move_back(self, partition: Partition, node_id: int) -> None:
         """An empty replica comes to a broker."""
         if partition.deleted or node_id in partition.replicas:
             return
@@ -428,7 +428,7 @@ class Delegated:
         self.start_brokers()
         for partition in self.partitions:
             for machine in self._world.machines:
-                self._move_back(partition, machine.node_id)
+                self.move_back(partition, machine.node_id)
             partition.append(self._world.now_ms())
             leader = partition.leading
             assert leader is not None

@@ -357,7 +357,6 @@ class TieringBroker:
         of = epoch_for_offset(leader.epochs, start - 1)
         if of is None:
             return
-        before = [each for each in leader.batches if each.last < start]
         try:
             row = await self.plugin.look_up(tip, of, start - 1)
             if row is None:  # buildRemoteLogAuxState throws, and the fetcher tries again
@@ -371,10 +370,11 @@ class TieringBroker:
             return
         if partition.replicas.get(self.node_id) is not follower:
             return
-        epochs = leader_epoch_checkpoint.parse(told, source="the tier")
-        self._world.delegated.audit.rebuilds(partition, leader, epochs, start)
-        self._note(f"{tip.topic} is rebuilt from {start} on")
-        follower.rebuild(before, start, leader.log_start, truncate_from_end(epochs, start))
+        epochs, end = leader_epoch_checkpoint.parse(told, source="the tier"), row.end_offset + 1
+        self._world.delegated.audit.rebuilds(partition, leader, epochs, end)
+        self._note(f"{tip.topic} is rebuilt from {end} on")
+        before = [each for each in leader.batches if each.last < end]
+        follower.rebuild(before, end, leader.log_start, epochs)
         follower.highest_copied = -1
 
     async def consume(self, partition: Partition, offset: int) -> None:

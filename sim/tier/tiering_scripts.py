@@ -8,7 +8,7 @@ consume N OFFSET   a consumer reads there from broker N, as far as the segment g
 rebuild N          broker N fetches, or builds its log on the tier
 mark K             the leader writes K transactions that are aborted
 stop N, come N     broker N stops, or starts
-away N             the replica on broker N goes to another broker
+away N, empty N    the replica on broker N goes to another broker; an empty one comes
 delete topic       ... and its brokers delete what is in the tier
 tier               remote.storage.enable=true, and the mode delegated
 """
@@ -66,6 +66,8 @@ def do(world: World, partition: Partition, verb: str, words: Sequence[str]) -> b
             world.brokers.switch(world.machine(int(node)))
         case "away", [node]:
             delegated.move_away(partition, int(node))
+        case "empty", [node]:
+            delegated.move_back(partition, int(node))
         case "delete", ["topic"]:
             delegated.delete_topic(partition, delay_ms=DELETE_MS_MAX)
         case "tier", []:

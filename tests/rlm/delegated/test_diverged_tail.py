@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from kafka_formats import leader_epoch_checkpoint
-from rlm.delegated.diverged_tail import epochs_until, last_valid_offset
+from kafka_formats import leader_epoch_checkpoint, transaction_index
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.transaction_index import AbortedTransaction
+from rlm.delegated.diverged_tail import aborted_until, epochs_until, last_valid_offset
+from rlm.delegated.segment_reads import SegmentReads
+from rlm.format.manifest import IndexType
 from rlm.leadership.leadership import Leads, NotLeading
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import broker_of
@@ -53,6 +59,39 @@ def test_the_leader_epochs_of_a_diverged_tail_are_left_out() -> None:
     assert epochs_until(checkpoint, 15) == checkpoint
 
 
+def test_the_aborts_of_a_diverged_tail_are_left_out() -> None:
+    before, behind = AbortedTransaction(7, 10, 13, 14), AbortedTransaction(8, 12, 16, 17)
+    index = transaction_index.encode((before, behind))
+    assert aborted_until(index, 15) == transaction_index.encode((before,))
+    assert aborted_until(index, 16) == index
+    assert aborted_until(index, 12) == b""
+
+
+@pytest.mark.parametrize("index", list(IndexType))
+def test_no_index_that_the_broker_believes_goes_beyond_the_cut(index: IndexType) -> None:
+    bodies = {
+        IndexType.LEADER_EPOCH: leader_epoch_checkpoint.encode(epochs((1, 10), (2, 15))),
+        IndexType.TRANSACTION: transaction_index.encode((AbortedTransaction(8, 12, 16, 17),)),
+    }
+    lines = {
+        IndexType.LEADER_EPOCH: leader_epoch_checkpoint.encode(epochs((1, 10))),
+        IndexType.TRANSACTION: b"",
+    }
+
+    async def open_index(_id: Uuid, index: IndexType) -> AsyncIterator[bytes]:
+        yield bodies.get(index, b"as it is")
+
+    reads = Mock(open_index=open_index)
+    reads.metadata.partition_state.return_value.lineage = epochs((1, 0), (3, 15))
+
+    async def read() -> bytes:
+        row = replace(segment_row(1, 10, 19), leader_epochs=((1, 10), (2, 15)))
+        of_broker = SegmentReads(reads, lambda _: ())
+        return b"".join([chunk async for chunk in of_broker.index(row, index)])
+
+    assert asyncio.run(read()) == lines.get(index, b"as it is")
+
+
 def elected_unclean(orders: KafkaLog, broker: FakeBroker) -> None:
     """Another leader has other records from 15 on."""
     for _ in range(2):  # the files, the checkpoint, and files that are newer than that
@@ -84,6 +123,7 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             found = await plugin.look_up(tip, 0, 12)
             assert found is not None
             cut = found.size_bytes
+            assert found.end_offset == 14  # where a follower goes on that builds on this segment
             assert await plugin.fetch(found, 0, cut) == log[:cut]
             assert log.find(b"v14") < cut < log.find(b"v15")
             assert (await refused(plugin.fetch(found, 0, cut + 1))).kind == "invalid_request"
