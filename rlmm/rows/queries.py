@@ -139,14 +139,19 @@ def next_segment_with_txn_index(
 def highest_offset_for_epoch(
     rows: RowReader, partition: TopicIdPartition, leader_epoch: int
 ) -> int | None:
-    """The highest offset ever copied in that epoch, within the epoch's part of the lineage."""
+    """The highest offset ever copied in that epoch, within the epoch's part of the lineage. None of
+    an epoch outside: a follower that still has records of it would delete those that replace them.
+    """
     if leader_epoch < 0:
         return None
     highest = highest_recorded(rows, partition, leader_epoch)
     if highest is None:
         return None
-    bounds = epoch_bounds(read_lineage(rows, partition), leader_epoch)
-    return highest if bounds is None else min(highest, bounds[1])
+    lineage = read_lineage(rows, partition)
+    bounds = epoch_bounds(lineage, leader_epoch)
+    if bounds is None:
+        return None if lineage else highest
+    return min(highest, bounds[1])
 
 
 class ListPosition(NamedTuple):

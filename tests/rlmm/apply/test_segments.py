@@ -372,6 +372,8 @@ def test_in_delegated_mode_the_broker_decides_what_and_where(delegated: World) -
     delegated.copy(1, 500, 599, [(9, 500)])
     delegated.accept(delegated.a_delete(1))
     assert delegated.state.highest_copied is None, "epoch 9 is not in the lineage"
+    assert queries.highest_offset_for_epoch(delegated.rows, ORDERS, 9) is None
+    delegated.claim((4, 100), (9, 500), mode=Mode.DELEGATED)
     assert queries.highest_offset_for_epoch(delegated.rows, ORDERS, 9) == 599
 
 

@@ -63,6 +63,13 @@ def test_kafkas_life_cycle_highest_offsets_outlive_the_segments(world: World) ->
     assert highest() == [19, 79, 239, 369, 400, None]
 
 
+def test_nothing_counts_as_copied_in_an_epoch_that_an_election_cut_off(world: World) -> None:
+    """A follower with records of that epoch would delete what it has at these offsets later."""
+    world.claim((0, 0), (1, 20), (9, 60), mode=world.state.mode)
+    highest = [queries.highest_offset_for_epoch(world.rows, ORDERS, epoch) for epoch in range(10)]
+    assert highest == [19, 59, *[None] * 8]
+
+
 def test_an_answer_says_how_far_it_holds(world: World) -> None:
     def valid_until(epoch: int, offset: int) -> int:
         answer = queries.segment_for_offset(world.rows, ORDERS, epoch, offset)
