@@ -51,6 +51,7 @@ from rlm.data_plane.read_request import RecordsRequest
 from rlmm.partition_state import TopicPolicy
 from rlmm.rows import queries
 from sim.core.invariants import InvariantError
+from sim.ground.shared_memory import shared_memory
 from sim.nodes.loop import silence
 from sim.nodes.view import memory_batches
 from sim.tier import tiering_scripts
@@ -60,7 +61,7 @@ from sim.tier.loop import the_dead_are_unheard
 from sim.tier.machine import Machine
 from sim.tier.partition import Partition
 from sim.tier.readers import batches_of
-from sim.tier.world import Plan, World, bare, shared_memory
+from sim.tier.world import Plan, World, bare
 
 LIMITS = CopyLimits(
     scan_interval_s=1.0,

@@ -24,6 +24,7 @@ from rlmm.rows import queries
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from sim.core.invariants import InvariantError
 from sim.ground.clock import Schedule
+from sim.ground.shared_memory import shared_memory
 from sim.nodes.loop import Life, silence
 from sim.nodes.view import memory_batches
 from sim.tier.admins import EVERYTHING, Admins
@@ -56,7 +57,6 @@ NOBODY_IS_SILENT_S = 1e9
 COLLECT_MS = 400_000
 PREFIX = "tier/"
 ROOM_BYTES = 1 << 30
-SHARED_MEMORY = Path("/dev/shm")
 FOREIGN = (
     "tier/notes.txt",
     "tier/t0-AAAAAAAAAAAAAAAAAAAAAQ/0/00000000000000000000-AAAAAAAAAAAAAAAAAAAAZQ.log",
@@ -425,11 +425,6 @@ def run(
     if isinstance(outcome, InvariantError):
         raise outcome
     return outcome
-
-
-def shared_memory() -> Path | None:
-    """Where a world's brokers keep their files; None: no such file system, the usual place."""
-    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
 
 
 def bare(call: Callable[[], T]) -> T | InvariantError:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.ground.shared_memory import shared_memory
+
 
 @pytest.fixture
 def home() -> Iterator[Path]:
@@ -15,6 +17,5 @@ def home() -> Iterator[Path]:
 
     What a sync makes durable is decided by the tests' own medium, not by this one.
     """
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(dir=shared_memory()) as folder:
         yield Path(folder) / "home"

@@ -175,11 +175,11 @@ PLANTED = (
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.plant.__name__)
 def test_a_planted_bug_is_found(
-    many_worlds: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted
 ) -> None:
     planted.plant(monkeypatch)
     with pytest.raises(AssertionError, match=f"{planted.end.value} at step"):
-        end_everywhere(many_worlds, planted.scenario, planted.end)
+        end_everywhere(tmp_path, planted.scenario, planted.end)
 
 
 def ignore_the_fence(patch: pytest.MonkeyPatch) -> None:
@@ -205,9 +205,9 @@ def ignore_the_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(cast(dict[type, object], _RULES), RemoteLogSegmentMetadata, add)
 
 
-def test_an_ignored_fence_is_found(many_worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ignored_fence_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ignore_the_fence(monkeypatch)
-    names = overtaken_at(many_worlds / "steps", -1, unharmed)
+    names = overtaken_at(tmp_path / "steps", -1, unharmed)
     number = names.index("before COPY_SEGMENT_STARTED") + 1
     with pytest.raises(AssertionError):
-        overtaken_at(many_worlds / "paused", number, unharmed)
+        overtaken_at(tmp_path / "paused", number, unharmed)

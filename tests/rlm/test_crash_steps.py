@@ -35,9 +35,9 @@ from tests.rlm.virtual_time import run_virtually
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("end", End, ids=lambda end: end.value)
 def test_a_run_stopped_at_any_step_is_finished_by_the_next(
-    many_worlds: Path, scenario: Scenario, end: End
+    tmp_path: Path, scenario: Scenario, end: End
 ) -> None:
-    assert end_everywhere(many_worlds, scenario, end) > 0
+    assert end_everywhere(tmp_path, scenario, end) > 0
 
 
 def both_times(*steps: str) -> set[str]:
@@ -60,11 +60,11 @@ def test_every_call_to_the_store_and_every_proposal_is_among_the_steps(tmp_path:
     assert "before record_lost_range" in all_steps(tmp_path / "d", SCENARIOS[2])
 
 
-def test_an_upload_that_a_dead_node_left_is_aborted(many_worlds: Path) -> None:
-    source = new_source(many_worlds)
+def test_an_upload_that_a_dead_node_left_is_aborted(tmp_path: Path) -> None:
+    source = new_source(tmp_path)
 
     async def main() -> None:
-        world = new_world(many_worlds, (source.log.log_dir,))
+        world = new_world(tmp_path, (source.log.log_dir,))
         await one_life(world, "before complete .log", unharmed, End.KILLED, CRASH_LIMITS)
         assert len(world.store.unfinished_uploads) == 1
         async with world.boot(limits=replace(LIMITS, once_clean_up_wait_s=3_600.0)) as node:

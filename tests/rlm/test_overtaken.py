@@ -12,12 +12,12 @@ from tests.rlm.overtaken import overtaken_at
 
 @pytest.mark.parametrize("scenario", [GOES_WELL, UPLOAD_FAILS], ids=lambda scenario: scenario.name)
 def test_a_node_that_was_overtaken_at_any_step_has_no_effect_any_more(
-    many_worlds: Path, scenario: Scenario
+    tmp_path: Path, scenario: Scenario
 ) -> None:
-    names = overtaken_at(many_worlds / "steps", -1, scenario.hook)
+    names = overtaken_at(tmp_path / "steps", -1, scenario.hook)
     assert "after COPY_SEGMENT_FINISHED" in names
     for number, name in enumerate(names, 1):
         try:
-            overtaken_at(many_worlds / str(number), number, scenario.hook)
+            overtaken_at(tmp_path / str(number), number, scenario.hook)
         except AssertionError as error:
             raise AssertionError(f"at step {number} ({name}): {error}") from error

@@ -420,15 +420,15 @@ def one_death(path: Path, number: int) -> list[str]:
     return steps.names
 
 
-def test_a_pass_killed_at_any_step_is_finished_by_the_next_life(many_worlds: Path) -> None:
-    names = one_death(many_worlds / "whole", -1)
+def test_a_pass_killed_at_any_step_is_finished_by_the_next_life(tmp_path: Path) -> None:
+    names = one_death(tmp_path / "whole", -1)
     kinds = {name.partition(" ")[2] for name in names}
     assert {"record_log_start", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"} <= kinds
     assert "delete objects" in kinds
     assert names.index("after record_log_start") < names.index("before DELETE_SEGMENT_STARTED")
     for number in range(1, len(names) + 1):
         try:
-            one_death(many_worlds / str(number), number)
+            one_death(tmp_path / str(number), number)
         except AssertionError as error:
             raise AssertionError(f"killed at step {number} ({names[number - 1]})") from error
 

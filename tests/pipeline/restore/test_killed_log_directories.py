@@ -135,13 +135,13 @@ def killed(tier: CapturedTier, log_dir: Path, before: int, topic_id: Uuid | None
 
 @pytest.mark.parametrize("topic_id", [None, NEW_ID])
 def test_a_run_killed_at_any_step_is_gone_on_with_to_the_same_logs(
-    tier: CapturedTier, many_worlds: Path, topic_id: Uuid | None
+    tier: CapturedTier, tmp_path: Path, topic_id: Uuid | None
 ) -> None:
     def log_directory(name: str) -> Path:
         if topic_id is None:
-            return stopped_broker(tier, many_worlds / name)
-        (many_worlds / name).mkdir()
-        return many_worlds / name
+            return stopped_broker(tier, tmp_path / name)
+        (tmp_path / name).mkdir()
+        return tmp_path / name
 
     undisturbed = log_directory("undisturbed")
     with CHANGES.counted(undisturbed, None):

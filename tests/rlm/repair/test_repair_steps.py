@@ -63,15 +63,15 @@ def names_of_steps(path: Path, *, elsewhere: bool) -> list[str]:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["near", "elsewhere"])
 def test_a_repair_killed_at_any_step_is_finished_by_the_next(
-    many_worlds: Path, elsewhere: bool
+    tmp_path: Path, elsewhere: bool
 ) -> None:
-    names = names_of_steps(many_worlds / "all", elsewhere=elsewhere)
+    names = names_of_steps(tmp_path / "all", elsewhere=elsewhere)
     assert "before COPY_SEGMENT_FINISHED" in names
     assert names.index("before get .log") < names.index("before COPY_SEGMENT_STARTED")
     for number, name in enumerate(names):
 
         async def main(number: int = number) -> None:
-            path = many_worlds / str(number)
+            path = tmp_path / str(number)
             world, orders, wanted = damaged_world(path, elsewhere=elsewhere)
             async with world.boot(data_plane=True) as node:
                 await node.remote_log.run_once()

@@ -154,9 +154,9 @@ async def assert_gone_by_another(
         await node.assert_quiesced()
 
 
-def test_another_node_goes_on_from_wherever_one_stopped(many_worlds: Path) -> None:
+def test_another_node_goes_on_from_wherever_one_stopped(tmp_path: Path) -> None:
     def one(number: int) -> list[str]:
-        path = many_worlds / str(number)
+        path = tmp_path / str(number)
         path.mkdir()
 
         async def main() -> None:
