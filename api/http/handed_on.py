@@ -5,10 +5,11 @@ The caller's token never leaves the node that was asked: it vouches for the name
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from api.http.tokens import Principal, Role
+from api.http.tokens import NAME, Principal, Role
 from kafka_formats.host_names import http_address
 from kafka_formats.primitives import Reader, Writer
 from rlmm.rows.nodes import RegisteredNode
@@ -20,14 +21,19 @@ REPLY_HEADERS = (b"allow", b"content-type", b"retry-after")
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 NOBODY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _OF_A_QUERY = "%!$&'()*+,;=:@/?~[]"
+_FIELD_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+_WITHOUT_BODY = (204, 304)
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOn:
-    """A request for node `to_node`. `path` and `query` are encoded as in an address."""
+    """A request for node `to_node` of a cluster: another one may have the same secret, node ids and
+    addresses. `path` and `query` are encoded as in an address.
+    """
 
+    cluster_id: str
     to_node: int
     method: str
     path: str
@@ -58,6 +64,7 @@ def encode_request(request: HandedOn) -> bytes:
     """The bytes that `decode_request` reads."""
     writer = Writer()
     writer.int16(VERSION)
+    writer.string(request.cluster_id)
     writer.int32(request.to_node)
     writer.string(request.method)
     writer.string(request.path)
@@ -72,14 +79,17 @@ def decode_request(data: bytes) -> HandedOn:
     """CorruptData: not a request that a node hands on."""
     reader = _reader(data, "a request handed on")
     request = HandedOn(
-        reader.int32(), reader.string(), reader.string(), reader.bytes_(),
+        reader.string(), reader.int32(), reader.string(), reader.string(), reader.bytes_(),
         _read_headers(reader, HEADERS), reader.bytes_(),
     )  # fmt: skip
     _end(reader)
     if request.method not in METHODS:
         raise reader.corrupt(f"{request.method[:20]!r} is no method that is handed on")
-    if not (request.path.isascii() and may_be_handed_on(request.path)):
-        raise reader.corrupt(f"{request.path[:100]!r} is no path that is handed on")
+    path = request.path
+    if not (path.isascii() and path.startswith("/") and may_be_handed_on(unquote(path))):
+        raise reader.corrupt(f"{path[:100]!r} is no path that is handed on")
+    if not request.query.isascii():
+        raise reader.corrupt("its query is not encoded as in an address")
     return request
 
 
@@ -99,6 +109,8 @@ def decode_vouched(data: bytes) -> Vouched:
     reader = _reader(data, "the caller of a request handed on")
     by_node, name, number = reader.int32(), reader.string(), reader.int8()
     _end(reader)
+    if NAME.fullmatch(name) is None:  # it comes into the log
+        raise reader.corrupt(f"{name[:100]!r} is no caller's name")
     try:
         role = Role(number)
     except ValueError:
@@ -125,13 +137,15 @@ def decode_reply(data: bytes) -> Reply:
         reader.int16(), reader.int64(), _read_headers(reader, REPLY_HEADERS), reader.bytes_()
     )
     _end(reader)
-    if not 200 <= reply.status < 600:
+    if not 200 <= reply.status < 600 or reply.status in _WITHOUT_BODY:
         raise reader.corrupt(f"{reply.status} is no status of an answer")
     return reply
 
 
 def may_be_handed_on(path: str) -> bool:
-    """False for health, metrics, and the calls of a broker's plug-in, which are its own node's."""
+    """By the path as the routes read it, decoded. False for health, metrics, and the calls of a
+    broker's plug-in, which are its own node's.
+    """
     return path.startswith("/v1/") and not path.startswith("/v1/broker/")
 
 
@@ -145,10 +159,12 @@ def quorum_address(node: RegisteredNode) -> tuple[str, int] | None:
     return (host, port) if host and port and host not in NOBODY else None
 
 
-def location(node: RegisteredNode, path: str, query: bytes) -> str | None:
-    """The same request's address at the node; None: it registered no address of its own."""
+def location(node: RegisteredNode, scheme: str, path: str, query: bytes) -> str | None:
+    """The address at the node of the same request, which came by `scheme`; None: it registered no
+    address of its own, or one without TLS, where a token that came by TLS would be seen.
+    """
     parts = http_address(node.facts.http or "")
-    if parts is None or parts.hostname in NOBODY:
+    if parts is None or parts.hostname in NOBODY or (scheme, parts.scheme) == ("https", "http"):
         return None
     target = f"{path}?{quote(query, safe=_OF_A_QUERY)}" if query else path
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{target}"
@@ -181,4 +197,8 @@ def _write_headers(writer: Writer, headers: Headers) -> None:
 
 def _read_headers(reader: Reader, names: tuple[bytes, ...]) -> Headers:
     found = tuple((reader.bytes_(), reader.bytes_()) for _ in range(reader.array_length()))
-    return picked(found, names)
+    headers = picked(found, names)
+    for name, value in headers:
+        if _FIELD_VALUE.fullmatch(value) is None:  # it would end the header, and begin another one
+            raise reader.corrupt(f"{value[:100]!r} is no value of the header {name.decode()}")
+    return headers

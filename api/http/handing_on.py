@@ -96,8 +96,9 @@ class HandingOn:
             raise refused
         path, query = scope["raw_path"].decode("ascii"), scope["query_string"]
         headers = picked(tuple(scope["headers"]), HEADERS)
-        request = HandedOn(node.node_id, scope["method"], path, query, headers, body)
-        elsewhere = location(node, path, query)
+        cluster_id = context.identity.cluster_id
+        request = HandedOn(cluster_id, node_id, scope["method"], path, query, headers, body)
+        elsewhere = location(node, scope["scheme"], path, query)
         redirected = refused if elsewhere is None else RedirectedError(refused, elsewhere)
         vouched = Vouched(principal, context.identity.node_id)
         outcome = HandedOnOutcome.UNKNOWN  # also if this request is cut off meanwhile

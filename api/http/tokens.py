@@ -19,7 +19,8 @@ from kafka_formats.errors import InvalidRequest
 TOKEN_FILE_BYTES_MAX = 1_048_576
 TOKEN_BYTES_MAX = 1_024
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""Names of callers."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -116,7 +117,7 @@ def _entry(words: list[str], where: str) -> _Entry:
             field="tokens_file",
         )
     name, role, digest = words
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise InvalidRequest(
             f"{where}: a name is 1 to 64 of A-Z a-z 0-9 . _ -", field="tokens_file"
         )

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from starlette.types import ASGIApp, Message, Scope
 
 from api.http.admission import VOUCHED_SCOPE_KEY
+from api.http.context import NodeIdentity
 from api.http.errors import PROBLEM_MEDIA_TYPE, problem_of
 from api.http.gate import METADATA_OFFSET_HEADER
 from api.http.handed_on import (
@@ -58,11 +59,11 @@ class _Collected:
 
 
 class VouchedRequests:
-    """One node's; `app` is its whole application."""
+    """Those for the node `identity`; `app` is its whole application."""
 
-    def __init__(self, app: ASGIApp, node_id: int) -> None:
+    def __init__(self, app: ASGIApp, identity: NodeIdentity) -> None:
         self._app = app
-        self._node_id = node_id
+        self._identity = identity
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The encoded reply, also to a request that can't be understood."""
@@ -83,10 +84,12 @@ class VouchedRequests:
                 f"another node's request is not understood, its release may be newer: {error}",
                 reason="UNREADABLE",
             ) from error
-        if request.to_node != self._node_id:
+        me = self._identity
+        if (request.cluster_id, request.to_node) != (me.cluster_id, me.node_id):
             raise Conflict(
-                f"this is node {self._node_id}, and the request is for node {request.to_node}: the "
-                "address that it registered leads here. Correct quorum.advertised there",
+                f"this is node {me.node_id} of cluster {me.cluster_id}, and the request is for "
+                f"node {request.to_node} of {request.cluster_id[:40]!r}: the address that it "
+                "registered leads here. Correct quorum.advertised there",
                 reason="OTHER_NODE",
             )
         asked, collected = asyncio.Queue[Message](), _Collected()

@@ -120,7 +120,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
     server = await serve(app, http.host, http.port, tls=tls, limits=limits)
     host = f"[{http.host}]" if ":" in http.host else http.host
     url = f"{'http' if tls is None else 'https'}://{host}:{server.port}"
-    node.metadata_log.envelopes.take = VouchedRequests(app, node.directory.node_id).answer
+    node.metadata_log.envelopes.take = VouchedRequests(app, context.identity).answer
     try:
         yield HttpInterface(url, tokens, server)
     finally:

@@ -17,7 +17,9 @@ from api.http.tokens import Principal, Role
 from tests.fuzz.engine import Target
 
 _TYPE = (b"content-type", b"application/json")
-_TRANSFER = HandedOn(2, "POST", "/v1/quorum/transfer", b"a=b", (_TYPE,), b'{"node_id": null}')
+_TRANSFER = HandedOn(
+    "a cluster", 2, "POST", "/v1/quorum/transfer", b"a=b", (_TYPE,), b'{"node_id": null}'
+)
 
 
 def handed_on_targets() -> list[Target]:

@@ -13,7 +13,14 @@ import httpx
 import pytest
 
 from api.http.api_limits import ApiLimits
-from api.http.handed_on import HandedOn, Vouched, encode_request, encode_vouched
+from api.http.handed_on import (
+    HandedOn,
+    Reply,
+    Vouched,
+    encode_reply,
+    encode_request,
+    encode_vouched,
+)
 from api.http.tokens import Principal, Role, TokenBook
 from api.http.vouched_requests import VouchedRequests
 from kafka_formats.errors import Conflict
@@ -48,7 +55,8 @@ class TwoNodes:
         identity = replace(self.leads.context.identity, node_id=2)
         self.leads.context = replace(self.leads.context, identity=identity)
         self.leads.manager.applied_offset = 77
-        self.vouched = VouchedRequests(self.leads.app(), 2)
+        self.cluster = identity.cluster_id
+        self.vouched = VouchedRequests(self.leads.app(), identity)
         self.sent: list[Envelope] = []
         self.answers: Callable[[Envelope], Awaitable[bytes]] = self.vouched.answer
         self.asked.context.envelopes.send = self._send
@@ -127,7 +135,9 @@ async def test_a_role_that_does_not_suffice_is_refused_where_it_is_asked_and_whe
 
 async def vouch(nodes: TwoNodes, role: Role = Role.ADMIN, **changes: Any) -> httpx.Response:
     """Node 1's caller gets the reply to an envelope of the test's own."""
-    request = HandedOn(2, "POST", TRANSFER, b"", ((b"content-type", b"application/json"),), b"{}")
+    request = HandedOn(
+        nodes.cluster, 2, "POST", TRANSFER, b"", ((b"content-type", b"application/json"),), b"{}"
+    )
     principal = encode_vouched(Vouched(Principal("somebody", role), 1))
     envelope = Envelope(encode_request(replace(request, **changes)), principal)
 
@@ -287,15 +297,72 @@ async def test_an_address_that_leads_to_another_node_does_nothing_there() -> Non
     nodes = TwoNodes()
     reply = await vouch(nodes, to_node=3)
     assert (reply.status_code, reply.json()["reason"]) == (409, "OTHER_NODE")
-    assert "this is node 2, and the request is for node 3" in reply.json()["detail"]
+    assert "and the request is for node 3 of" in reply.json()["detail"]
     assert nodes.leads.quorum.asked == []
+
+
+async def test_an_address_that_leads_to_another_cluster_does_nothing_there() -> None:
+    """It may have the same secret, and a node of the same id."""
+    nodes = TwoNodes()
+    reply = await vouch(nodes, cluster_id="bm90LXRoaXMtY2x1c3Rlcg")
+    assert (reply.status_code, reply.json()["reason"]) == (409, "OTHER_NODE")
+    assert f"this is node 2 of cluster {nodes.cluster}, and" in reply.json()["detail"]
+    assert nodes.leads.quorum.asked == []
+
+
+async def test_an_encoded_path_is_handed_on_as_the_routes_read_it() -> None:
+    assert (await TwoNodes().ask("POST", "/%76%31/quorum/transfer", TO)).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["", "boss\nnode 2 stops", "\x1b[2J", "b" * 65])
+async def test_a_name_that_no_token_has_is_not_vouched_for(name: str) -> None:
+    nodes = TwoNodes()
+    request = encode_request(HandedOn(nodes.cluster, 2, "POST", TRANSFER, b"", (), b"{}"))
+    principal = encode_vouched(Vouched(Principal(name, Role.ADMIN), 1))
+    assert b"UNREADABLE" in await nodes.vouched.answer(Envelope(request, principal))
+    assert nodes.leads.quorum.asked == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(200, 7, ((b"content-type", b"text/plain\r\nSet-Cookie: a=b"),), b"{}"),
+        Reply(200, 7, ((b"retry-after", b"1\0"),), b"{}"),
+        Reply(204, 7, (), b"HTTP/1.1 200 OK\r\n\r\n"),
+        Reply(304, 7, (), b""),
+        Reply(101, 7, (), b""),
+    ],
+)
+async def test_no_reply_of_a_node_becomes_two_answers(reply: Reply) -> None:
+    nodes = TwoNodes()
+
+    async def split(_: Envelope) -> bytes:
+        return encode_reply(reply)
+
+    nodes.answers = split
+    answer = await nodes.ask("POST", TRANSFER, TO)
+    assert (answer.status_code, answer.json()["kind"]) == (504, "outcome_unknown")
+    assert "set-cookie" not in answer.headers
+
+
+async def test_who_asked_by_tls_is_sent_nowhere_without() -> None:
+    """A client that follows would show its token to everybody on the way."""
+    nodes = TwoNodes()
+    nodes.register("http://n2:9480", None)
+    for base, status in (("https://127.0.0.1", 409), ("http://127.0.0.1", 307)):
+        async with nodes.asked.client() as client:
+            answer = await client.post(f"{base}{TRANSFER}", json=TO)
+        assert (answer.status_code, answer.json()["ask_node"]) == (status, 2)
+        assert ("location" in answer.headers) is (status == 307)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"path": "/metrics"}, {"path": "/v1/broker/add"}, {"path": "/v1/\u00fc"},
-        {"path": "http://elsewhere/v1/"}, {"method": "CONNECT"},
+        {"path": "http://elsewhere/v1/"}, {"method": "CONNECT"}, {"path": "/v1/broker%2Fadd"},
+        {"path": "/v1/%62roker/add"}, {"path": "/%6detrics"}, {"path": "v1/quorum/transfer"},
+        {"path": "/v1/nowhere", "query": b"\xff"},
     ],
 )  # fmt: skip
 async def test_what_no_node_hands_on_is_not_done(changes: dict[str, Any]) -> None:
@@ -306,7 +373,7 @@ async def test_what_no_node_hands_on_is_not_done(changes: dict[str, Any]) -> Non
 
 async def test_no_made_up_role_is_taken_and_no_cut_off_caller() -> None:
     nodes, good = TwoNodes(), encode_vouched(Vouched(Principal("x", Role.ADMIN), 1))
-    request = encode_request(HandedOn(2, "POST", TRANSFER, b"", (), b"{}"))
+    request = encode_request(HandedOn(nodes.cluster, 2, "POST", TRANSFER, b"", (), b"{}"))
     for principal in (good[:-2] + b"\x09" + good[-1:], good[:-1], b"", good + b"\0"):
         assert b"UNREADABLE" in await nodes.vouched.answer(Envelope(request, principal))
     assert nodes.leads.quorum.asked == []
@@ -323,5 +390,5 @@ async def test_an_answer_that_is_too_long_or_breaks_off_leaves_the_outcome_unkno
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ConnectionAbortedError
 
-    nodes.answers = VouchedRequests(breaks_off, 2).answer
+    nodes.answers = VouchedRequests(breaks_off, nodes.leads.context.identity).answer
     assert (await nodes.ask("POST", TRANSFER, TO)).json()["kind"] == "outcome_unknown"

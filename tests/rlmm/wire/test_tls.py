@@ -16,11 +16,15 @@ import pytest
 import uvloop
 
 from rlmm.metadata_log import Proposal
+from rlmm.quorum.envelopes import Envelope
 from rlmm.quorum.network_ports import PeerFailedError
 from rlmm.wire import frames
 from rlmm.wire.authorisation import Authorisation
+from rlmm.wire.envelope_sender import send_envelope
 from rlmm.wire.frames import Api
+from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.server_connection import ListenerLimits
+from strandline.node import ambient
 from tests.real.certificates import Certificate, make_certificate
 from tests.rlmm.wire.test_listener import VOTE, Served, read_frame
 from tests.rlmm.wire.wire_network import HOST, Wire, leader_of, replicas
@@ -52,6 +56,11 @@ def client_side(trusted: Certificate, own: Certificate | None) -> ssl.SSLContext
 
 def by_certificate(own: Certificate, authorisation: Authorisation) -> Wire:
     return Wire(authorisation, None, server_side(own), client_side(own, own))
+
+
+async def envelope_to(served: Served, tls: ssl.SSLContext) -> bytes:
+    security, at = PeerSecurity(tls), (HOST, served.port)
+    return await send_envelope(security, ambient.new_nonce, at, Envelope(b"", b""), 10)
 
 
 def fingerprint(of: Certificate) -> str:
@@ -96,6 +105,8 @@ async def test_a_known_fingerprint_is_enough(certificate: Certificate) -> None:
     served = Served(by_certificate(certificate, known))
     await served.start()
     assert (await served.peers().ask(1, VOTE, deadline_ms=5_000)).leader_id == 1
+    with pytest.raises(PeerFailedError, match="it starts or stops just now"):  # nothing takes it
+        await envelope_to(served, client_side(certificate, certificate))
     await served.close()
 
 
@@ -112,6 +123,8 @@ async def test_a_certificate_that_is_not_named_or_not_told_makes_no_peer(
     )
     with pytest.raises(PeerFailedError, match="CLUSTER_AUTHORIZATION_FAILED"):
         await reaching.ask(1, VOTE, deadline_ms=5_000)
+    with pytest.raises(PeerFailedError, match="does not take this node for one of the cluster"):
+        await envelope_to(served, client_side(certificate, certificate if told else None))
     await served.close()
 
 
