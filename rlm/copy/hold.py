@@ -37,9 +37,11 @@ from rlm.local_log.hold_plan import (
     NotCommittedError,
     Release,
     Unit,
+    is_cut_off,
     over_budget,
     to_hold,
 )
+from rlm.local_log.hold_unit import mark_cut_off
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
@@ -193,7 +195,7 @@ class Hold:
         """Publish also after trouble: held segments are not lost."""
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
         for held in list(self._held.values()):
-            for unit in (each for each in held if each.doubt is None):
+            for unit in (each for each in held if each.doubt is None and not each.cut_off):
                 by_partition.setdefault(unit.partition, []).append(unit)
         unusable = self._unusable()
         for work in works:
@@ -356,6 +358,8 @@ class Hold:
         order, own = orders.by_partition.get(unit.partition), orders.own_segment(unit)
         now = directory.look_again(unit, None if order is None else order.local, own)
         busy = orders.busy(unit)
+        if now is not None and now.doubt is None and order is not None:
+            now = mark_cut_off(now, is_cut_off(order.facts, now))
         if now is not None and now.doubt is not None and orders.has_left(now, own) and not busy:
             was = LastSeen(unit.next_base_offset, unit.leader_epochs)
             try:

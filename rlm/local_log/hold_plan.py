@@ -49,7 +49,7 @@ class Unit:
     and epochs were told. `alone`: the broker has removed its own links: the bytes count as ours.
     `followed_by`: the live log's epoch at the next base when last seen. `wanted`: False while its
     topic is left out, perhaps by a mistake. `doubt`: why end and epochs are not what it has; None:
-    they are.
+    they are. `cut_off`: see `is_cut_off`.
     """
 
     partition: TopicIdPartition
@@ -60,6 +60,7 @@ class Unit:
     followed_by: int
     wanted: bool = True
     doubt: str | None = None
+    cut_off: bool = False
 
     @property
     def base_offset(self) -> int:
@@ -141,7 +142,7 @@ def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Releas
     if unit.doubt is not None:
         return _why_unneeded_whatever_it_has(facts, unit, own)
     unneeded = _why_unneeded(facts, unit)
-    if unneeded is None and _contradicts(facts, unit):
+    if unneeded is None and (_contradicts(facts, unit) or _was_cut_off(facts, unit)):
         return Release.DIVERGED
     return unneeded
 
@@ -224,13 +225,42 @@ def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
     """True if the live log and the recorded lineage have other epochs in the unit: the checkpoint
-    alone is a file without a checksum, and another election may undo what is recorded alone. A
-    replica that starts over proves nothing, nor does the checkpoint of a log that retention
-    emptied: no batch bears it out.
+    alone is a file without a checksum, and another election may undo what is recorded alone.
+    """
+    if not facts.lineage or _is_within(unit, facts.lineage):
+        return False
+    return _differs_from_live(facts, unit)
+
+
+def is_cut_off(facts: HoldFacts, unit: Unit) -> bool:
+    """True if the live log has other epochs in the unit, or had them when it last told: retention
+    takes these too, perhaps before any claim names them. Undone by a log that goes on in the unit's
+    last epoch, whose one leader had the unit's records.
+    """
+    if not unit.cut_off or not facts.segments or not facts.checkpoint:
+        return unit.cut_off or _differs_from_live(facts, unit)
+    at = max(unit.next_base_offset - 1, facts.segments[0].base_offset)
+    goes_on = epoch_for_offset(facts.checkpoint, at) == unit.leader_epochs[-1].epoch
+    return not goes_on or at > facts.segments[-1].base_offset or _differs_from_live(facts, unit)
+
+
+def _was_cut_off(facts: HoldFacts, unit: Unit) -> bool:
+    """True if the live log contradicted the unit, and begins behind it now, so that it will not
+    tell any more.
+    """
+    return (
+        unit.cut_off
+        and bool(facts.segments)
+        and unit.next_base_offset <= facts.segments[0].base_offset
+        and not _differs_from_live(facts, unit)
+    )
+
+
+def _differs_from_live(facts: HoldFacts, unit: Unit) -> bool:
+    """True if the live log has other epochs in the unit. A replica that starts over proves
+    nothing, nor does the checkpoint of a log that retention emptied: no batch bears it out.
     """
     if not facts.segments or not facts.checkpoint:
-        return False
-    if not facts.lineage or _is_within(unit, facts.lineage):
         return False
     reached = facts.segments[-1].base_offset
     return reached > facts.checkpoint[0].start_offset and differs(unit, facts.checkpoint, reached)

@@ -36,9 +36,10 @@ from rlm.local_log.hold_plan import NotCommittedError, Unit
 from rlm.local_log.log_dir import LocalSegment
 from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
-from rlmm.log.disk import OsDisk, replace_file
+from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 WRITTEN = "the broker wrote to its file after it was held"
+_CUT_OFF = "cut-off"
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
 
 
@@ -91,12 +92,26 @@ def read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, size
         modified_ns=_marked_ns(path, next_base),
         alone=found.st_nlink == 1,
         followed_by=epochs[-1].epoch,
+        cut_off=(path / _CUT_OFF).exists(),
     )
 
 
 def is_written(unit: Unit, log: os.stat_result) -> bool:
     """True if its `.log` was written to since the unit told its end and epochs."""
     return (log.st_size, log.st_mtime_ns) != (unit.segment.size_bytes, unit.modified_ns)
+
+
+def mark_cut_off(unit: Unit, cut_off: bool) -> Unit:
+    """The unit, marked as cut off or not, for the next process, too. Passes OSError."""
+    if unit.cut_off == cut_off:
+        return unit
+    mark = unit.segment.log_path.with_name(_CUT_OFF)
+    if cut_off:
+        mark.touch(mode=0o600)
+    else:
+        mark.unlink(missing_ok=True)
+    sync_path(mark.parent)
+    return replace(unit, cut_off=cut_off)
 
 
 def mark_end(path: Path, next_base: int, log: os.stat_result) -> None:
