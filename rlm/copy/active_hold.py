@@ -106,15 +106,15 @@ class ActiveHold:
 
     def unread(self) -> Iterable[Unread]:
         """Links whose batches do not tell what they have, and those of which the last pass could
-        make no unit: below the log's head when the disk failed, or of a replica that is not here.
+        make no unit: below the log's head when the disk failed, or not known to be committed yet.
         """
         unproven = list(self._unproven.items())
         away = (Unread(each.unit.partition, why_unread(path, each)) for path, each in unproven)
         return [*self._unread.values(), *self._failed.values(), *away]
 
     def unproven(self) -> list[Unit]:
-        """The units that links of replicas that are not here would be, if these were known to be
-        committed. They count as held alone.
+        """The units that links would be, if these were known to be committed, of replicas that are
+        not here or whose broker does not answer. They count as held alone.
         """
         return [each.unit for each in list(self._unproven.values())]
 
@@ -239,7 +239,8 @@ class ActiveHold:
         """
         link = linked.link
         order = orders.by_partition.get(link.partition)
-        if link.path in self._unread or (order is None and link.path in self._unproven):
+        waits = orders.may_yet_prove(link.partition)
+        if link.path in self._unread or (waits and link.path in self._unproven):
             return Fate.KEEP  # nobody writes to it: it was read before
         mine = [unit for unit in held if unit.partition == link.partition]
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
@@ -248,7 +249,7 @@ class ActiveHold:
             proof = orders.proof(link.partition, LastSeen(linked.committed, link.epochs()))
             unit = self._directory.hold_left(link, None if order is None else order.local, proof)
         except NotCommittedError as denied:
-            if order is None:  # its replica may come back, and join it
+            if waits:
                 self._unproven[link.path] = denied
                 return Fate.KEEP
             self._drop(link, passed, released(denied.unit, Release.DIVERGED))

@@ -29,7 +29,7 @@ from rlm.copy.active_hold import ActiveHold
 from rlm.copy.hold_pass import Order, Orders, Passed
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
-from rlm.leadership.leadership import Leads
+from rlm.leadership.leadership import Leads, NoAnswer
 from rlm.local_log.hold_directory import HoldDirectory, Unread, is_of_one_log, why_unread
 from rlm.local_log.hold_plan import (
     HoldFacts,
@@ -251,7 +251,8 @@ class Hold:
             lineage=() if state is None else state.lineage,
         )
         led = work.word.leader_epoch if isinstance(work.word, Leads) else None
-        return Order(local, facts, work.copying, led, work.mode is Mode.DELEGATED)
+        is_heard = not isinstance(work.word, NoAnswer)
+        return Order(local, facts, work.copying, led, is_heard, work.mode is Mode.DELEGATED)
 
     async def _in_time(self, orders: Orders) -> None:
         """Wait for a hanging pass, and never start a second one."""
@@ -357,23 +358,23 @@ class Hold:
         """The unit as it is now, None once released. OSError: it stays as it was."""
         order, own = orders.by_partition.get(unit.partition), orders.own_segment(unit)
         now = directory.look_again(unit, None if order is None else order.local, own)
-        busy = orders.busy(unit)
         if now is not None and now.doubt is None and order is not None:
             now = mark_cut_off(now, is_cut_off(order.facts, now))
+        busy = orders.busy(unit)
         if now is not None and now.doubt is not None and orders.has_left(now, own) and not busy:
             was = LastSeen(unit.next_base_offset, unit.leader_epochs)
             try:
                 now = directory.as_batches_tell(doubted := now, orders.proof(unit.partition, was))
             except NotCommittedError as denied:
-                if order is not None:
+                if not orders.may_yet_prove(unit.partition):
                     as_told = replace(denied.unit, doubt=None)
                     why = orders.why_let_go(as_told, own) or Release.DIVERGED
                     passed.let_go(directory, as_told, why)
                     return None
-                now = replace(doubted, doubt=str(denied))  # its replica may come back, and join it
+                now = replace(doubted, doubt=str(denied))
         reason = Release.CHANGED if now is None else orders.why_let_go(now, own)
         if now is not None and reason is None:
-            return replace(now, wanted=order is None or not order.facts.left_out)
+            return orders.with_wanted(now)
         if busy:
             return unit
         assert reason is not None, "it is gone, or there is a reason"
@@ -394,8 +395,9 @@ class Hold:
         self, directory: HoldDirectory, orders: Orders, held: list[Unit], passed: Passed
     ) -> list[Unit]:
         active = self._active[directory]
+        unproven = map(orders.with_wanted, active.unproven())
         going = over_budget(
-            (unit for unit in (*held, *active.unproven()) if not orders.busy(unit)),
+            (unit for unit in (*held, *unproven) if not orders.busy(unit)),
             bytes_max=self._limits.bytes_max,
             bytes_missing=self._limits.free_bytes_min - directory.free_bytes(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -26,14 +26,15 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 @dataclass(frozen=True, slots=True)
 class Order:
     """The input of a pass for one partition, collected on the event loop. `led`: the epoch that its
-    broker leads, and so knows it under this topic id; None: it leads none. `is_delegated`: its
-    broker tiers it, and keeps what is not copied.
+    broker leads, and so knows it under this topic id; None: it leads none, or does not answer, as
+    one that starts (`is_heard`). `is_delegated`: its broker tiers it, and keeps what is not copied.
     """
 
     local: LocalPartition
     facts: HoldFacts
     copying: CopyUnderWay | None
     led: int | None
+    is_heard: bool
     is_delegated: bool
 
 
@@ -68,6 +69,18 @@ class Orders:
         order = self.by_partition.get(partition)
         facts, led = (None, None) if order is None else (order.facts, order.led)
         return partial(is_committed, facts=facts, seen=seen, led=led)
+
+    def may_yet_prove(self, partition: TopicIdPartition) -> bool:
+        """True while what nothing proves has to wait: its replica may come back and join it, or its
+        broker answer that it leads.
+        """
+        order = self.by_partition.get(partition)
+        return order is None or not order.is_heard
+
+    def with_wanted(self, unit: Unit) -> Unit:
+        """The unit, wanted unless its topic is left out now."""
+        order = self.by_partition.get(unit.partition)
+        return replace(unit, wanted=order is None or not order.facts.left_out)
 
     def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
         """The reason to release it; None while of use: a missing replica may come back."""

@@ -369,7 +369,7 @@ class NotCommittedError(Exception):
     def __init__(self, unit: Unit) -> None:
         super().__init__(
             f"nothing shows that offsets {unit.base_offset} to {unit.next_base_offset - 1} were "
-            "committed, and the replica is not on this disk"
+            "committed, and the replica is not on this disk, or its broker does not answer"
         )
         self.unit = unit
 

@@ -43,7 +43,8 @@ def test_a_link_that_was_made_before_has_what_retention_took_of_a_quiet_partitio
         def look() -> LocalPartition:
             local = look_at(broker)
             facts = HoldFacts(local.segments, local.leader_epochs, 100, -1, (), False, False)
-            order = Order(local, facts, None, leads=True, is_delegated=False)
+            led = local.leader_epochs[-1].epoch
+            order = Order(local, facts, None, led, is_heard=True, is_delegated=False)
             active.look(Orders({local.partition: order}, frozenset()), held, passed)
             return local
 

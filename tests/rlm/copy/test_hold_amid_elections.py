@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
-from tests.rlm.copy.test_active_hold import quiet_log, tiered
-from tests.rlm.copy.test_active_hold_and_elections import let_go
+from rlm.copy.hold import HoldLimits
+from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading, TopicConfig
+from tests.rlm.copy.test_active_hold import links, quiet_log, tiered
+from tests.rlm.copy.test_active_hold_and_elections import let_go, starts_over
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, Outage, holding, units
 from tests.rlm.one_node import new_world
@@ -85,5 +86,64 @@ def test_a_second_unclean_election_brings_back_what_the_first_one_cut_off(tmp_pa
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert tiered(node, log) == set(range(30))
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_clean_elections_and_retention_pass_while_the_node_is_down_is_copied(
+    tmp_path: Path, answers: bool
+) -> None:
+    """A clean leader cuts one batch of the follower's active file, which goes on in it; this broker
+    comes to lead behind it, and its node, started right behind it, hears of that late.
+    """
+    log = quiet_log(tmp_path, 0, 10, 20)
+    outage = Outage()
+    broker = FakeBroker({("orders", 0): Leads(0, 30)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, outage, broker=broker):
+            broker.words["orders", 0] = NotLeading()
+            log.write_across(30, 34, 38, epochs=(0, 1))
+            log.set_epochs((0, 0), (1, 34))
+            log.set_high_watermark(36)
+            await asyncio.sleep(A_FEW_SCANS_S)
+        log.write_across(30, 34, 40, epochs=(0, 1))
+        for base in (0, 10, 20, 30):
+            log.delete_segment(base)
+        log.write(40, end=45, epoch=2)
+        log.set_epochs((2, 40))
+        broker.local_start = LocalLogStart(40, 2)
+        broker.words = {("orders", 0): Leads(2, 45)} if answers else {}
+        async with holding(world, outage, broker=broker) as node:
+            broker.words["orders", 0] = Leads(2, 45)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert tiered(node, log) == set(range(40))
+            assert {why for *_, why, _ in let_go(node)} == {"copied"}
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize(("bytes_max", "gone"), [(2**40, []), (0, [(0, 34, "not_tiered", False)])])
+def test_what_nothing_proves_of_a_topic_that_is_left_out_goes_when_room_is_needed(
+    tmp_path: Path, bytes_max: int, gone: list[tuple[int, int, str, bool]]
+) -> None:
+    """Nobody asks the broker for its word on such a topic, which may be left out by a mistake."""
+    log = quiet_log(tmp_path)
+    log.set_high_watermark(30)
+    broker = FakeBroker({("orders", 0): NotLeading()})
+    limits = HoldLimits(bytes_max, free_bytes_min=1)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker, hold=limits) as node:
+            broker.config = TopicConfig("compact", -1, -1, False)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            starts_over(log, 0, epoch=4)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert let_go(node) == gone
+            assert links(tmp_path) == ([] if gone else ["0"])
 
     run_virtually(main)
