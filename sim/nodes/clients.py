@@ -191,6 +191,11 @@ class Clients:
         policy = process.manager.topic_policy(topic)
         self.propose(process, a_policy(topic, self._number(), policy.offset))
 
+    def pour(self, process: Process, count: int) -> None:
+        """Have a node propose so many records at once."""
+        for _ in range(count):
+            self._policy(process)
+
     # ---- writes and their outcomes
 
     def propose(self, process: Process, record: MetadataRecord) -> None:

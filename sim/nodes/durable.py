@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_formats import offset_checkpoint
+from kafka_formats.errors import CorruptData
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
 from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, parse_header
 from rlmm.log import quorum_state_file as quorum_state
@@ -86,7 +87,10 @@ def log_end(medium: Medium) -> int:
         while len(content) - at >= HEADER_BYTES:
             if not any(content[at + SIZE_AT : at + LOG_OVERHEAD]):
                 return end
-            header = parse_header(content, at, source="medium", position=at)
+            try:
+                header = parse_header(content, at, source="medium", position=at)
+            except CorruptData:  # torn, and not cut yet
+                return end
             if header.base_offset != end or at + header.size_bytes > len(content):
                 return end
             end, at = header.last_offset + 1, at + header.size_bytes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from sim.ground.medium import Fate, File, Survivors, Torn
@@ -39,6 +40,12 @@ class Faults:
         self._period_ms = random.choice((50, 200, 800))
         self._down_ms = random.choice((50, 500, 3000))
         self._flush_permille = 50 if "view_flushes" in self.kinds else 0
+        self._threads = Random(f"threads of {world.seed}")
+        self._waits_permille = self._threads.choice((0, 0, 30, 300))
+        self._tails = Random(f"long tails of {world.seed}")
+        self._tail_max = self._tails.choice((0, 30, 120))
+        self._snapshots = Random(f"snapshots of {world.seed}")
+        self._snapshot_percent = self._snapshots.choice((0, 0, 10, 50))
         self.on = True
 
     def begin(self) -> None:
@@ -51,11 +58,12 @@ class Faults:
         if "late" in self.kinds:
             network.late_permille = draw(10, 200)
         self._next()
+        self._leave_a_tail()
 
     def stop(self) -> None:
         """Heal the network, the clocks and the disks' speed; nothing breaks from now on."""
         self.on = False
-        self._crash_permyriad = 0
+        self._crash_permyriad = self._snapshot_percent = 0
         self._world.network.heal()
         for machine in self._world.machines:
             machine.clock.set_rate(1000, self._world.schedule.now_ms)
@@ -75,6 +83,27 @@ class Faults:
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
             self._world.schedule.after(delay_ms, self._next)
 
+    def _leave_a_tail(self) -> None:
+        """Isolate the leader now and then, and have it write what nobody else will have, and the
+        next leader half as much: its snapshot ends below the first one's log.
+        """
+        if not self.on or not self._tail_max:
+            return
+        draw, count = self._tails.randrange, self._tails.randrange(self._tail_max)
+        for leader in self._pour(count, but=None):
+            self._part([leader])
+            self._world.schedule.after(draw(500, 2000), partial(self._pour, count // 2, but=leader))
+        self._world.schedule.after(draw(1, 10_000), self._leave_a_tail)
+
+    def _pour(self, count: int, *, but: Machine | None) -> list[Machine]:
+        """Have each leader but one propose so many records at once; these leaders."""
+        machines = [each for each in self._world.machines if each.leads and each is not but]
+        machines = [each for each in machines if each.up and not each.up.life.paused]
+        for machine in machines:
+            assert machine.up is not None
+            self._world.clients.pour(machine.up, count)
+        return machines
+
     # ---- asked by what breaks
 
     def power_goes(self) -> bool:
@@ -82,6 +111,16 @@ class Faults:
         return self._crash_permyriad > 0 and (
             self._world.random.randrange(10_000) < self._crash_permyriad
         )
+
+    def operations_after_snapshot(self) -> int:
+        """So many disk operations after a snapshot got its name the power goes; 0: it stays."""
+        draw = self._snapshots.randrange
+        return draw(1, 9) if draw(100) < self._snapshot_percent else 0
+
+    def thread_waits(self) -> bool:
+        """True if a thread stops before a disk operation, and others run."""
+        permille = self._waits_permille
+        return permille > 0 and self._threads.randrange(1000) < permille
 
     def level_known(self) -> int:
         """Feature level known to a machine's program: the old release or the new one."""

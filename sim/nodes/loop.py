@@ -2,7 +2,8 @@
 
 All nodes share it. Every callback belongs to the *life* it was made in (a context variable that
 tasks and callbacks inherit): callbacks of a paused life wait, those of a dead one never run. A job
-of an executor runs at a moment that the world chooses, and its result arrives later still.
+of an executor runs at a moment that the world chooses, and its result arrives later still. Another
+thread's job may run in the middle of it (`let_others_run`).
 """
 
 from __future__ import annotations
@@ -53,9 +54,20 @@ class Life:
 class Lane:
     """A thread: one job at a time, results in order."""
 
-    jobs: deque[Callable[[], None]] = field(default_factory=deque)
-    busy: bool = False
+    jobs: deque[Job] = field(default_factory=deque)
+    current: Job | None = None
+    """Waits for its moment."""
     heard_ms: int = 0
+
+
+@dataclass(eq=False)
+class Job:
+    """What a thread runs next, and whom it tells."""
+
+    life: Life
+    lane: Lane
+    future: asyncio.Future[Any]
+    call: Callable[[], Any]
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
@@ -93,6 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._on_power_cut = on_power_cut
         self._on_job = on_job
         self._turns: deque[asyncio.Handle] = deque()
+        self._running: Job | None = None
 
     # ---- running
 
@@ -254,30 +267,42 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not life.alive:
             return future
         lane = Lane() if executor is None else life.lanes.setdefault(executor, Lane())
-        lane.jobs.append(partial(self._work, life, lane, future, partial(func, *args)))
+        lane.jobs.append(Job(life, lane, future, partial(func, *args)))
         self._start(life, lane)
         return future
 
+    def let_others_run(self) -> None:
+        """In the middle of a job, run what other threads of its process have. PowerCut: the machine
+        went off meanwhile.
+        """
+        running = self._running
+        if running is None:
+            return
+        for lane in tuple(running.life.lanes.values()):
+            if lane is not running.lane and lane.current is not None:
+                self._work(lane.current)
+            if not running.life.alive:
+                raise PowerCut
+
     def _start(self, life: Life, lane: Lane) -> None:
-        if lane.jobs and not lane.busy:
-            lane.busy = True
-            self._schedule.after(self._latency(life), lane.jobs.popleft())
+        if lane.jobs and lane.current is None:
+            job = lane.current = lane.jobs.popleft()
+            self._schedule.after(self._latency(life), partial(self._work, job))
 
     def _latency(self, life: Life) -> int:
         return self._random.randrange(life.latency_ms + 1)
 
-    def _work(
-        self, life: Life, lane: Lane, future: asyncio.Future[Any], call: Callable[[], Any]
-    ) -> None:
-        if not life.alive:
+    def _work(self, job: Job) -> None:
+        life, lane = job.life, job.lane
+        if not life.alive or lane.current is not job:
             return
         if life.paused:
-            life.held.append(partial(self._work, life, lane, future, call))
+            life.held.append(partial(self._work, job))
             return
-        lane.busy = False
-        if not future.cancelled():
+        lane.current = None
+        if not job.future.cancelled():
             self._on_job(life)
-            told = self._call(life, future, call)
+            told = self._call(job)
             if told is None:
                 return
             delay_ms = max(self._latency(life), lane.heard_ms - self._schedule.now_ms)
@@ -285,19 +310,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._schedule.after(delay_ms, partial(self._tell, life, told))
         self._start(life, lane)
 
-    def _call(
-        self, life: Life, future: asyncio.Future[Any], call: Callable[[], Any]
-    ) -> Callable[[], None] | None:
+    def _call(self, job: Job) -> Callable[[], None] | None:
         """The call that completes the future; None: the machine went off."""
         context = Context()
-        context.run(LIFE.set, life)
+        context.run(LIFE.set, job.life)
+        outer, self._running = self._running, None if self._running is not None else job
         try:
-            return partial(complete, future, context.run(call))
+            return partial(complete, job.future, context.run(job.call))
         except PowerCut:
-            self._on_power_cut(life)
+            if job.life.alive:
+                self._on_power_cut(job.life)
             return None
         except Exception as error:  # noqa: BLE001 - whoever awaits the future hears it
-            return partial(fail, future, error)
+            return partial(fail, job.future, error)
+        finally:
+            self._running = outer
 
     def _tell(self, life: Life, told: Callable[[], None]) -> None:
         if not life.alive:

@@ -21,6 +21,7 @@ from rlm.nodes.registration import NodeRegistrar
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.quorum_state_file import QuorumState
+from rlmm.log.snapshot_files import parse_snapshot_file_name
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId as StoredSnapshotId
 from rlmm.metadata_log import SnapshotSink
@@ -59,11 +60,17 @@ class MachineDisk(ForgetfulDisk):
         super().__init__()
         self._machine = machine
         self.next_sync_fails = self.next_write_fails = False
+        self.operations_left = 0
+        """Until the power goes; 0: it stays."""
         self.bad: set[Path] = set()
 
     def operate(self, *, grows: bool = False) -> None:
-        if self._machine.world.faults.power_goes():
+        if self._machine.world.faults.thread_waits() and not self._machine.holds_lock:
+            self._machine.world.loop.let_others_run()
+        if self.operations_left == 1 or self._machine.world.faults.power_goes():
+            self.operations_left = 0
             raise PowerCut
+        self.operations_left = max(self.operations_left - 1, 0)
         super().operate(grows=grows)
         if grows and self.next_write_fails:
             self.next_write_fails = False
@@ -79,6 +86,8 @@ class MachineDisk(ForgetfulDisk):
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
         self.bad.discard(new)
+        if parse_snapshot_file_name(new.name) is not None:
+            self.operations_left = self._machine.world.faults.operations_after_snapshot()
 
     def truncate(self, path: Path, size: int) -> None:
         super().truncate(path, size)
@@ -86,7 +95,7 @@ class MachineDisk(ForgetfulDisk):
 
     def sync_directory(self, path: Path) -> None:
         super().sync_directory(path)
-        if path == METADATA:
+        if path in (METADATA, LOG):
             self._machine.world.auditor.recovery_point_stored(self._machine)
 
     def remove(self, path: Path) -> None:
@@ -208,6 +217,12 @@ class Machine:
         disk.medium = self.disk.medium
         disk.make_directory(LOG)
         quorum_state.store(disk, LOG, QuorumState(0))
+
+    @property
+    def holds_lock(self) -> bool:
+        """True while one of its threads may make others wait."""
+        log = None if self.process is None else self.process.log
+        return log is not None and log._directory._recovery_point_lock.locked()
 
     @property
     def leads(self) -> bool:

@@ -29,7 +29,7 @@ from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.node_liveness import LivenessJudge
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
-from rlmm.metadata_log import MetadataLog
+from rlmm.metadata_log import MetadataLog, SnapshotId
 from rlmm.quorum.disk_queue import DiskQueue, Persist
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.initial import stored
@@ -58,6 +58,8 @@ _run_pass = DiskQueue._run
 _finish = SnapshotWriter.finish
 _roll = LogDirectory._roll
 _truncate_to = LogDirectory.truncate_to
+_store_point = LogDirectory.store_recovery_point
+_install = LogDirectory.install_snapshot
 _is_silent = LivenessJudge._is_silent
 
 
@@ -169,6 +171,16 @@ def _truncate_alone(directory: LogDirectory, end_offset: int) -> None:
         _truncate_to(directory, end_offset)
 
 
+def _store_written_end(directory: LogDirectory) -> int:
+    with patch.object(directory, "synced_end", directory.log_end_offset):
+        return _store_point(directory)
+
+
+def _install_alone(directory: LogDirectory, snapshot: SnapshotId, part: Path) -> None:
+    with patch.object(rlmm.log.log_directory, "store_recovery_point", _nothing):
+        _install(directory, snapshot, part)
+
+
 def _any_border(_: LogDirectory, offset: int) -> int:
     return offset
 
@@ -210,6 +222,12 @@ BUGS: dict[str, Patches] = {
     ),
     "a truncation leaves the recovery point above it": (
         (LogDirectory, "truncate_to", _truncate_alone),
+    ),
+    "the recovery point is the written end": (
+        (LogDirectory, "store_recovery_point", _store_written_end),
+    ),
+    "an installed snapshot leaves the recovery point above it": (
+        (LogDirectory, "install_snapshot", _install_alone),
     ),
     "a failed write is repeated behind its torn half": (
         (LogDirectory, "_write", _write_until_it_works),
