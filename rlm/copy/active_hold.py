@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData
@@ -114,9 +114,11 @@ class ActiveHold:
 
     def unproven(self) -> list[Unit]:
         """The units that links would be, if these were known to be committed, of replicas that are
-        not here or whose broker does not answer. They count as held alone.
+        not here or whose broker does not answer. They count as held alone, and in doubt: before any
+        that can be copied they go.
         """
-        return [each.unit for each in list(self._unproven.values())]
+        denied = list(self._unproven.values())
+        return [replace(each.unit, doubt=str(each)) for each in denied]
 
     def let_go(self, unit: Unit, why: Release, passed: Passed) -> bool:
         """Remove the link of an `unproven` unit; False if it is none."""

@@ -420,8 +420,9 @@ def over_budget(
 ) -> tuple[tuple[Unit, Release], ...]:
     """The units to release until those held alone fit into `bytes_max` and `bytes_missing` of the
     disk become free: those of whose offsets another one holds as many bytes, then unwanted ones,
-    then the oldest. Only units held alone free anything. All but the unwanted count as missed: of
-    two files for the same offsets nobody has looked at which is sound.
+    then those in doubt, which can't be copied as they are, then the oldest. Only units held alone
+    free anything. All but the unwanted count as missed: of two files for the same offsets nobody
+    has looked at which is sound.
     """
     fullest: dict[tuple[TopicIdPartition, int, int], Unit] = {}
     alone = []
@@ -435,7 +436,8 @@ def over_budget(
         if unit.alone:
             alone.append(unit)
     kept = {id(unit) for unit in fullest.values()}
-    alone.sort(key=lambda unit: (id(unit) in kept, unit.wanted))  # stable: the oldest first
+    # Stable: the oldest first.
+    alone.sort(key=lambda unit: (id(unit) in kept, unit.wanted, unit.doubt is None))
     over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
     released = []
     for unit in alone:

@@ -181,6 +181,13 @@ def test_where_room_is_needed_what_is_left_out_goes_first() -> None:
         assert over_budget((wanted, left_out), bytes_max=bytes_max, bytes_missing=0) == going
 
 
+def test_where_room_is_needed_what_is_in_doubt_goes_before_what_can_be_copied() -> None:
+    older, doubted = unit(0, 10), replace(unit(10, 20), doubt="nothing proves it")
+    left_out = replace(unit(20, 30), wanted=False)
+    going = over_budget((older, doubted, left_out), bytes_max=100, bytes_missing=0)
+    assert going == ((left_out, Release.NOT_TIERED), (doubted, Release.BYTES_MAX))
+
+
 def test_where_room_is_needed_the_smaller_or_older_of_two_for_the_same_offsets_goes_first() -> None:
     first, again = replace(unit(10, 20), modified_ns=1), replace(unit(10, 20), modified_ns=2)
     shorter = replace(again, segment=segment(10, 20, size=60))
