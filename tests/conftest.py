@@ -31,8 +31,8 @@ settings.load_profile("no deadline")
 close_late_accepts()
 
 HERE = Path(__file__).parent
-IN_MEMORY = ("rlm/", "pipeline/restore/test_killed_log_directories.py")
-ON_DISK = ("rlm/local_log/", "rlm/worker/")
+IN_MEMORY = ("api/", "rlm/", "rlmm/", "pipeline/restore/test_killed_log_directories.py")
+ON_DISK = ("rlmm/log/", "rlm/local_log/", "rlm/worker/")
 MARKERS_OF_MAKE = ("spark", "integration", "e2e", "soak")
 
 

@@ -44,6 +44,7 @@ class Faults:
         self._waits_permille = self._threads.choice((0, 0, 30, 300))
         self._tails = Random(f"long tails of {world.seed}")
         self._tail_max = self._tails.choice((0, 30, 120))
+        self._silences = Random(f"silences of {world.seed}")
         self._snapshots = Random(f"snapshots of {world.seed}")
         self._snapshot_percent = self._snapshots.choice((0, 0, 10, 50))
         self.on = True
@@ -59,6 +60,8 @@ class Faults:
             network.late_permille = draw(10, 200)
         self._next()
         self._leave_a_tail()
+        if self._world.auditor.liveness.on:
+            self._fall_silent()
 
     def stop(self) -> None:
         """Heal the network, the clocks and the disks' speed; nothing breaks from now on."""
@@ -83,6 +86,18 @@ class Faults:
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
             self._world.schedule.after(delay_ms, self._next)
 
+    def _fall_silent(self) -> None:
+        """Pause a machine now and then, for about as long as makes it count as silent."""
+        if not self.on:
+            return
+        draw, silence_max_s = self._silences, self._world.auditor.liveness.silence_max_s
+        silent_ms = round(1000 * silence_max_s * draw.uniform(0.5, 3))
+        machine = draw.choice(self._world.machines)
+        if draw.randrange(2) and not machine.leads:
+            machine.pause()
+            self._world.schedule.after(silent_ms, machine.resume)
+        self._world.schedule.after(1 + silent_ms, self._fall_silent)
+
     def _leave_a_tail(self) -> None:
         """Isolate the leader now and then, and have it write what nobody else will have, and the
         next leader half as much: its snapshot ends below the first one's log.
@@ -90,19 +105,28 @@ class Faults:
         if not self.on or not self._tail_max:
             return
         draw, count = self._tails.randrange, self._tails.randrange(self._tail_max)
-        for leader in self._pour(count, but=None):
+        for leader in self._leaders():
+            self._pour(count, leader)
             self._part([leader])
-            self._world.schedule.after(draw(500, 2000), partial(self._pour, count // 2, but=leader))
+            self._world.schedule.after(
+                draw(500, 2000), partial(self._pour_at_next, count // 2, leader)
+            )
         self._world.schedule.after(draw(1, 10_000), self._leave_a_tail)
 
-    def _pour(self, count: int, *, but: Machine | None) -> list[Machine]:
-        """Have each leader but one propose so many records at once; these leaders."""
-        machines = [each for each in self._world.machines if each.leads and each is not but]
-        machines = [each for each in machines if each.up and not each.up.life.paused]
-        for machine in machines:
-            assert machine.up is not None
-            self._world.clients.pour(machine.up, count)
-        return machines
+    def _pour(self, count: int, leader: Machine) -> None:
+        """Have a leader propose so many records at once."""
+        assert leader.up is not None
+        self._world.clients.pour(leader.up, count)
+
+    def _pour_at_next(self, count: int, before: Machine) -> None:
+        for leader in self._leaders():
+            if leader is not before:
+                self._pour(count, leader)
+
+    def _leaders(self) -> list[Machine]:
+        """Those that lead, or believe so, and take calls."""
+        leaders = [each for each in self._world.machines if each.leads]
+        return [each for each in leaders if each.up and not each.up.life.paused]
 
     # ---- asked by what breaks
 
