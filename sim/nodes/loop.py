@@ -62,7 +62,7 @@ class Lane:
 
 @dataclass(eq=False)
 class Job:
-    """What a thread runs next, and whom it tells."""
+    """The next call of a thread, and whom it tells."""
 
     life: Life
     lane: Lane
