@@ -23,9 +23,12 @@ SEEN_AT = {
     "a cut takes back a voter set that counts": 333,
     # sim.nodes
     "the tail in memory is not truncated": 13,
-    "a truncation leaves the recovery point above it": 12,
+    "a truncation leaves the recovery point above it": 4,
+    "the recovery point is the written end": 9,
+    "an installed snapshot leaves the recovery point above it": 6,
+    "a fenced node stays fenced": 10,
     "a failed write is repeated behind its torn half": 32,
-    "an installed snapshot leaves the view's rows": 9,
+    "an installed snapshot leaves the view's rows": 6,
     "a snapshot is named before it is durable": 6,
     "a snapshot ends inside a batch": 7,
     # sim.tier

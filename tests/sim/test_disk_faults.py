@@ -17,7 +17,11 @@ LOG = Path("/data/log")
 @pytest.mark.parametrize(("was_full", "error"), [(False, errno.EIO), (True, errno.ENOSPC)])
 def test_a_failed_write_leaves_half_and_the_next_one_finds_room(was_full: bool, error: int) -> None:
     """Only so is a node seen that repeats a failed write behind its torn half."""
-    faults = SimpleNamespace(power_goes=lambda: False, space_comes_back=lambda: was_full)
+    faults = SimpleNamespace(
+        power_goes=lambda: False,
+        thread_waits=lambda: False,
+        space_comes_back=lambda: was_full,
+    )
     disk = MachineDisk(cast(Any, SimpleNamespace(world=SimpleNamespace(faults=faults))))
     disk.make_directory(LOG.parent)
     handle = disk.open_append(LOG)
