@@ -102,10 +102,12 @@ def is_written(unit: Unit, log: os.stat_result) -> bool:
 
 
 def mark_cut_off(unit: Unit, cut_off: bool) -> Unit:
-    """The unit, marked as cut off or not, for the next process, too. Passes OSError."""
-    if unit.cut_off == cut_off:
-        return unit
+    """The unit, marked as cut off or not, for the next process, too. OSError: it is to be tried
+    again.
+    """
     mark = unit.segment.log_path.with_name(_CUT_OFF)
+    if not (unit.cut_off or cut_off) or (unit.cut_off == cut_off and mark.exists()):
+        return unit
     if cut_off:
         mark.touch(mode=0o600)
     else:

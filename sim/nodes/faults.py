@@ -72,6 +72,7 @@ class Faults:
             machine.clock.set_rate(1000, self._world.schedule.now_ms)
             machine.disk.full = machine.disk.next_sync_fails = False
             machine.disk.next_write_fails = False
+            machine.disk.operations_left = 0
             machine.knows_pre_vote = True
             machine.latency_ms = 2
             if machine.process is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(("restarts", "is_full"), [(False, False), (True, False), (False, True)])
 def test_that_an_unclean_leader_cut_it_off_is_remembered_when_its_head_has_gone(
-    tmp_path: Path, restarts: bool
+    tmp_path: Path, restarts: bool, is_full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody claimed for epoch 1, which began at 10, before its log began at 40."""
+    """Nobody claimed for epoch 1, which began at 10, before its log began at 40. The full disk has
+    no room for the mark.
+    """
     log = quiet_log(tmp_path, 0, 10, 20)
     outage = Outage()
     broker = FakeBroker({("orders", 0): Leads(0, 30)})
@@ -37,6 +40,8 @@ def test_that_an_unclean_leader_cut_it_off_is_remembered_when_its_head_has_gone(
         world = new_world(tmp_path, (log.log_dir,))
         async with holding(world, outage, broker=broker) as node:
             assert units(tmp_path) == ["0", "10", "20"]
+            if is_full:
+                monkeypatch.setattr(Path, "touch", _no_room)
             broker.words["orders", 0] = NotLeading()
             for base in (10, 20, 30):
                 log.delete_segment(base)
@@ -60,6 +65,10 @@ def test_that_an_unclean_leader_cut_it_off_is_remembered_when_its_head_has_gone(
         assert {(10, 19, "diverged", True), (20, 29, "diverged", True)} <= set(let_go(node))
 
     run_virtually(main)
+
+
+def _no_room(path: Path, **_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 
 def test_a_second_unclean_election_brings_back_what_the_first_one_cut_off(tmp_path: Path) -> None:
