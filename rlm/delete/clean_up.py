@@ -114,10 +114,14 @@ class CleanUp:
 
         Raises RetryLater or Refused of the store; a later run finds the row again.
         """
-        now_s, now_ms = self.around.ambient.monotonic(), self.around.ambient.now_ms()
+        monotonic = self.around.ambient.monotonic
+        now_s, now_ms = monotonic(), self.around.ambient.now_ms()
+        due_s = now_s + (due_ms - now_ms) / 1000
         await self._sleep_until(now_s + (objects_due_ms(row, self.around.limits) - now_ms) / 1000)
+        is_early = monotonic() < due_s  # as it begins: a late object may appear before it ends
         await self.remove_objects(row, why)
-        if await self._sleep_until(now_s + (due_ms - now_ms) / 1000):
+        if is_early:
+            await self._sleep_until(due_s)
             # Again, after a wait that may have been long.
             self._check_allowed(row)
             await self.delete_objects(row)
@@ -131,12 +135,11 @@ class CleanUp:
         await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
 
-    async def _sleep_until(self, at_s: float) -> bool:
-        """Sleep until a monotonic time; True if it lay ahead."""
+    async def _sleep_until(self, at_s: float) -> None:
+        """Sleep until a monotonic time."""
         wait_s = at_s - self.around.ambient.monotonic()
         if wait_s > 0:
             await self.around.ambient.sleep(wait_s)
-        return wait_s > 0
 
     def _check_allowed(self, row: RemoteLogSegmentMetadata) -> None:
         why_not = self._why_not(row)

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import RetryLater
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
@@ -105,6 +106,31 @@ def test_an_attempts_last_delete_waits_for_its_deadline_as_measured(
         await asyncio.sleep(2)
         assert rows.at_s != []
         assert store.at_s == [0, 330]
+
+    run_virtually(main)
+
+
+def test_what_arrives_while_the_first_delete_is_under_way_goes_with_a_second_one() -> None:
+    """A delete, the second try, begins before the last request may come, and ends behind."""
+
+    class Slow(Deletes):
+        async def delete_many(self, keys: Sequence[str]) -> None:
+            await super().delete_many(keys)
+            if len(self.at_s) == 1:
+                raise RetryLater("the store does not answer")
+            if len(self.at_s) == 2:
+                await asyncio.sleep(20)
+                await self.put(keys[0], b"late", crc32c=crc32c(b"late"))
+                await asyncio.sleep(20)
+
+    async def main() -> None:
+        store, rows = Slow(), Rows()
+        tasks = tasks_of(store, rows, [])
+        for wait_s in (300, 100):
+            await tasks.begin(attempt(0), 5, "left over")
+            await asyncio.sleep(wait_s)
+        assert (store.at_s, rows.at_s) == ([0, 300, 340], [340])
+        assert (await store.list_page("")).objects == ()
 
     run_virtually(main)
 
