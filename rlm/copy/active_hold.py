@@ -201,6 +201,9 @@ class ActiveHold:
             found = self._fate(link, orders, held)
             if found is Fate.HOLD:
                 found = self._hold(linked, orders, held, passed)
+            else:  # a replica that was away has it again
+                self._unread.pop(link.path, None)
+                self._unproven.pop(link.path, None)
         except OSError as error:
             if order is not None and link.base_offset < order.local.segments[0].base_offset:
                 self._failed[link.path] = Unread(link.partition, why_unread(link.path, error))

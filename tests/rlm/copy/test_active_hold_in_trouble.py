@@ -135,6 +135,25 @@ def test_what_may_be_uncommitted_of_a_replica_that_moved_away_counts_against_the
     run_virtually(main)
 
 
+def test_a_replica_that_was_away_and_is_back_keeps_nothing_waiting(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    """Its directory had another name for a while, and nothing showed what was committed."""
+    log.set_high_watermark(30)
+    broker.words["orders", 0] = Leads(0, 30)
+    aside = log.directory.with_name("orders-0.aside")
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker) as node:
+            for source, target in ((log.directory, aside), (aside, log.directory)):
+                source.rename(target)
+                await asyncio.sleep(A_FEW_SCANS_S)
+            assert node.remote_log.statuses()[0].why_not_copying is WhyNot.NO_SEALED_SEGMENT
+
+    run_virtually(main)
+
+
 def test_a_node_that_is_killed_between_unit_and_link_holds_the_file_once(
     tmp_path: Path, log: KafkaLog, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
