@@ -39,6 +39,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
+from rsm_backends.given_up import while_wanted
 from rsm_backends.object_files import (
     READ_BYTES,
     STAGING,
@@ -229,7 +230,7 @@ class FilesystemStore:
     async def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:
             _check_key(key)
-        await self._run(f"{len(keys)} keys", lambda: self._files.remove(keys))
+        await self._run(f"{len(keys)} keys", lambda: self._files.remove(while_wanted(keys)))
 
     async def start_multipart(self, key: str) -> str:
         _check_key(key)

@@ -40,6 +40,7 @@ from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound, Refused
 from rsm_backends.arguments import shown
+from rsm_backends.given_up import sync_if_wanted
 from rsm_backends.store import ObjectInfo
 
 STAGING = ".strandline"
@@ -190,7 +191,7 @@ class ObjectFiles:
     def place(self, temporary: tuple[int, str], key: str, crc32c: int, create_only: bool) -> None:
         """Make a complete temporary file the object `key`, durably (steps 1 to 4 above)."""
         fd, path = temporary
-        os.fsync(fd)
+        sync_if_wanted(fd)
         for _ in range(PLACE_ATTEMPTS_MAX):
             try:
                 with self.folders_to(key, create=True) as folders:
