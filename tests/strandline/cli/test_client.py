@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from strandline.cli.client import NodeClient
+from strandline.cli.client import NodeClient, authorities_for
 from strandline.cli.exit_codes import ExitCode, exit_code_for
 from tests.every_error import EVERY_ERROR, INTERNAL
 from tests.real.ports import free_ports
@@ -238,6 +239,15 @@ def test_a_node_on_this_machine_is_asked_directly(script: Script, proxy: list[st
         with NodeClient(f"http://{host}:{port}", None) as client:
             assert client.get("/v1/node") == {"node": 1}
     assert proxy == []
+
+
+def test_authorities_are_left_out_where_no_tls_can_be_spoken_alone() -> None:
+    trusted = authorities_for("http://127.0.0.1:9480")
+    assert isinstance(trusted, ssl.SSLContext)
+    assert trusted.verify_mode is ssl.CERT_REQUIRED
+    assert trusted.get_ca_certs() == []  # so a TLS connection would be refused, never trusted
+    assert authorities_for("https://127.0.0.1:9480") is True
+    assert authorities_for("http://node.example:9480") is True  # the proxy there may speak TLS
 
 
 def test_a_node_elsewhere_is_asked_as_the_environment_says(
