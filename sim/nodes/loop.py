@@ -19,8 +19,11 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from traceback import extract_tb
 from typing import Any, TypeVarTuple
 
+from kafka_formats.errors import StrandlineError
+from sim.core.invariants import InvariantError
 from sim.ground.clock import Schedule
 from sim.ground.forgetful_disk import PowerCut
 
@@ -31,6 +34,8 @@ Ts = TypeVarTuple("Ts")
 CLOSE_ATTEMPTS_MAX = 20
 TURNS_MAX = 20_000
 """Callbacks at one instant before the loop counts as stuck."""
+_FORESEEN = (StrandlineError, OSError, InvariantError)
+"""Errors with an answer, and one that the auditor has noted."""
 
 
 @dataclass(eq=False)
@@ -85,7 +90,7 @@ class _OwnedTimer(asyncio.TimerHandle):
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop; call `turn` until nothing is left. `on_power_cut` hears whose machine went off in a
-    job, `on_job` of every job; `failures` are exceptions that nothing caught.
+    job, `on_job` of every job; `failures` are exceptions that nothing caught, or nodes logged.
     """
 
     def __init__(
@@ -169,8 +174,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
             call()
 
     def kill(self, life: Life) -> None:
-        """End a life. Its coroutines are closed here, not whenever they are collected."""
+        """End a life. Its coroutines are closed here, not whenever they are collected; what they
+        log then is nobody's mistake.
+        """
         life.alive = False
+        known = len(self.failures)
         for task in tuple(life.tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # no complaint at its end
             coroutine = task.get_coro()
@@ -181,6 +189,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     break
         life.tasks.clear()
         life.held.clear()
+        del self.failures[known:]
 
     def spawn(self, life: Life, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task of that life. Nothing waits for it, so it must not fail."""
@@ -352,14 +361,36 @@ def fail(future: asyncio.Future[Any], error: Exception) -> None:
         future.set_exception(error)
 
 
+class _Mistakes(logging.Handler):
+    """Notes errors of the program itself, which the nodes log and survive."""
+
+    def __init__(self, failures: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._failures = failures
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception) and not isinstance(error, _FORESEEN):
+            at = extract_tb(error.__traceback__)[-1]
+            self._failures.append(f"{record.getMessage()}: {error!r} in {at.filename}:{at.lineno}")
+
+
 @contextmanager
-def silence() -> Iterator[None]:
-    """Silence the nodes' loggers."""
-    levels = {name: logging.getLogger(name).level for name in ("rlm", "rlmm", "rsm_backends")}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+def silence(failures: list[str]) -> Iterator[None]:
+    """Silence the nodes' loggers; what they log with an error that is a mistake of the program
+    goes to `failures`.
+    """
+    loggers = [logging.getLogger(name) for name in ("rlm", "rlmm", "rsm_backends")]
+    before = [(each.level, each.propagate) for each in loggers]
+    mistakes = _Mistakes(failures)
+    for each in loggers:
+        each.setLevel(logging.WARNING)
+        each.propagate = False
+        each.addHandler(mistakes)
     try:
         yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        for each, (level, propagate) in zip(loggers, before, strict=True):
+            each.removeHandler(mistakes)
+            each.setLevel(level)
+            each.propagate = propagate

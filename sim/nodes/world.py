@@ -220,7 +220,7 @@ class World:
         """Run `events` with faults, then heal: each node writes and reads in time, all
         are equal.
         """
-        with self.loop.running(), memory_batches(), silence():
+        with self.loop.running(), memory_batches(), silence(self.loop.failures):
             try:
                 for machine in self.machines:
                     machine.start()

@@ -226,16 +226,17 @@ class HoldAuditor:
         if path.exists() and _has_left(machine, path):
             end = max((batch.last + 1 for batch in batches_of(path.read_bytes())), default=start)
         unread = end not in (start, unit.next_base_offset)
-        if partition.deleted or not (
-            self._is_of_the_log(machine, partition, path, start, end, at_once=unread)
+        if (
+            partition.deleted
+            or not (self._is_of_the_log(machine, partition, path, start, end, at_once=unread))
+            or self._served(unit.partition, _first_known(path, start), end)
         ):
             return
         alone_bytes = sum(
             found.stat().st_size for found in held_logs(machine) if _has_left(machine, found)
         )
         world.auditor.check(
-            self._served(unit.partition, _first_known(path, start), end)
-            or alone_bytes > world.hold_bytes_max
+            alone_bytes > world.hold_bytes_max
             or machine.missing_bytes > 0
             or world.schedule.now_ms - machine.missed_bytes_ms < STALE_MS_MAX,
             "hold_keeps_what_is_not_copied",
@@ -249,9 +250,9 @@ class HoldAuditor:
         """
         replica = partition.replicas[machine.node_id]
         for path, start, end in replica.active():
-            if path.stat().st_nlink > 1:
-                taken = self._taken.setdefault((machine.node_id, partition.tip), [])
-                taken.append(replica.within(start, end))
+            batches = replica.within(start, end)
+            if batches and path.stat().st_nlink > 1:
+                self._taken.setdefault((machine.node_id, partition.tip), []).append(batches)
 
     def _check_taken(self, record: LostRange, state: PartitionState, partition: Partition) -> None:
         """Check that a lost range has none of the latest leader's records that were linked when
@@ -259,7 +260,7 @@ class HoldAuditor:
         """
         assert state.claim is not None
         node_id = state.claim.incarnation.node_id
-        for batches in filter(None, self._taken.get((node_id, partition.tip), ())):
+        for batches in self._taken.get((node_id, partition.tip), ()):
             start, end = batches[0].base, batches[-1].last
             epochs = sorted({each.epoch: each.base for each in reversed(batches)}.items())
             whole = tuple(EpochEntry(*each) for each in epochs)

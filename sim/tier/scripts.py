@@ -378,7 +378,7 @@ def _play(
     script = Script(world, faults, [])
     script.partition.roll_percent = ROLL_PERCENT
     steps: list[str] = []
-    with world.loop.running(), memory_batches(), disks_of(world), silence():
+    with world.loop.running(), memory_batches(), disks_of(world), silence(world.loop.failures):
         try:
             if world.delegated.is_on:
                 tiering_scripts.begin(world, lines).roll_percent = ROLL_PERCENT

@@ -282,7 +282,7 @@ class World:
 
     def run(self, events: int) -> Result:
         """Run `events` with faults, then heal."""
-        with self.loop.running(), memory_batches(), disks_of(self), silence():
+        with self.loop.running(), memory_batches(), disks_of(self), silence(self.loop.failures):
             try:
                 for machine in self.machines:
                     machine.start()

@@ -9,6 +9,7 @@ import pytest
 
 import sim.tier.world
 from rlm.copy.copier import AttemptFailed, Copied, Copier
+from rlm.retention.expirer import Expirer
 from sim.core.invariants import InvariantError
 from sim.tier.world import ROOM_BYTES, Plan, run
 from tests.sim.worlds import assert_equal_traces, assert_replayed, fresh, held
@@ -117,6 +118,15 @@ def test_a_copy_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Copier, "copy", hangs)
     with pytest.raises(InvariantError, match=r"^liveness: "):
+        run(CALM_SEED, EVENTS, plan=CALM)
+
+
+def test_a_mistake_that_a_node_logs_and_survives_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def finds_nothing(*_: object) -> None:
+        [][0]
+
+    monkeypatch.setattr(Expirer, "run_pass", finds_nothing)
+    with pytest.raises(InvariantError, match=r"^nothing_unhandled: .*IndexError"):
         run(CALM_SEED, EVENTS, plan=CALM)
 
 
