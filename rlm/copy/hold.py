@@ -359,10 +359,11 @@ class Hold:
         order, own = orders.by_partition.get(unit.partition), orders.own_segment(unit)
         now = directory.look_again(unit, None if order is None else order.local, own)
         if now is not None and now.doubt is None and order is not None:
-            if is_cut_off(order.facts, now):
+            cut_off = is_cut_off(order.facts, now)
+            if cut_off:
                 now = replace(now, cut_off=True)  # also where the disk has no room for the mark
             with passed.going_on():
-                now = mark_cut_off(now, is_cut_off(order.facts, now))
+                now = mark_cut_off(now, cut_off)
         busy = orders.busy(unit)
         if now is not None and now.doubt is not None and orders.has_left(now, own) and not busy:
             was = LastSeen(unit.next_base_offset, unit.leader_epochs)

@@ -80,7 +80,8 @@ class Orders:
     def with_wanted(self, unit: Unit) -> Unit:
         """The unit, wanted unless its topic is left out now."""
         order = self.by_partition.get(unit.partition)
-        return replace(unit, wanted=order is None or not order.facts.left_out)
+        wanted = order is None or not order.facts.left_out
+        return unit if unit.wanted == wanted else replace(unit, wanted=wanted)
 
     def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
         """The reason to release it; None while of use: a missing replica may come back."""

@@ -58,6 +58,9 @@ ADOPTION_WAITS = (
 )
 
 
+_Asked = tuple[tuple[Unit, ...], tuple[LocalSegment, ...], Epochs, Epochs]
+
+
 @dataclass(slots=True)
 class PartitionWork:
     """Mutable, touched on the event loop only. `task` drives it; there is at most one.
@@ -100,6 +103,7 @@ class PartitionWork:
     task: asyncio.Task[None] | None = None
     one_copy: asyncio.Lock = field(default_factory=asyncio.Lock)
     repair: asyncio.Task[Copied | AttemptFailed] | None = None
+    _kept: tuple[_Asked, tuple[Unit, ...]] | None = None
 
     @property
     def is_kept_by_broker(self) -> bool:
@@ -137,7 +141,10 @@ class PartitionWork:
         """
         if self.local is None or not self.units:
             return ()
-        return usable(self.units, self.local.segments, self.proven_checkpoint, self.lineage)
+        asked = (self.units, self.local.segments, self.proven_checkpoint, self.lineage)
+        if self._kept is None or self._kept[0] != asked:  # a decision asks for them several times
+            self._kept = asked, usable(*asked)
+        return self._kept[1]
 
     @property
     def segments(self) -> tuple[LocalSegment, ...]:

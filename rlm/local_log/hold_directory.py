@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -232,7 +233,8 @@ class HoldDirectory:
             except StrandlineError as error:
                 unit = replace(unit, doubt=str(error))
             return replace(unit, alone=alone)
-        unit = replace(unit, alone=alone)
+        if unit.alone != alone:
+            unit = replace(unit, alone=alone)
         if local is None or own is None:
             return unit
         epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
@@ -381,7 +383,9 @@ def own_segment(local: LocalPartition, held: LocalSegment) -> LocalSegment | Non
     """The broker's segment whose file is the held one. A file that left a log never comes back, so
     it was a part of it at the look too. OSError: unknown.
     """
-    return next((each for each in local.segments if is_one_file(each, held)), None)
+    at = bisect_left(local.segments, held.base_offset, key=lambda each: each.base_offset)
+    found = local.segments[at] if at < len(local.segments) else None
+    return found if found is not None and is_one_file(found, held) else None
 
 
 def is_of_one_log(local: LocalPartition, held: Iterable[Unit], unit: Unit) -> bool:

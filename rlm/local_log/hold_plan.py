@@ -295,9 +295,11 @@ def usable(
         return ()
     base, above = segments[0].base_offset, checkpoint
     found: list[Unit] = []
-    for unit in _from_the_top(each for each in units if not lineage or _is_within(each, lineage)):
+    for unit in _from_the_top(each for each in units if each.base_offset < base):
+        if unit.base_offset >= base or (lineage and not _is_within(unit, lineage)):
+            continue
         # No taken unit ends below this one, so the lowest of them has all it shares with any.
-        if unit.base_offset < base and not differs(unit, above, OFFSET_MAX):
+        if not differs(unit, above, OFFSET_MAX):
             found.append(unit)
             base, above = unit.base_offset, unit.leader_epochs
     return tuple(reversed(found))
