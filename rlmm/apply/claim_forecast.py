@@ -9,14 +9,16 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claims import judge_claim
 from rlmm.apply.outcome import Draft, Outcome, Verdict
-from rlmm.partition_state import CLAIMABLE_MODES, Mode, PartitionState
+from rlmm.partition_state import CLAIMABLE_MODES, Claim, Mode, PartitionState
 from rlmm.records.control_records import PartitionClaim
 from rlmm.rows import queries
+from rlmm.rows.nodes import find_node
 from rlmm.rows.reads import read_partition_row
 from rlmm.rows.rows import OverlayRows, RowReader
 from rlmm.segment import OFFSET_MAX, Incarnation
 
-_SOMEBODY = Incarnation(0, Uuid(bytes(16)), 0)
+_SOMEBODY = Incarnation(2**31 - 1, Uuid(bytes(16)), 0)
+"""Of a node id that nobody registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
         partition=partition,
         mode=Mode.SIDECAR if row is None else row.mode,
         leader_epoch=asked.leader_epoch,
-        incarnation=asked.incarnation or (_SOMEBODY if last is None else last.incarnation),
+        incarnation=asked.incarnation or _whoever_may(rows, last, asked.leader_epoch),
         claim_number=0 if last is None else last.claim_number + 1,
         leader_epochs=asked.leader_epochs,
         local_log_start_offset=asked.local_log_start_offset,
@@ -72,3 +74,13 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
         return ClaimForecast(outcome, None, None)
     assert merged is not None, "an accepted claim has a lineage"
     return ClaimForecast(outcome, queries.partition_state(draft.rows, partition), merged.cut_at)
+
+
+def _whoever_may(rows: RowReader, last: Claim | None, leader_epoch: int) -> Incarnation:
+    """Anybody at a new epoch; at the claimed one its claimant, or who has that node id since."""
+    if last is None or leader_epoch > last.leader_epoch:
+        return _SOMEBODY
+    node = find_node(rows, last.incarnation.node_id)
+    if node is None or node.directory_id == last.incarnation.directory_id:
+        return last.incarnation
+    return Incarnation(node.node_id, node.directory_id, node.boot_counter)

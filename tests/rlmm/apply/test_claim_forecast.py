@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_formats.kafka_uuid import Uuid
 from rlmm.apply import claims as apply_claims
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import PartitionState
-from rlmm.records.control_records import PartitionClaim
+from rlmm.records.control_records import NodeRegistration, PartitionClaim
 from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
-from rlmm.segment import OFFSET_MAX
+from rlmm.segment import OFFSET_MAX, Incarnation
 from tests.rlmm.simulated_nodes import Simulation
-from tests.rlmm.state_world import ORDERS, World, epochs
+from tests.rlmm.state_world import NODE_1, NODE_2, ORDERS, World, epochs
 
 SEEDS = (*range(33, 38), 41, 42, *range(60, 66))
 STEPS = 250
@@ -104,3 +105,20 @@ def test_a_head_that_is_proven_by_what_is_served_is_forecast_too() -> None:
 def test_no_question_makes_it_raise(epoch: int, start: int) -> None:
     for checkpoint in ((), epochs((0, 5), (0, 3)), epochs((epoch, OFFSET_MAX))):
         forecast_claim(World().rows, AskedClaim(ORDERS, epoch, checkpoint, start))
+
+
+NODE_0 = Incarnation(0, Uuid(b"directory-of-n-0"), 1)
+WIPED = Incarnation(1, Uuid(b"directory-of-m-1"), 1)
+
+
+@pytest.mark.parametrize(("claimant", "epoch"), [(NODE_2, 4), (WIPED, 3)])
+def test_whoever_asks_is_no_process_that_lost_its_node_id(
+    claimant: Incarnation, epoch: int
+) -> None:
+    """Node 0 has nothing to do with it; node 1 claims, and is formatted anew."""
+    world = World()
+    world.accept(*map(NodeRegistration, (NODE_0, NODE_1, NODE_2)))
+    for claim in (world.a_claim([(3, 0)]), world.a_claim([(epoch, 0)], node=claimant)):
+        forecast = forecast_claim(world.rows, asked(claim))
+        assert (forecast.outcome.verdict, world.verdict(claim)) == (Verdict.ACCEPTED,) * 2
+        world.put(NodeRegistration(WIPED))
