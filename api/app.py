@@ -34,6 +34,7 @@ from api.routes import (
     limits,
     log,
     node,
+    node_views,
     nodes,
     partitions,
     quorum,
@@ -42,6 +43,7 @@ from api.routes import (
     stores,
     tiered_data,
     topics,
+    whole_views,
 )
 
 
@@ -103,6 +105,8 @@ def _v1() -> APIRouter:
         jobs,
         retention,
         node,
+        node_views,
+        whole_views,
         nodes,
         limits,
         log,

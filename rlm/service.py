@@ -17,10 +17,10 @@ from rlm.control.node_problem import NodeProblem
 from rlm.control.surroundings import Surroundings
 from rlm.control.task_watch import Loop, TaskWatch
 from rlm.control.trouble_report import TroubleReport
-from rlm.copy.partition_status import PartitionStatus
+from rlm.copy.partition_status import CopyUnderWay, PartitionStatus
 from rlm.copy.run_report import CopyRunReport
 from rlm.copy.work_table import WorkTable
-from rlm.delete.clean_up_tasks import CleanUpTasks
+from rlm.delete.clean_up_tasks import CleanUpTasks, PendingCleanUp
 from rlm.local_log.damage import Damage
 from rlm.local_log.log_dir import LogDirProblem
 from rlm.stores.store_checks import StoreChecks
@@ -115,6 +115,14 @@ class RemoteLogManager:
         serves nobody meanwhile.
         """
         return self.table.statuses(self._now_ms())
+
+    def copies_under_way(self) -> tuple[CopyUnderWay, ...]:
+        """The copies of this node, in no order."""
+        return tuple(each.copying for each in self.table.works() if each.copying is not None)
+
+    def removals_under_way(self) -> tuple[PendingCleanUp, ...]:
+        """Segments whose objects this node is to remove: expired ones, and left-overs."""
+        return self.clean_ups.pending()
 
     def damage_of(self, partition: TopicIdPartition) -> Damage | None:
         """The damage that stops the partition at a segment of this node's replica."""

@@ -36,6 +36,9 @@ class ApiLimits:
     speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
     worker's jobs, so that slow readers can't keep copies out. `hand_on_deadline_s` bounds a request
     that another node answers in this one's place, `handed_on_parallel_max` such requests under way.
+    `view_deadline_s` bounds each node's part of a view of the whole cluster, for which
+    `view_nodes_parallel_max` nodes are asked at once; `view_asks_per_node_max` are with one node at
+    once, so that a node that hangs holds up no other.
     `health_parallel_max` bounds health
     and readiness, which `requests_parallel_max` does not count. `pipelined_requests_max` requests
     may wait on a connection.
@@ -47,6 +50,8 @@ class ApiLimits:
     health_parallel_max: int = 32
     streams_parallel_max: int = 64
     handed_on_parallel_max: int = 32
+    view_nodes_parallel_max: int = 16
+    view_asks_per_node_max: int = 4
     stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000
     connections_refused_max: int = 64
@@ -57,6 +62,7 @@ class ApiLimits:
     min_offset_wait_s: float = 5.0
     quorum_deadline_s: float = 20.0
     hand_on_deadline_s: float = 25.0
+    view_deadline_s: float = 2.0
     header_deadline_s: float = 10.0
     idle_deadline_s: float = 60.0
     close_iterator_deadline_s: float = 5.0

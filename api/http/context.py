@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from api.http.api_limits import ApiLimits
+from api.http.silent_nodes import SilentNodes
 from api.http.streaming import StreamSlots
+from api.http.survey import Surveys
 from api.http.tokens import Role, TokenBook
 from api.metrics.metrics import NodeMetrics
 from kafka_formats.kafka_uuid import Uuid
@@ -87,6 +89,8 @@ class ApiContext:
     limits: ApiLimits = field(default_factory=ApiLimits)
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
     streams: StreamSlots = field(default_factory=StreamSlots)
+    silent_nodes: SilentNodes = field(default_factory=SilentNodes)
+    surveys: Surveys = field(default_factory=Surveys)
     not_ready: Callable[[], Sequence[str]] = always_ready
     broker: BrokerCalls | None = None
     envelopes: Envelopes = field(default_factory=Envelopes)

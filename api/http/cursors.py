@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from kafka_formats.errors import InvalidRequest
 
 CURSOR_VERSION = 1
-CURSOR_CHARACTERS_MAX = 1_024
+CURSOR_CHARACTERS_MAX = 8_192
 _CHECK_BYTES = 8
 
 CursorKey = tuple[str | int, ...]

@@ -18,6 +18,8 @@ VERSION = 0
 HEADERS = (b"accept", b"content-type", b"strandline-min-metadata-offset")
 """The headers that go with a request; no other one does."""
 REPLY_HEADERS = (b"allow", b"content-type", b"retry-after")
+UNREADABLE = "UNREADABLE"
+"""Reason of the refusal of a request that is not understood."""
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 NOBODY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _OF_A_QUERY = "%!$&'()*+,;=:@/?~[]"

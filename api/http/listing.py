@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from api.http.api_limits import SCAN_ITEMS_PER_SLICE, STATUSES_PER_SLICE
@@ -38,6 +39,14 @@ async def first_after(
             return found, True
         found.append(item)
     return found, False
+
+
+def page_after(
+    items: Sequence[Item], key: Callable[[Item], Key], after: Key | None, limit: int
+) -> tuple[Sequence[Item], bool]:
+    """As `first_after`, of items that are at hand in the order of `key`."""
+    begin = 0 if after is None else bisect_right(items, after, key=key)
+    return items[begin : begin + limit], begin + limit < len(items)
 
 
 async def statuses_of(

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BeforeValidator, Field
 
 from api.http.api_limits import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX
+from api.http.cursors import CURSOR_CHARACTERS_MAX
 from api.http.errors import PROBLEM_KINDS, Problem
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
@@ -55,7 +56,8 @@ PageLimit = Annotated[
     Query(description="Items in a page, at most."),
 ]
 PageCursor = Annotated[
-    str | None, Query(max_length=2_000, description="`next_cursor` of the page before.")
+    str | None,
+    Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."),
 ]
 PAGE_LIMIT_DEFAULT = PAGE_ITEMS_DEFAULT
 

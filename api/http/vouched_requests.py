@@ -17,6 +17,7 @@ from api.http.errors import PROBLEM_MEDIA_TYPE, problem_of
 from api.http.gate import METADATA_OFFSET_HEADER
 from api.http.handed_on import (
     REPLY_HEADERS,
+    UNREADABLE,
     HandedOn,
     Reply,
     Vouched,
@@ -82,7 +83,7 @@ class VouchedRequests:
         except CorruptData as error:
             raise Conflict(
                 f"another node's request is not understood, its release may be newer: {error}",
-                reason="UNREADABLE",
+                reason=UNREADABLE,
             ) from error
         me = self._identity
         if (request.cluster_id, request.to_node) != (me.cluster_id, me.node_id):
@@ -99,7 +100,8 @@ class VouchedRequests:
         except ConnectionAbortedError:
             raise OutcomeUnknown("the answer broke off") from None
         reply = collected.reply()
-        _log.info(
+        _log.log(
+            logging.DEBUG if request.method == "GET" else logging.INFO,
             "%s %r of %s, role %s: %d", request.method, request.path[:200],
             vouched.principal.name, vouched.principal.role.name.lower(), reply.status,
         )  # fmt: skip

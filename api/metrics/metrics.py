@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
@@ -48,6 +48,7 @@ COPY_ERROR_KINDS = (
     "retry_later", "outcome_unknown", "fenced", "conflict", "corrupt_data", "refused", "not_found",
     "already_exists", "invalid_request", "internal",
 )  # fmt: skip
+ANSWERED = "answered"
 _COPY_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 _STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -61,6 +62,18 @@ class HandedOnOutcome(Enum):
     UNKNOWN = "unknown"
     REDIRECTED = "redirected"
     REFUSED = "refused"
+
+
+class Silence(StrEnum):
+    """Reason why a node has no part in a view of the whole cluster."""
+
+    FENCED = "fenced"
+    STOPPED = "stopped"
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    OTHER_RELEASE = "other_release"
+    FAILED = "failed"
 
 
 class HttpMetrics:
@@ -100,6 +113,19 @@ class HttpMetrics:
         )
         for outcome in HandedOnOutcome:
             self._handed_on.labels(outcome.value)
+
+        self._asked = Counter(
+            "strandline_http_nodes_asked",
+            "Parts of views of the whole cluster: answered, or why a node has none.",
+            ["outcome"],
+            registry=registry,
+        )
+        for told in (None, *Silence):
+            self._asked.labels(told or ANSWERED)
+
+    def asked(self, silence: Silence | None) -> None:
+        """Count another node's part of a view of the whole cluster; None: it answered."""
+        self._asked.labels(silence or ANSWERED).inc()
 
     def handed_on(self, outcome: HandedOnOutcome) -> None:
         """Count a request that only another node can answer."""

@@ -1,4 +1,4 @@
-"""The audit of this node."""
+"""The audit of a node."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from api.models.base import (
     Wire,
     name_of,
 )
+from api.models.whole import NodePartView
 from rlm.control.audit import AuditAction, AuditLine
 
 
@@ -37,19 +38,44 @@ class AuditLineView(Wire):
             description="The node, or the holder of the token that asked it.", examples=["node 1"]
         ),
     ]
+    cursor: Annotated[
+        str, Field(description="Pass it as `cursor` for the lines older than this one.")
+    ]
 
     @classmethod
-    def of_line(cls, line: AuditLine) -> AuditLineView:
+    def of_line(cls, line: AuditLine, cursor: str) -> AuditLineView:
         """A line without a partition has null for its name."""
         tip = line.partition
         nameless = {"topic": None, "topic_id": None, "partition": None}
-        return cls.of(line, **(nameless if tip is None else name_of(tip)))
+        return cls.of(line, cursor=cursor, **(nameless if tip is None else name_of(tip)))
 
 
 class AuditPageView(Wire):
     """Lines, newest first. A page may be short, or empty, while there are older lines."""
 
+    cursor: Annotated[
+        str, Field(description="Of this page: the same lines, and none that was written since.")
+    ]
     lines: list[AuditLineView]
+    unreadable: Annotated[
+        int, Field(description="Lines passed over that a crash cut or that were changed.")
+    ]
+    next_cursor: NextCursor
+
+
+class NodeAuditLineView(AuditLineView):
+    """A line and the node that wrote it. Its `cursor` is for that node's own audit."""
+
+    node: Annotated[int, Field(examples=[3])]
+
+
+class WholeAuditView(Wire):
+    """Lines of all nodes, newest first. A page may be short, or empty, while there are older lines.
+    A node whose lines were all shown is not asked any more.
+    """
+
+    nodes: list[NodePartView]
+    lines: list[NodeAuditLineView]
     unreadable: Annotated[
         int, Field(description="Lines passed over that a crash cut or that were changed.")
     ]

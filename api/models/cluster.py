@@ -26,6 +26,16 @@ class TierTotals(Wire):
     delete_segment_started: int
     size_bytes: Annotated[int, Field(description="Of the `.log` files of finished segments.")]
 
+    @classmethod
+    def of_totals(cls, totals: Totals) -> TierTotals:
+        """As the metadata have them."""
+        return cls.of(
+            totals,
+            copy_segment_started=totals.copy_started,
+            copy_segment_finished=totals.copy_finished,
+            delete_segment_started=totals.delete_started,
+        )
+
 
 class LogDirProblemView(Wire):
     """A directory or file that this node cannot tier, and why."""
@@ -93,6 +103,7 @@ class ClusterView(Wire):
         list[LogDirProblemView],
         Field(description=f"Problems of the last scan, the first {PROBLEMS_SHOWN_MAX}."),
     ]
+    log_dir_problem_count: Annotated[int, Field(description="All of them.")]
 
     @classmethod
     def of_node(
@@ -107,13 +118,9 @@ class ClusterView(Wire):
         return cls.of(
             identity,
             leader_id=log.leader_id,
-            totals=TierTotals.of(
-                totals,
-                copy_segment_started=totals.copy_started,
-                copy_segment_finished=totals.copy_finished,
-                delete_segment_started=totals.delete_started,
-            ),
+            totals=TierTotals.of_totals(totals),
             problems=[NodeProblemView.of_problem(each) for each in problems],
+            log_dir_problem_count=len(log_dir_problems),
             log_dir_problems=[
                 LogDirProblemView.of_problem(each) for each in log_dir_problems[:PROBLEMS_SHOWN_MAX]
             ],

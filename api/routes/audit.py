@@ -1,14 +1,17 @@
-"""The audit: deletes and moves of this node, and their reasons."""
+"""The audit: deletes and moves of this node or of all, and their reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context
+from api.http.asking_all import Question, ask_all
 from api.http.cursors import decode_cursor, encode_cursor
+from api.http.merging import ENDED, Lines, decode_places, encode_places, merge_by_time
 from api.http.validation import (
     INT64_MAX,
     PAGE_LIMIT_DEFAULT,
@@ -17,19 +20,27 @@ from api.http.validation import (
     PageLimit,
     parse_uuid,
 )
-from api.models.audit import AuditLineView, AuditPageView
+from api.models.audit import AuditLineView, AuditPageView, NodeAuditLineView, WholeAuditView
+from api.models.whole import NodePartView
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction, AuditLine
 from rlm.node_files.audit_log import AuditPosition
 
-router = APIRouter(prefix="/audit", tags=["audit"])
+router = APIRouter(tags=["audit"])
 LISTING = "audit"
+WHOLE_LISTING = "audit of the cluster"
 
 
-@router.get("", summary="Deletes and moves of this node, newest first")
-async def list_audit(
-    context: Context,
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The lines wanted, by the query of a request."""
+
+    query: Mapping[str, object]
+    matches: Callable[[AuditLine], bool]
+
+
+async def _wanted(
     topic: Annotated[
         str | None, Query(max_length=1_000, description="Only lines about this topic.")
     ] = None,
@@ -41,26 +52,76 @@ async def list_audit(
         str | None,
         Query(max_length=1_000, description="Only lines about this remote log segment id."),
     ] = None,
+) -> Filters:
+    query = {"topic": topic, "partition": partition, "action": action, "segment": segment}
+    segment_id = None if segment is None else parse_uuid(segment, "segment")
+    return Filters(query, _filter(topic, partition, action, segment_id))
+
+
+Wanted = Annotated[Filters, Depends(_wanted)]
+
+
+@router.get("/audit", summary="Deletes and moves of this node, newest first")
+async def list_audit(
+    context: Context,
+    wanted: Wanted,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> AuditPageView:
     """Each node has its own audit, kept up to a number of bytes; the oldest lines go first."""
-    segment_id = None if segment is None else parse_uuid(segment, "segment")
-    filters = {"topic": topic, "partition": partition, "action": action, "segment": segment}
-    page = await context.audit.newest(
-        None if cursor is None else _position(filters, cursor),
-        limit,
-        _filter(topic, partition, action, segment_id),
-    )
-    before = page.before
+    before = None if cursor is None else _position(wanted.query, cursor)
+    page = await context.audit.newest(before, limit, wanted.matches)
+
+    def cursor_of(place: AuditPosition) -> str:
+        return encode_cursor(LISTING, wanted.query, (place.file, place.offset))
+
     return AuditPageView(
-        lines=[AuditLineView.of_line(line) for line in page.lines],
+        lines=[
+            AuditLineView.of_line(line, cursor_of(begin))
+            for line, begin in zip(page.lines, page.begins, strict=True)
+        ],
         unreadable=page.unreadable,
-        next_cursor=(
-            None
-            if before is None
-            else encode_cursor(LISTING, filters, (before.file, before.offset))
-        ),
+        cursor=cursor_of(page.start),
+        next_cursor=None if page.before is None else cursor_of(page.before),
+    )
+
+
+@router.get("/cluster/audit", summary="Deletes and moves of all nodes, newest first")
+async def list_whole_audit(
+    request: Request,
+    context: Context,
+    wanted: Wanted,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> WholeAuditView:
+    """By time, each node's by its own clock. The lines of a node that does not answer come on the
+    first page for which it answers again.
+    """
+    places = dict[int, str]()
+    if cursor is not None:
+        (text,) = decode_cursor(WHOLE_LISTING, wanted.query, cursor, (str,))
+        places = decode_places(str(text))
+
+    def query(node_id: int) -> dict[str, object] | None:
+        place = places.get(node_id)
+        return None if place == ENDED else {**wanted.query, "limit": limit, "cursor": place}
+
+    async def own() -> AuditPageView:
+        return await list_audit(context, wanted, limit, places.get(context.identity.node_id))
+
+    told = await ask_all(request, Question("/v1/audit", query, AuditPageView), own)
+    parts = {
+        each.node_id: Lines(each.part.cursor, each.part.lines, each.part.next_cursor)
+        for each in told
+        if each.part is not None
+    }
+    page = merge_by_time(parts, places, limit)
+    place = encode_places(page.places)
+    return WholeAuditView(
+        nodes=NodePartView.all_of(told),
+        lines=[NodeAuditLineView.of(line, node=node_id) for node_id, line in page.lines],
+        unreadable=sum(each.part.unreadable for each in told if each.part is not None),
+        next_cursor=encode_cursor(WHOLE_LISTING, wanted.query, (place,)) if page.more else None,
     )
 
 

@@ -48,7 +48,7 @@ class LastError:
 
 @dataclass(frozen=True, slots=True)
 class LocalFacts:
-    """The last scan's facts from disk."""
+    """The last scan's facts from disk; `segments` with those held."""
 
     segments: Sequence[TimedSegment]
     checkpoint: Epochs
@@ -61,8 +61,9 @@ class PartitionStatus:
     """One partition on this node. Unknown offsets and epochs are -1.
 
     `highest_copied_offset` is inclusive. `why_not_copying` is None only during a copy. `lag` is
-    None if another node or nobody reports it. `blocked` is a sentence while a corrupt segment stops
-    the partition.
+    None if another node or nobody reports it. `local_bytes`: of the `.log` files on this machine,
+    held ones among them; None without a replica. `blocked` is a sentence while a corrupt segment
+    stops the partition.
     """
 
     partition: TopicIdPartition
@@ -81,6 +82,7 @@ class PartitionStatus:
     highest_copied_epoch: int
     next_offset: int
     lag: Lag | None
+    local_bytes: int | None
     remote_segments: int
     remote_bytes: int
     lost_ranges: tuple[LostOffsets, ...]
@@ -146,6 +148,7 @@ def partition_status(facts: StatusFacts) -> PartitionStatus:
         highest_copied_epoch=highest[1],
         next_offset=state.next_offset if state is not None else -1,
         lag=_lag(facts),
+        local_bytes=None if local is None else sum(each.size_bytes for each in local.segments),
         remote_segments=state.segment_count if state is not None else 0,
         remote_bytes=state.size_bytes if state is not None else 0,
         lost_ranges=state.lost_ranges if state is not None else (),

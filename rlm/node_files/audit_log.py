@@ -67,9 +67,13 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Lines, newest first. `before` None: nothing is older. `unreadable` lines were left out."""
+    """Lines before `start`, newest first, and where each begins. `before` None: nothing is older.
+    `unreadable` lines were left out.
+    """
 
+    start: AuditPosition
     lines: tuple[AuditLine, ...]
+    begins: tuple[AuditPosition, ...]
     before: AuditPosition | None
     unreadable: int
 
@@ -287,18 +291,20 @@ def read_newest(
 ) -> AuditPage:
     """See `AuditLog.newest`. Blocks. RetryLater if the disk fails."""
     lines: list[AuditLine] = []
+    begins: list[AuditPosition] = []
     unreadable, left = 0, SCAN_BYTES_MAX
     try:
         numbers = file_numbers(directory)
+        start = before or _end(directory, numbers)
         for number in reversed(numbers):
-            if before is not None and number > before.file:
+            if number > start.file:
                 continue
             path = file_path(directory, number)
-            bound = before.offset if before is not None and number == before.file else None
-            end = _size(path) if bound is None else min(bound, _size(path))
+            end = min(start.offset, _size(path)) if number == start.file else _size(path)
             while end > 0:
                 if left <= 0:
-                    return AuditPage(tuple(lines), AuditPosition(number, end), unreadable)
+                    older = AuditPosition(number, end)
+                    return AuditPage(start, tuple(lines), tuple(begins), older, unreadable)
                 pieces, begin = _lines_before(path, end)
                 left -= end - begin
                 for position, data in pieces:
@@ -308,14 +314,22 @@ def read_newest(
                     if line is None or not matches(line):
                         continue
                     lines.append(line)
+                    begins.append(AuditPosition(number, end))
                     if len(lines) == limit:
-                        next_ = AuditPosition(number, end)
                         oldest = end == 0 and number == numbers[0]
-                        return AuditPage(tuple(lines), None if oldest else next_, unreadable)
+                        last = None if oldest else begins[-1]
+                        return AuditPage(start, tuple(lines), tuple(begins), last, unreadable)
                 end = begin
     except OSError as error:
         raise RetryLater(f"the audit in {directory} can't be read: {error.strerror}") from None
-    return AuditPage(tuple(lines), None, unreadable)
+    return AuditPage(start, tuple(lines), tuple(begins), None, unreadable)
+
+
+def _end(directory: Path, numbers: list[int]) -> AuditPosition:
+    """The place behind the last line."""
+    if not numbers:
+        return AuditPosition(0, 0)
+    return AuditPosition(numbers[-1], _size(file_path(directory, numbers[-1])))
 
 
 def file_numbers(directory: Path) -> list[int]:

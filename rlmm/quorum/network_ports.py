@@ -25,13 +25,21 @@ class PeerFailedError(Exception):
     """No usable answer. Its callers make an error of ours of it.
 
     `unsupported_version`: the peer does not know this version of the RPC. `sent`: the peer may have
-    seen the request, so a Produce may have been appended.
+    seen the request, so a Produce may have been appended. `late`: the deadline passed.
     """
 
-    def __init__(self, message: str, *, unsupported_version: bool = False, sent: bool = True):
+    def __init__(
+        self,
+        message: str,
+        *,
+        unsupported_version: bool = False,
+        sent: bool = True,
+        late: bool = False,
+    ):
         super().__init__(message)
         self.unsupported_version = unsupported_version
         self.sent = sent
+        self.late = late
 
 
 @dataclass(frozen=True, slots=True)

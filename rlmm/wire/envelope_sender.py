@@ -50,7 +50,7 @@ async def send_envelope(
             return _data(name, version, await answer)
     except TimeoutError as error:
         what = f"no answer within {deadline_s:g} s" if asked else "no connection in time"
-        raise PeerFailedError(f"{name}: {what}", sent=asked) from error
+        raise PeerFailedError(f"{name}: {what}", sent=asked, late=True) from error
     finally:
         if connection is not None:
             connection.abort("it was answered, or is awaited no longer")

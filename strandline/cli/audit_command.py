@@ -11,6 +11,7 @@ from rlm.control.audit import AuditAction
 from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
 from strandline.cli.output import human_bytes, human_time, print_table
+from strandline.cli.whole_cluster import PAGE_ITEMS, AllNodesOption, answer_of_all, whole_view
 
 
 @asks_node
@@ -24,26 +25,27 @@ def audit_command(
     segment: Annotated[
         str | None, typer.Option(help="Only lines about the segment with this id.")
     ] = None,
+    all_nodes: AllNodesOption = False,
     lines: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="How many lines to show at most.")
     ] = 100,
 ) -> Answer:
     """Show what the node deleted, marked and moved, and why; newest first.
 
-    Example: `strandline audit --topic orders --action objects_deleted`
+    Example: `strandline audit --topic orders --action objects_deleted`; `strandline audit
+    --all-nodes`
     """
-    pages = client.pages(
-        "/v1/audit",
-        "lines",
-        topic=topic,
-        partition=partition,
-        action=action,
-        segment=segment,
-        limit=min(lines, 1_000),
-    )
-    found = list(islice(pages, lines))
+    query = {
+        "topic": topic, "partition": partition, "action": action, "segment": segment,
+        "limit": min(lines, PAGE_ITEMS),
+    }  # fmt: skip
     columns = ["time", "action", "partition", "offsets", "size", "segment", "by", "why"]
-    return Answer(found, lambda: print_table(columns, map(_row, found)))
+    if not all_nodes:
+        found = list(islice(client.pages("/v1/audit", "lines", **query), lines))
+        return Answer(found, lambda: print_table(columns, map(_row, found)))
+    view = whole_view(client, "/v1/cluster/audit", "lines", most=lines, **query)
+    rows = [(line["node"], *_row(line)) for line in view["lines"]]
+    return answer_of_all(view, lambda: print_table(["node", *columns], rows))
 
 
 def _row(line: dict[str, Any]) -> tuple[object, ...]:

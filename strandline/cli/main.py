@@ -46,6 +46,18 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "query_commands:status_command",
             "Show the node's identity, the totals of the tier, and the node's problems.",
         ),
+        "lag": (
+            "view_commands:lag_command",
+            "Show how far copying is behind on all nodes, and the partitions that are worst.",
+        ),
+        "sizes": (
+            "view_commands:sizes_command",
+            "Show bytes in the tier and on the nodes' machines, by topic.",
+        ),
+        "running": (
+            "view_commands:running_command",
+            "Show copies under way and deletions to come, on all nodes.",
+        ),
         "topics": (
             "topic_commands:topics_app",
             "Topics and their tiered data: list, show, delete, deletion, undo-delete.",

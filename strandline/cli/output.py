@@ -125,6 +125,11 @@ def print_error(message: str) -> None:
     errors.print(f"[red]error:[/red] {_escape(message)}", soft_wrap=True)
 
 
+def print_warning(message: str) -> None:
+    """`warning: ...` on standard error: the answer lacks something."""
+    errors.print(f"[yellow]warning:[/yellow] {_escape(message)}", soft_wrap=True)
+
+
 def human_bytes(count: int | float | None) -> str:
     """1536 -> `1.5 KiB`."""
     if count is None:

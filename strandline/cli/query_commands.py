@@ -32,20 +32,27 @@ from strandline.cli.query_answers import (
     state_name,
     topic_path,
 )
+from strandline.cli.whole_cluster import AllNodesOption, answer_of_all
 
 
 @asks_node
-def status_command(client: NodeClient) -> Answer:
+def status_command(client: NodeClient, all_nodes: AllNodesOption = False) -> Answer:
     """Show the node's identity, the totals of the tier, and the node's problems.
 
-    Example: `strandline status`
+    Example: `strandline status`; `strandline status --all-nodes` has the problems of all
     """
     cluster, quorum = client.get("/v1/cluster"), client.get("/v1/quorum")
     document = {"cluster": cluster, "quorum": quorum}
-    return Answer(document, lambda: _print_status(cluster, quorum))
+    if not all_nodes:
+        return Answer(document, lambda: _print_status(cluster, quorum, _problem_lines(cluster)))
+    view = client.get("/v1/cluster/problems")
+    lines = _problem_lines_of_all(view)
+    return answer_of_all(
+        view, lambda: _print_status(cluster, quorum, lines), document | {"all_nodes": view}
+    )
 
 
-def _print_status(cluster: dict[str, Any], quorum: dict[str, Any]) -> None:
+def _print_status(cluster: dict[str, Any], quorum: dict[str, Any], problems: Sequence[str]) -> None:
     totals = cluster["totals"]
     print_fields(
         {
@@ -64,10 +71,27 @@ def _print_status(cluster: dict[str, Any], quorum: dict[str, Any]) -> None:
             for name in ("copy_segment_started", "copy_segment_finished", "delete_segment_started")
         }
     )
-    for problem in cluster["problems"]:
-        print_text(_problem_text(problem))
-    for problem in cluster["log_dir_problems"]:
-        print_text(f"problem at {problem['path']}: {problem['text']}")
+    for line in problems:
+        print_text(line)
+
+
+def _problem_lines(told: dict[str, Any]) -> list[str]:
+    return [*map(_problem_text, told["problems"]), *map(_place_text, told["log_dir_problems"])]
+
+
+def _problem_lines_of_all(view: dict[str, Any]) -> list[str]:
+    """Each problem once, with the nodes that tell it."""
+    told = (*view["problems"], *view["log_dir_problems"])
+    nodes: dict[str, list[str]] = {}
+    for each, line in zip(told, _problem_lines(view), strict=True):
+        nodes.setdefault(line, []).append(str(each["node"]))
+    return [
+        f"node{'s' if len(who) > 1 else ''} {', '.join(who)}: {line}" for line, who in nodes.items()
+    ]
+
+
+def _place_text(problem: dict[str, Any]) -> str:
+    return f"problem at {problem['path']}: {problem['text']}"
 
 
 def _problem_text(problem: dict[str, Any]) -> str:

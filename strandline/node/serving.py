@@ -53,6 +53,7 @@ def api_limits(http: HttpSettings) -> ApiLimits:
         stream_bytes_per_s_min=http.stream_bytes_per_s_min,
         quorum_deadline_s=http.request_timeout_s * 2 / 3,
         hand_on_deadline_s=http.hand_on_timeout_s,
+        view_deadline_s=http.view_timeout_s,
     )
 
 

@@ -56,6 +56,11 @@ class HttpSettings(Section):
         description="Deadline for another node's answer to a request that only that one can "
         "answer, within `request_timeout_s`.",
     )
+    view_timeout_s: PositiveSeconds = Field(
+        default=2.0,
+        description="Deadline for each other node's part of a view of the whole cluster; one that "
+        "misses it is named in the view.",
+    )
 
     @model_validator(mode="after")
     def _safe(self) -> HttpSettings:

@@ -42,7 +42,9 @@ class FakeAudit(AuditLog):
         shown = fitting[:limit]
         more = len(fitting) > limit
         return AuditPage(
+            AuditPosition(1, end),
             tuple(self.lines[at] for at in shown),
+            tuple(AuditPosition(1, at) for at in shown),
             AuditPosition(1, shown[-1]) if more else None,
             unreadable=0,
         )

@@ -27,7 +27,6 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.log_levels import LogLevels
-from rlm.control.node_problem import NodeProblem
 from rlm.control.why_not import WhyNot
 from rlm.copy.claim_outlook import ClaimOutlook, NoOutlook
 from rlm.copy.lag import Lag
@@ -43,7 +42,6 @@ from rlm.fetch.leader_transition import (
 from rlm.fetch.list_offsets import OffsetAnswer
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import IndexType
-from rlm.local_log.log_dir import LogDirProblem
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.quota.flow_control import FlowControl
@@ -79,6 +77,7 @@ from tests.api.fake_quorum import FakeQuorum
 from tests.api.fake_repairs import FakeCollector, FakeRepairs
 from tests.api.fake_retention import FakeRetention
 from tests.api.fake_stream import FakeStream as FakeStream
+from tests.api.fake_work import FakeWork
 
 TIP = TopicIdPartition("payments", TOPIC_ID, 0)
 WRITER = Incarnation(1, Uuid(b"d" * 16), 3)
@@ -279,6 +278,7 @@ def make_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
         highest_copied_epoch=2,
         next_offset=300,
         lag=Lag(1000, 1, 5000),
+        local_bytes=4_000,
         remote_segments=3,
         remote_bytes=3000,
         lost_ranges=(LostOffsets(10, 12, "retention"),),
@@ -301,13 +301,12 @@ def copying_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
 
 
 @dataclass
-class FakeRemoteLog(NothingDamaged):
+class FakeRemoteLog(FakeWork, NothingDamaged):
     """Answers from attributes; keeps what it was asked."""
 
     stream: FakeStream = field(default_factory=lambda: FakeStream([b"first", b"second"]))
     known: list[PartitionStatus] = field(default_factory=lambda: [make_status()])
     asked: list[object] = field(default_factory=list)
-    troubles: list[NodeProblem] = field(default_factory=list)
 
     def status(self, partition: TopicIdPartition, /) -> PartitionStatus:
         for status in self.known:
@@ -317,12 +316,6 @@ class FakeRemoteLog(NothingDamaged):
 
     def partitions(self) -> Sequence[TopicIdPartition]:
         return [status.partition for status in self.known]
-
-    def problems(self) -> Sequence[LogDirProblem]:
-        return ()
-
-    def node_problems(self) -> Sequence[NodeProblem]:
-        return self.troubles
 
     def claim_outlook(self, partition: TopicIdPartition, /) -> ClaimOutlook | NoOutlook:
         return NoOutlook("its broker does not lead the partition")

@@ -156,6 +156,20 @@ def test_a_filter_that_nothing_fits_ends_in_bounded_pages(
     assert pages == len(file_numbers(tmp_path))
 
 
+@pytest.mark.parametrize("written", [0, 1, 5])
+def test_a_page_can_be_read_again_and_from_each_of_its_lines(tmp_path: Path, written: int) -> None:
+    """Whatever is written meanwhile, in the same file or in later ones."""
+    for number in range(written):
+        append_lines(tmp_path, encode_audit_line(numbered(number)), SMALL)
+    page = read_newest(tmp_path, None, 10, lambda _: True)
+    for number in range(100, 105):
+        append_lines(tmp_path, encode_audit_line(numbered(number)), SMALL)
+    assert read_newest(tmp_path, page.start, 10, lambda _: True) == page
+    assert len(page.lines) == len(page.begins) == written
+    for number, begin in enumerate(page.begins, 1):
+        assert read_newest(tmp_path, begin, 10, lambda _: True).lines == page.lines[number:]
+
+
 def test_nothing_written_is_an_empty_page(tmp_path: Path) -> None:
     assert read_newest(tmp_path / "audit", None, 5, lambda _: True).lines == ()
 

@@ -29,7 +29,10 @@ ONE_DAY = ("--retention-time", "1d")
 WHY = ("--reason", "x", "--yes")
 
 COMMANDS: dict[str, list[tuple[object, ...]]] = {
-    "status": [()],
+    "status": [(), ("--all-nodes",)],
+    "lag": [(), ("--all",)],
+    "sizes": [()],
+    "running": [()],
     "topics list": [()],
     "topics show": [("orders",)],
     "topics delete": [("orders",), ("orders", "--yes")],
@@ -57,7 +60,7 @@ COMMANDS: dict[str, list[tuple[object, ...]]] = {
     "collect": [(), ("--apply",)],
     "repair": [(), ("--yes",)],
     "stores list": [()],
-    "audit": [()],
+    "audit": [(), ("--all-nodes",)],
     "retention plan": [("orders", 0)],
     "retention accept": [("orders", 0, "--accept-percent", 9)],
     "retention delete-records": [("orders", 0, *BEFORE), ("orders", 0, *BEFORE, "--yes")],

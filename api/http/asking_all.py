@@ -1,0 +1,198 @@
+"""Asks every node of the cluster for its part of a view, in parallel, each with a deadline. A node
+without a part is named with the reason.
+
+Other nodes are asked as in `handing_on.py`: over the quorum's connections, by this node's word
+about the caller. One hop: a node asked so asks nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from api.http.admission import PRINCIPAL_SCOPE_KEY, VOUCHED_SCOPE_KEY, context_in
+from api.http.context import ApiContext
+from api.http.handed_on import (
+    UNREADABLE,
+    HandedOn,
+    Reply,
+    Vouched,
+    decode_reply,
+    encode_request,
+    encode_vouched,
+    quorum_address,
+)
+from api.metrics.metrics import Silence
+from kafka_formats.errors import Conflict, CorruptData
+from rlmm.quorum.envelopes import Envelope
+from rlmm.quorum.network_ports import PeerFailedError
+from rlmm.rows.nodes import Liveness, RegisteredNode
+
+Part = TypeVar("Part", bound=BaseModel)
+
+_NOT_ASKED = {
+    Liveness.FENCED: (Silence.FENCED, "silent for too long, by the word of the quorum's leader"),
+    Liveness.STOPPED: (Silence.STOPPED, "it said that it ends"),
+}
+_BY_STATUS = {
+    400: Silence.OTHER_RELEASE,
+    401: Silence.REFUSED,
+    403: Silence.REFUSED,
+    404: Silence.OTHER_RELEASE,
+    409: Silence.REFUSED,
+}
+_TEXT_CHARACTERS_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[Part]):
+    """One node's part; None: why it has none. `as_of_ms`, by this node's clock: when it came."""
+
+    node_id: int
+    part: Part | None = None
+    silence: Silence | None = None
+    text: str | None = None
+    as_of_ms: int | None = None
+    metadata_offset: int | None = None
+
+
+class _SilentError(Exception):
+    """The node has no part, for this reason."""
+
+    def __init__(self, silence: Silence, text: str) -> None:
+        super().__init__(text[:_TEXT_CHARACTERS_MAX])
+        self.silence = silence
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Part]):
+    """A GET of `path` with the parameters that `query` gives for a node id (those of None are left
+    out; None: the node is not asked), answered by a `kind`.
+    """
+
+    path: str
+    query: Callable[[int], Mapping[str, object] | None]
+    kind: type[Part]
+
+
+async def ask_all(
+    request: Request, question: Question[Part], own: Callable[[], Awaitable[Part]]
+) -> list[Told[Part]]:
+    """Every registered node's part, by node id; `own` makes this node's.
+
+    Conflict: another node asks. An error of `own` is the caller's.
+    """
+    context = context_in(request)
+    vouched: Vouched | None = request.scope.get(VOUCHED_SCOPE_KEY)
+    if vouched is not None:
+        raise Conflict(
+            f"node {vouched.by_node} hands on a request for a view of the whole cluster, which "
+            "each node makes itself from what the others tell of themselves",
+            reason="ONE_HOP",
+        )
+    me = context.identity.node_id
+    told: list[Told[Part]] = []
+    if question.query(me) is not None:
+        offset = context.manager.applied_offset
+        told.append(Told(me, await own(), None, None, context.now_ms(), offset))
+    slots = asyncio.Semaphore(context.limits.view_nodes_parallel_max)
+    caller = Vouched(request.scope[PRINCIPAL_SCOPE_KEY], me)
+    others = [
+        _asked(context, node, question, caller, slots)
+        for node in context.manager.registered_nodes()
+        if node.node_id != me
+        and node.liveness is not Liveness.REMOVED
+        and question.query(node.node_id) is not None
+    ]
+    told += await asyncio.gather(*others)
+    return sorted(told, key=lambda each: each.node_id)
+
+
+async def _asked(
+    context: ApiContext,
+    node: RegisteredNode,
+    question: Question[Part],
+    caller: Vouched,
+    slots: asyncio.Semaphore,
+) -> Told[Part]:
+    try:
+        async with slots:
+            reply = await _reply(context, node, question, caller)
+            part = _part(reply, question.kind)
+    except _SilentError as error:
+        context.metrics.http.asked(error.silence)
+        context.silent_nodes.tell(node.node_id, f"{error.silence}: {error}")
+        return Told(node.node_id, None, error.silence, str(error))
+    context.metrics.http.asked(None)
+    context.silent_nodes.tell(node.node_id, None)
+    return Told(node.node_id, part, None, None, context.now_ms(), reply.metadata_offset)
+
+
+async def _reply(
+    context: ApiContext, node: RegisteredNode, question: Question[Part], caller: Vouched
+) -> Reply:
+    if node.liveness in _NOT_ASKED:
+        raise _SilentError(*_NOT_ASKED[node.liveness])
+    send, address = context.envelopes.send, quorum_address(node)
+    if send is None or address is None:
+        raise _SilentError(
+            Silence.UNREACHABLE,
+            "it registered no address of its quorum listener that leads there (quorum.advertised)",
+        )
+    deadline_s = context.limits.view_deadline_s
+    query = question.query(node.node_id) or {}
+    text = urlencode({name: value for name, value in query.items() if value is not None})
+    asked = HandedOn(
+        context.identity.cluster_id, node.node_id, "GET", question.path, text.encode(), (), b""
+    )
+    envelope = Envelope(encode_request(asked), encode_vouched(caller))
+    try:
+        async with (
+            asyncio.timeout(deadline_s),
+            context.silent_nodes.slot(node.node_id, context.limits.view_asks_per_node_max),
+        ):
+            return decode_reply(await send(address, envelope, deadline_s))
+    except TimeoutError:
+        raise _SilentError(Silence.TIMEOUT, f"no answer within {deadline_s:g} s") from None
+    except CorruptData as error:
+        raise _SilentError(Silence.OTHER_RELEASE, str(error)) from None
+    except PeerFailedError as error:
+        if error.unsupported_version:
+            silence = Silence.OTHER_RELEASE
+        elif error.late:
+            silence = Silence.TIMEOUT
+        else:
+            silence = Silence.FAILED if error.sent else Silence.UNREACHABLE
+        raise _SilentError(silence, str(error)) from None
+
+
+def _part(reply: Reply, kind: type[Part]) -> Part:
+    if reply.status != 200:
+        problem = _problem(reply.body)
+        silence = _BY_STATUS.get(reply.status, Silence.FAILED)
+        if problem.get("reason") == UNREADABLE:
+            silence = Silence.OTHER_RELEASE
+        raise _SilentError(silence, f"it answers {reply.status}: {problem.get('detail')}")
+    try:
+        return kind.model_validate_json(reply.body, extra="ignore")  # of a later release
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(each) for each in first["loc"])
+        raise _SilentError(
+            Silence.OTHER_RELEASE, f"its answer is not understood: {where}: {first['msg']}"
+        ) from None
+
+
+def _problem(body: bytes) -> dict[str, object]:
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        return {}
+    return problem if isinstance(problem, dict) else {}

@@ -1,0 +1,132 @@
+"""Facts about all partitions of a node, kept for a while: to gather them takes a hundred
+microseconds a partition, and views are asked again every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from rlm.copy.lag import Lag, summed
+from rlm.copy.partition_status import PartitionStatus
+
+FRESH_S = 1.0
+WORST_SHOWN = 10
+SHARE_OF_TIME = 0.05
+"""A survey is made again only once this share of the time since the last would be spent on it."""
+KEPT_FACTOR = 3.0
+"""A survey that is older than so many times its freshness is no longer answered with."""
+Monotonic = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSize:
+    """Of one topic name. `local_bytes`: `.log` files of `replicas` here, held segments too."""
+
+    topic: str
+    partitions: int
+    remote_segments: int
+    remote_bytes: int
+    replicas: int
+    local_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`behind`: the partitions that lag or are blocked, of which this node reports the lag, by
+    `partition_key`; `worst` are the most urgent of them. `lag` is the sum over all that it reports,
+    `reported` their number. `topics` come by name.
+    """
+
+    made_at_s: float
+    took_s: float
+    reported: int
+    lag: Lag
+    behind: tuple[PartitionStatus, ...]
+    worst: tuple[PartitionStatus, ...]
+    topics: tuple[TopicSize, ...]
+
+    @property
+    def fresh_s(self) -> float:
+        """Time for which it is not made again."""
+        return max(FRESH_S, self.took_s / SHARE_OF_TIME)
+
+
+def survey_of(statuses: Iterable[PartitionStatus], made_at_s: float, took_s: float) -> Survey:
+    """The facts of `statuses`."""
+    by_topic: dict[str, list[PartitionStatus]] = {}
+    behind: list[PartitionStatus] = []
+    lags: list[Lag] = []
+    for each in statuses:
+        by_topic.setdefault(each.partition.topic, []).append(each)
+        if each.lag is not None:
+            lags.append(each.lag)
+            if each.lag.segments or each.lag.gone_offsets or each.blocked is not None:
+                behind.append(each)
+    behind.sort(key=partition_key)
+    topics = tuple(_size(topic, by_topic[topic]) for topic in sorted(by_topic))
+    worst = tuple(heapq.nsmallest(WORST_SHOWN, behind, key=_urgency_of))
+    return Survey(made_at_s, took_s, len(lags), summed(lags), tuple(behind), worst, topics)
+
+
+def partition_key(status: PartitionStatus) -> tuple[str, int, str]:
+    """Place in a list by topic, partition number and topic id."""
+    return status.partition.topic, status.partition.partition, str(status.partition.topic_id)
+
+
+def urgency(gone_offsets: int, blocked: str | None, age_ms: int) -> tuple[bool, bool, int]:
+    """Least first: offsets that are gone, then blocked partitions, then the oldest lag."""
+    return not gone_offsets, blocked is None, -age_ms
+
+
+def _urgency_of(status: PartitionStatus) -> tuple[bool, bool, int]:
+    assert status.lag is not None, "it is behind"
+    return urgency(status.lag.gone_offsets, status.blocked, status.lag.age_ms)
+
+
+def _size(topic: str, statuses: list[PartitionStatus]) -> TopicSize:
+    local = [each.local_bytes for each in statuses if each.local_bytes is not None]
+    return TopicSize(
+        topic=topic,
+        partitions=len(statuses),
+        remote_segments=sum(each.remote_segments for each in statuses),
+        remote_bytes=sum(each.remote_bytes for each in statuses),
+        replicas=len(local),
+        local_bytes=sum(local),
+    )
+
+
+class Surveys:
+    """The last survey of a node. A caller waits for one only where none is recent enough; a further
+    one is made behind its back.
+    """
+
+    def __init__(self) -> None:
+        self._last: Survey | None = None
+        self._making: asyncio.Task[Survey] | None = None
+
+    async def recent(
+        self, gather: Callable[[], Awaitable[Iterable[PartitionStatus]]], monotonic: Monotonic
+    ) -> tuple[Survey, int]:
+        """A survey, and its age in milliseconds. `gather` gives the status of all partitions."""
+        last, now_s = self._last, monotonic()
+        age_s = math.inf if last is None else now_s - last.made_at_s
+        if last is None or age_s > last.fresh_s:
+            if self._making is None or self._making.done():
+                self._making = asyncio.create_task(
+                    self._make(gather, monotonic), name="survey for views"
+                )
+            if last is None or age_s > last.fresh_s * KEPT_FACTOR:
+                last = await asyncio.shield(self._making)
+        return last, max(0, round((monotonic() - last.made_at_s) * 1_000))
+
+    async def _make(
+        self, gather: Callable[[], Awaitable[Iterable[PartitionStatus]]], monotonic: Monotonic
+    ) -> Survey:
+        began_s = monotonic()
+        statuses = await gather()
+        self._last = survey_of(statuses, began_s, monotonic() - began_s)
+        return self._last

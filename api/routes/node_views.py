@@ -1,0 +1,113 @@
+"""This node's parts of the views of the whole cluster: lag, sizes, work under way."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from fastapi import APIRouter
+
+from api.http.admission import Context
+from api.http.context import ApiContext
+from api.http.cursors import CursorKey, decode_cursor, encode_cursor
+from api.http.listing import page_after, statuses_of
+from api.http.survey import Survey, partition_key
+from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
+from api.models.views import (
+    LaggingView,
+    LagSumView,
+    LocalSizeView,
+    NodeLagView,
+    NodeRunningView,
+    NodeSizesView,
+    RunningSumView,
+    RunningView,
+    TopicSizeView,
+)
+from rlm.copy.partition_status import PartitionStatus
+
+router = APIRouter(prefix="/node", tags=["node"])
+
+SHAPES: dict[str, tuple[type, ...]] = {
+    "lag": (str, int, str, int),
+    "sizes": (str,),
+    "running": (str, int, str, str, int),
+}
+"""Keys of the lists. A cursor is the same for a node and for the whole cluster."""
+
+
+def place_of(listing: str, cursor: str | None) -> CursorKey | None:
+    """The key after which the page begins. InvalidRequest: no cursor of this list."""
+    return None if cursor is None else decode_cursor(listing, {}, cursor, SHAPES[listing])
+
+
+def cursor_of(listing: str, last: CursorKey | None) -> str | None:
+    """The cursor of the page after the one that ends with `last`; None: there is none."""
+    return None if last is None else encode_cursor(listing, {}, last)
+
+
+async def _survey(context: ApiContext) -> tuple[Survey, int]:
+    async def gather() -> list[PartitionStatus]:
+        return await statuses_of(context.rlm.partitions(), context.rlm.status, context.sleep)
+
+    return await context.surveys.recent(gather, context.monotonic)
+
+
+@router.get("/lag", summary="Partitions of this node that are behind, and the sum of all")
+async def node_lag(
+    context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
+) -> NodeLagView:
+    """Facts are gathered anew about every second, less often with thousands of partitions."""
+    after, node_id = place_of("lag", cursor), context.identity.node_id
+    survey, age_ms = await _survey(context)
+
+    def key(status: PartitionStatus) -> CursorKey:
+        return *partition_key(status), node_id
+
+    page, more = page_after(survey.behind, key, after, limit)
+    return NodeLagView(
+        survey_age_ms=age_ms,
+        total=LagSumView.of_survey(survey),
+        worst=[LaggingView.of_status(node_id, each) for each in survey.worst],
+        partitions=[LaggingView.of_status(node_id, each) for each in page],
+        next_cursor=cursor_of("lag", key(page[-1]) if more else None),
+    )
+
+
+@router.get("/sizes", summary="Bytes on this node's machine and in the tier, by topic")
+async def node_sizes(
+    context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
+) -> NodeSizesView:
+    """Facts are gathered anew about every second, less often with thousands of partitions."""
+    after, node_id = place_of("sizes", cursor), context.identity.node_id
+    survey, age_ms = await _survey(context)
+    page, more = page_after(survey.topics, lambda each: (each.topic,), after, limit)
+    return NodeSizesView(
+        survey_age_ms=age_ms,
+        local=LocalSizeView.of_topics(node_id, survey.topics),
+        topics=[TopicSizeView.of(each) for each in page],
+        next_cursor=cursor_of("sizes", (page[-1].topic,) if more else None),
+    )
+
+
+@router.get("/running", summary="Copies and deletions that this node has under way")
+async def node_running(
+    context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
+) -> NodeRunningView:
+    """Deletions are of expired segments, and of what copies left over."""
+    after, node_id = place_of("running", cursor), context.identity.node_id
+    copies = context.rlm.copies_under_way()
+    removals = context.rlm.removals_under_way()
+    running = [RunningView.of_copy(node_id, each) for each in copies]
+    running += [RunningView.of_removal(node_id, each) for each in removals]
+    running.sort(key=attrgetter("key"))
+    page, more = page_after(running, attrgetter("key"), after, limit)
+    return NodeRunningView(
+        total=RunningSumView(
+            copies=len(copies),
+            bytes_done=sum(each.bytes_done for each in copies),
+            bytes_total=sum(each.bytes_total for each in copies),
+            deletions=len(removals),
+        ),
+        running=list(page),
+        next_cursor=cursor_of("running", page[-1].key if more else None),
+    )
