@@ -1,0 +1,96 @@
+"""Views of the whole cluster, of three whole nodes: time of one request, and of the first.
+
+`python -m bench.views [PARTITIONS] [REQUESTS]` (10,000; 200 of each view). Node 1 has a log
+directory of so many partitions, each with two sealed segments that wait, copying being paused;
+node 2 is asked, one request after the other, over one connection. The nodes and what asks them run
+on the same cores.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import httpx
+
+from bench.idle_log_dir import write_log_dir
+from bench.log_dir_files import CLUSTER_ID
+from bench.metadata_node import CACHE
+from bench.table import Measure, percentile, write_table
+from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
+
+ASKED = 2
+VIEWS = ("lag", "sizes", "running", "problems", "audit")
+SEGMENTS = 3
+P95_MAX_MS = 200.0
+SETTLED_DEADLINE_S = 600.0
+
+
+def main() -> None:
+    """Print the table."""
+    partitions, requests = (int(each) for each in (*sys.argv[1:], "10000", "200")[:2])
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as home:
+        measures = _measured(Path(home), partitions, requests)
+    write_table(
+        "Views of the whole cluster",
+        measures,
+        packages=("uvloop",),
+        notes=(f"{partitions:,} partitions that lag, three nodes, pages of 100",),
+    )
+
+
+def _measured(home: Path, partitions: int, requests: int) -> list[Measure]:
+    log_dir, aside = home / "kafka", home / "aside"
+    (home / "store").mkdir()
+    write_log_dir(log_dir, cluster_id=CLUSTER_ID, node_id=COPIER_ID, partitions=0)
+    write_log_dir(
+        aside, cluster_id=CLUSTER_ID, node_id=COPIER_ID, partitions=partitions, segments=SEGMENTS
+    )
+    sections: dict[str, dict[str, object]] = {
+        "http": {"anonymous_role": "admin"},
+        "topics": {"include": ["*"]},
+        "stores.main": {"kind": "filesystem", "path": str(home / "store")},
+        "hold": {"dirs": []},
+    }
+    with NodeQuorum(home, CLUSTER_ID, sections, log_dir) as quorum, httpx.Client() as client:
+        pause = {"paused": True, "why": "the bench"}
+        copier = quorum.nodes[COPIER_ID].url
+        client.put(f"{copier}/v1/node/switches/copying", json=pause).raise_for_status()
+        for each in aside.iterdir():
+            if each.is_dir():
+                each.rename(log_dir / each.name)
+        begun = perf_counter()
+        url = f"{quorum.nodes[ASKED].url}/v1/cluster"
+
+        def is_settled() -> bool:
+            found = client.get(f"{url}/lag", timeout=60).raise_for_status().json()
+            known = client.get(f"{url}/sizes", timeout=60).raise_for_status().json()
+            behind, claimed = found["total"]["behind"], known["tier"]["partitions"]
+            return bool(behind == claimed == partitions)
+
+        quorum.wait_until(is_settled, "every partition to lag", deadline_s=SETTLED_DEADLINE_S)
+        measures = [Measure("all partitions claimed and seen", "s", [perf_counter() - begun])]
+        for view in VIEWS:
+            measures += _view(client, f"{url}/{view}", view, requests)
+        return measures
+
+
+def _view(client: httpx.Client, url: str, view: str, requests: int) -> list[Measure]:
+    took_ms = []
+    for _ in range(requests):
+        begun = perf_counter()
+        answer = client.get(url, timeout=60).raise_for_status()
+        took_ms.append((perf_counter() - begun) * 1e3)
+        assert all(each["answered"] for each in answer.json()["nodes"]), answer.text[:500]
+    p95 = percentile(took_ms, 95)
+    return [
+        Measure(f"{view}: one request", "ms", took_ms),
+        Measure(f"{view}: p95", "ms", [p95], f"< {P95_MAX_MS:g}", p95 < P95_MAX_MS),
+    ]
+
+
+if __name__ == "__main__":
+    main()
