@@ -128,5 +128,7 @@ class Surveys:
     ) -> Survey:
         began_s = monotonic()
         statuses = await gather()
-        self._last = survey_of(statuses, began_s, monotonic() - began_s)
+        took_s = monotonic() - began_s
+        # In a thread: with thousands of partitions it takes longer than the loop may stand still.
+        self._last = await asyncio.to_thread(survey_of, statuses, began_s, took_s)
         return self._last

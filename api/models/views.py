@@ -201,21 +201,15 @@ class RunningView(PartitionName):
     why: str | None
 
     @classmethod
-    def of_copy(cls, node_id: int, copy: CopyUnderWay) -> RunningView:
-        """A copy."""
-        id_ = copy.segment_id
+    def of_work(cls, node_id: int, work: CopyUnderWay | PendingCleanUp) -> RunningView:
+        """A copy, or a deletion."""
+        id_ = work.segment_id
+        names = dict(name_of(id_.partition), node=node_id, segment_id=id_.id)
+        if isinstance(work, CopyUnderWay):
+            return cls.of(work, **names, kind="copy", due_ms=None, why=None)
         return cls.of(
-            copy, **name_of(id_.partition), node=node_id, kind="copy", segment_id=id_.id,
-            due_ms=None, why=None,
-        )  # fmt: skip
-
-    @classmethod
-    def of_removal(cls, node_id: int, removal: PendingCleanUp) -> RunningView:
-        """A deletion."""
-        id_ = removal.segment_id
-        return cls.of(
-            removal, **name_of(id_.partition), node=node_id, kind="delete", segment_id=id_.id,
-            start_offset=None, end_offset=None, bytes_done=None, bytes_total=None,
+            work, **names, kind="delete", start_offset=None, end_offset=None, bytes_done=None,
+            bytes_total=None,
         )  # fmt: skip
 
     @property

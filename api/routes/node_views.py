@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from fastapi import APIRouter
 
 from api.http.admission import Context
@@ -23,7 +21,8 @@ from api.models.views import (
     RunningView,
     TopicSizeView,
 )
-from rlm.copy.partition_status import PartitionStatus
+from rlm.copy.partition_status import CopyUnderWay, PartitionStatus
+from rlm.delete.clean_up_tasks import PendingCleanUp
 
 router = APIRouter(prefix="/node", tags=["node"])
 
@@ -97,10 +96,14 @@ async def node_running(
     after, node_id = place_of("running", cursor), context.identity.node_id
     copies = context.rlm.copies_under_way()
     removals = context.rlm.removals_under_way()
-    running = [RunningView.of_copy(node_id, each) for each in copies]
-    running += [RunningView.of_removal(node_id, each) for each in removals]
-    running.sort(key=attrgetter("key"))
-    page, more = page_after(running, attrgetter("key"), after, limit)
+
+    def key(work: CopyUnderWay | PendingCleanUp) -> CursorKey:
+        id_ = work.segment_id
+        tip = id_.partition
+        return tip.topic, tip.partition, str(tip.topic_id), str(id_.id), node_id
+
+    under_way: list[CopyUnderWay | PendingCleanUp] = [*copies, *removals]
+    page, more = page_after(sorted(under_way, key=key), key, after, limit)
     return NodeRunningView(
         total=RunningSumView(
             copies=len(copies),
@@ -108,6 +111,6 @@ async def node_running(
             bytes_total=sum(each.bytes_total for each in copies),
             deletions=len(removals),
         ),
-        running=list(page),
-        next_cursor=cursor_of("running", page[-1].key if more else None),
+        running=[RunningView.of_work(node_id, each) for each in page],
+        next_cursor=cursor_of("running", key(page[-1]) if more else None),
     )

@@ -13,8 +13,11 @@ from api.http.handed_on import (
     encode_request,
     encode_vouched,
 )
+from api.http.merging import decode_places, encode_places
 from api.http.tokens import Principal, Role
+from kafka_formats.errors import InvalidRequest
 from tests.fuzz.engine import Target
+from tests.fuzz.format_targets import text_of
 
 _TYPE = (b"content-type", b"application/json")
 _TRANSFER = HandedOn(
@@ -44,5 +47,12 @@ def handed_on_targets() -> list[Target]:
             decode_reply,
             lambda: [encode_reply(Reply(200, 77, (_TYPE,), b"{}"))],
             factor=400,
+        ),
+        Target(
+            "places in the audits of all nodes",
+            ("api.http.merging.decode_places",),
+            lambda data: decode_places(text_of(data)),
+            lambda: [encode_places({1: "", 2: "AQIDBA", 3: "x"}).encode()],
+            (InvalidRequest,),
         ),
     ]
