@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context
 from api.http.asking_all import Question, ask_all
-from api.http.cursors import decode_cursor, encode_cursor
+from api.http.cursors import CURSOR_CHARACTERS_MAX, decode_cursor, encode_cursor
 from api.http.merging import ENDED, Lines, decode_places, encode_places, merge_by_time
 from api.http.validation import (
     INT64_MAX,
@@ -116,13 +116,24 @@ async def list_whole_audit(
         if each.part is not None
     }
     page = merge_by_time(parts, places, limit)
-    place = encode_places(page.places)
+    next_cursor = _whole_cursor(wanted, page.places) if page.more else None
     return WholeAuditView(
         nodes=NodePartView.all_of(told),
         lines=[NodeAuditLineView.of(line, node=node_id) for node_id, line in page.lines],
         unreadable=sum(each.part.unreadable for each in told if each.part is not None),
-        next_cursor=encode_cursor(WHOLE_LISTING, wanted.query, (place,)) if page.more else None,
+        next_cursor=next_cursor,
     )
+
+
+def _whole_cursor(wanted: Filters, places: Mapping[int, str]) -> str:
+    cursor = encode_cursor(WHOLE_LISTING, wanted.query, (encode_places(places),))
+    if len(cursor) > CURSOR_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"a cursor does not hold the places of {len(places)} nodes: ask for all lines in one "
+            "page, or each node for its own (`GET /v1/audit`)",
+            field="limit",
+        )
+    return cursor
 
 
 def _position(filters: Mapping[str, object], cursor: str) -> AuditPosition:

@@ -157,6 +157,16 @@ async def test_a_node_that_was_silent_for_a_page_has_its_lines_on_the_next() -> 
     ]  # fmt: skip
 
 
+async def test_more_nodes_than_a_cursor_can_hold_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("api.routes.audit.CURSOR_CHARACTERS_MAX", 50)
+    cluster = cluster_with_audits()
+    answer = await cluster.answer("/v1/cluster/audit", limit=1)
+    assert (answer.status_code, answer.json()["field"]) == (400, "limit")
+    assert len((await cluster.ask("/v1/cluster/audit", limit=9))["lines"]) == 7
+
+
 async def test_a_cursor_of_one_filter_is_none_of_another() -> None:
     cluster = cluster_with_audits()
     page = await cluster.ask("/v1/cluster/audit", limit=1, action="paused")
