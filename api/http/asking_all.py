@@ -30,7 +30,7 @@ from api.http.handed_on import (
     quorum_address,
 )
 from api.metrics.metrics import Silence
-from kafka_formats.errors import Conflict, CorruptData
+from kafka_formats.errors import Conflict, CorruptData, RetryLater
 from rlmm.quorum.envelopes import Envelope
 from rlmm.quorum.network_ports import PeerFailedError
 from rlmm.rows.nodes import Liveness, RegisteredNode
@@ -87,7 +87,8 @@ async def ask_all(
 ) -> list[Told[Part]]:
     """Every registered node's part, by node id; `own` makes this node's.
 
-    Conflict: another node asks. An error of `own` is the caller's.
+    Conflict: another node asks. RetryLater of `own` leaves this node without a part; any other
+    error of it is the caller's.
     """
     context = context_in(request)
     vouched: Vouched | None = request.scope.get(VOUCHED_SCOPE_KEY)
@@ -101,7 +102,10 @@ async def ask_all(
     told: list[Told[Part]] = []
     if question.query(me) is not None:
         offset = context.manager.applied_offset
-        told.append(Told(me, await own(), None, None, context.now_ms(), offset))
+        try:
+            told.append(Told(me, await own(), None, None, context.now_ms(), offset))
+        except RetryLater as error:
+            told.append(Told(me, None, Silence.FAILED, str(error)))
     slots = asyncio.Semaphore(context.limits.view_nodes_parallel_max)
     caller = Vouched(request.scope[PRINCIPAL_SCOPE_KEY], me)
     others = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from api.http.handed_on import (
     encode_vouched,
 )
 from api.http.tokens import Principal, Role
+from kafka_formats.errors import RetryLater
+from rlm.node_files.audit_log import AuditPage
 from rlmm.quorum.envelopes import Envelope
 from rlmm.quorum.network_ports import PeerFailedError
 from rlmm.records.node_facts import NodeFacts
 from rlmm.rows.nodes import Liveness
+from tests.api.fake_audit import FakeAudit
 from tests.api.fake_cluster import Answers, FakeCluster, liveness
 from tests.api.fakes import write_tokens
 from tests.rlm.virtual_time import run_virtually
@@ -210,6 +214,21 @@ async def test_what_a_later_release_adds_to_its_part_is_left_out() -> None:
     view = await cluster.ask(AUDIT)
     assert (part(view, 2)["answered"], view["unreadable"]) == (True, 1)
     assert "mood" not in json.dumps(view)
+
+
+async def test_a_node_whose_own_part_fails_shows_those_of_the_others() -> None:
+    cluster = FakeCluster()
+
+    class Unreadable(FakeAudit):
+        async def newest(self, *_: object) -> AuditPage:
+            raise RetryLater("the audit can't be read: I/O error")
+
+    node = cluster.nodes[1]
+    node.context = replace(node.context, audit=Unreadable())
+    view = await cluster.ask(AUDIT)
+    assert (part(view, 1)["reason"], part(view, 1)["answered"]) == ("failed", False)
+    assert "I/O error" in part(view, 1)["text"]
+    assert {line["node"] for line in view["lines"]} == {2, 3}
 
 
 async def test_a_wrong_question_is_the_callers_and_goes_to_nobody() -> None:
