@@ -81,6 +81,7 @@ PLAIN_WORDS = (
     "rsm_backends",
     "sim",
     "strandline",
+    "rlm/cluster_settings",
     "rlm/control",
     "rlm/copy",
     "rlm/data_plane",

@@ -37,15 +37,18 @@ class LookLoop:
     async def run(self) -> None:
         """Look for as long as the node runs."""
         while True:
-            try:
-                await self.look()
-                self.error = None
-                self._problem_log.works(LOOKING)
-            except Exception as error:  # noqa: BLE001 - told and logged below
-                # The loop outlives every look that fails: a directory may come back.
-                self.error = str(error) or type(error).__name__
-                self._problem_log.failed(LOOKING, error)
+            await self.look_and_tell()
             await self._around.ambient.sleep(self._around.limits.scan_interval_s)
+
+    async def look_and_tell(self) -> None:
+        """Look once; a failure is told as a problem. A directory may come back."""
+        try:
+            await self.look()
+            self.error = None
+            self._problem_log.works(LOOKING)
+        except Exception as error:  # noqa: BLE001 - told and logged
+            self.error = str(error) or type(error).__name__
+            self._problem_log.failed(LOOKING, error)
 
     def trouble(self) -> str | None:
         """The reason why the log directories may have changed unseen; None if they were read.

@@ -27,7 +27,6 @@ from rlm.leadership.leadership import (
     NotLeading,
     TopicConfig,
 )
-from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
 from rlm.local_log.replica_directory import why_another
 from rlm.local_log.replica_memory import ReplicaMemory
@@ -35,6 +34,13 @@ from rlmm.partition_state import Mode
 
 Read = TypeVar("Read")
 TopicPartition = tuple[str, int]
+
+
+class TopicChoice(Protocol):
+    """The choice of the tiered topics."""
+
+    def why_left_out(self, topic: str) -> str | None:
+        """A sentence that says what to change; None if the topic is tiered."""
 
 
 class BrokerPort(Protocol):
@@ -97,7 +103,7 @@ class Scanner:
     log_dirs: tuple[Path, ...]
     kafka_cluster_id: str | None
     broker: BrokerPort | None
-    topics: TopicFilter
+    topics: TopicChoice
     breathe: Breathe
     deadline_s: float
     announced: Announced = field(default_factory=NoPlugin)

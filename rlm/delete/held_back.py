@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.node_files.kill_switches import KillSwitches, Switch
 from rlm.stores.clock_check import ClockCheck
@@ -22,19 +23,20 @@ class HeldBack:
     metadata: RemoteLogMetadataManager
     switches: KillSwitches
     clock: ClockCheck
+    settings: SettingsInForce
 
     def copying(self, topic: str) -> str | None:
-        """The pause by the topic's policy or the node's switch."""
+        """The pause by the topic's policy, the cluster's settings or the node's switch."""
         if self.metadata.topic_policy(topic).copy_paused:
             return (
                 f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
                 f"{topic}` ends that"
             )
-        return self.switches.text(Switch.COPYING)
+        return self._paused(Switch.COPYING)
 
     def deleting(self, topic: str) -> str | None:
         """The pause of deletes; a doubtful clock and a restart hold them back too."""
-        paused = self.switches.text(Switch.DELETING)
+        paused = self._paused(Switch.DELETING)
         if paused is not None:
             return paused
         if self.metadata.topic_policy(topic).delete_paused:
@@ -46,9 +48,12 @@ class HeldBack:
             return NOT_RECONCILED
         return self.clock.trouble() or self.clock.set_ahead()
 
+    def _paused(self, switch: Switch) -> str | None:
+        return self.switches.text(switch) or self.settings.pause_text(switch)
+
     def problems(self) -> tuple[NodeProblem, ...]:
         """Reasons that concern more than a topic; the switches report their own."""
-        found = []
+        found = list(self.settings.problems())
         clock_trouble = self.clock.trouble() or self.clock.set_ahead()
         if clock_trouble is not None:
             found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))

@@ -27,7 +27,8 @@ class FlowControl:
         self._part_bytes = part_bytes
         self._workers = workers
         self._monotonic = monotonic
-        self.limits = FlowLimits()
+        self.own = self.limits = FlowLimits()
+        self._over: Callable[[FlowLimits], FlowLimits] = lambda own: own
         self._node = {flow: _Valve(monotonic) for flow in Flow}
         self._topics: dict[tuple[Flow, str], _Valve] = {}
         self._listeners: list[OnPaces] = []
@@ -37,8 +38,30 @@ class FlowControl:
         self.change(limits)
 
     def change(self, limits: FlowLimits) -> None:
-        """Change the limits, also for callers already waiting. InvalidRequest: nothing changes."""
+        """Change the node's own limits, also for callers already waiting. InvalidRequest: nothing
+        changes.
+        """
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
+        self.own = limits
+        self._change(self._kept())
+
+    def hold_over(self, over: Callable[[FlowLimits], FlowLimits]) -> None:
+        """From now on `over` makes those in force of the node's own; one that is too low is raised
+        to the least that can be kept.
+        """
+        self._over = over
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Hold what `over` makes now."""
+        limits = self._kept()
+        if limits != self.limits:
+            self._change(limits)
+
+    def _kept(self) -> FlowLimits:
+        return self._over(self.own).kept(part_bytes=self._part_bytes, workers=self._workers)
+
+    def _change(self, limits: FlowLimits) -> None:
         self.limits = limits
         self.revision += 1  # changes since the start; a change may name the one that it replaces
         for flow, valve in self._node.items():

@@ -60,11 +60,10 @@ class FlowLimits:
             )
         for topic in self.topics:
             check_topic_name(topic)
-        least = max(LIMIT_BYTES_PER_S_MIN, round(part_bytes * workers / BODY_S))
+        least = least_kept(part_bytes, workers)
         for rates in (self.node, *self.topics.values()):
             for flow in Flow:
-                rate = rates.of(flow)
-                bound = least if flow is Flow.COPY else LIMIT_BYTES_PER_S_MIN
+                rate, bound = rates.of(flow), least[flow]
                 if rate is not None and rate < bound:
                     raise InvalidRequest(
                         f"{rate} bytes a second are too few: at least {bound}, or one part of "
@@ -72,6 +71,27 @@ class FlowLimits:
                         "pause copying",
                         field=f"{flow.value}_bytes_per_s",
                     )
+
+    def kept(self, *, part_bytes: int, workers: int) -> FlowLimits:
+        """The same, with each limit that is too low to be kept raised to the least that can be."""
+        least = least_kept(part_bytes, workers)
+
+        def raised(rates: Rates) -> Rates:
+            of = {flow: rates.of(flow) for flow in Flow}
+            copy, read = (
+                None if rate is None else max(rate, least[flow]) for flow, rate in of.items()
+            )
+            return Rates(copy, read)
+
+        return FlowLimits(
+            raised(self.node), {name: raised(each) for name, each in self.topics.items()}
+        )
+
+
+def least_kept(part_bytes: int, workers: int) -> dict[Flow, int]:
+    """The lowest limits, in bytes a second, at which no request exceeds its deadline."""
+    copy = max(LIMIT_BYTES_PER_S_MIN, round(part_bytes * workers / BODY_S))
+    return {Flow.COPY: copy, Flow.READ: LIMIT_BYTES_PER_S_MIN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from rlmm.apply.partition_delete import apply_partition_delete, apply_partition_
 from rlmm.apply.purge import apply_time_passed, purge, put_record_time, record_time_with
 from rlmm.apply.restart import apply_partition_adopted, apply_reconciled, apply_segment_missing
 from rlmm.apply.segments import apply_add, apply_update
-from rlmm.apply.settings import apply_feature_level, apply_topic_policy
+from rlmm.apply.settings import apply_cluster_setting, apply_feature_level, apply_topic_policy
 from rlmm.metadata_log import CommittedRecord
 from rlmm.records import control_records as control
 from rlmm.records.records import MetadataRecord, decode
@@ -103,6 +103,7 @@ _OF_NO_PARTITION = (
     control.NodeSilence,
     control.NodeStopped,
     control.NodeRemoved,
+    control.ClusterSetting,
 )
 
 
@@ -129,4 +130,5 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     control.NodeSilence: apply_node_silence,
     control.NodeStopped: apply_node_stopped,
     control.NodeRemoved: apply_node_removed,
+    control.ClusterSetting: apply_cluster_setting,
 }

@@ -1,18 +1,93 @@
-"""An admin's settings: topic policies and the feature level."""
+"""An admin's settings: those of the cluster, topic policies and the feature level."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import ZERO_UUID
-from kafka_formats.log_names import check_topic_name
+from kafka_formats.log_names import TOPIC_NAME_CHARACTERS_MAX, check_topic_name
 from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, conflict, invalid
-from rlmm.partition_state import UNLIMITED
-from rlmm.records.control_records import FeatureLevel, TopicPolicyChange
+from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED
+from rlmm.records.control_records import ClusterSetting, FeatureLevel, TopicPolicyChange
+from rlmm.records.setting_scope import (
+    KEY_CHARACTERS_MAX,
+    SETTINGS_MAX,
+    VALUE_CHARACTERS_MAX,
+    WHO_CHARACTERS_MAX,
+    ScopeKind,
+    SettingScope,
+)
 from rlmm.rows import keys, values
+from rlmm.rows.cluster_settings import (
+    SettingRow,
+    all_settings,
+    encode_setting,
+    find_setting,
+    setting_key,
+)
 from rlmm.rows.queries import newest_topic_id, partitions_of_topic
 from rlmm.rows.reads import FIRST_FEATURE_LEVEL, read_feature_level, read_policy
+
+_KEY = re.compile(rf"[a-z][a-z0-9_.]{{0,{KEY_CHARACTERS_MAX - 1}}}")
+_NAMES = {
+    ScopeKind.CLUSTER: re.compile(""),
+    ScopeKind.NODE: re.compile("0|[1-9][0-9]{0,9}"),
+    ScopeKind.TOPIC: re.compile(rf"[a-zA-Z0-9._*?!\[\]-]{{1,{TOPIC_NAME_CHARACTERS_MAX}}}"),
+}
+_NODE_ID_MAX = 2**31 - 1
+
+
+def apply_cluster_setting(draft: Draft, change: ClusterSetting) -> Outcome:
+    """Accepted if it names the setting that it replaces, so that two admins do not overwrite each
+    other. The meaning of a setting is its readers' (`rlm/cluster_settings`): programs of several
+    releases come to the same state.
+    """
+    wrong = _wrong_of_setting(change)
+    if wrong is not None:
+        return invalid(wrong)
+    before = find_setting(draft.rows, change.key, change.scope)
+    if change.value == (None if before is None else before.value):
+        return NO_EFFECT
+    standing = UNKNOWN_OFFSET if before is None else before.offset
+    if standing != change.replaces_offset:
+        return conflict(
+            f"{change.key} for {change.scope} was set at metadata offset {standing}, not at "
+            f"{change.replaces_offset}: read it again, then decide"
+        )
+    key = setting_key(change.key, change.scope)
+    if change.value is None:
+        draft.rows.delete(key)
+        return ACCEPTED
+    if before is None and len(all_settings(draft.rows)) >= SETTINGS_MAX:
+        return conflict(f"{SETTINGS_MAX} settings stand, which is the most: remove some first")
+    row = SettingRow(
+        change.scope, change.key, change.value, change.who, change.why, draft.offset,
+        draft.record_time_ms, change.unknown_tags,
+    )  # fmt: skip
+    draft.rows.put(key, encode_setting(row))
+    return ACCEPTED
+
+
+def _wrong_of_setting(change: ClusterSetting) -> str | None:
+    if _KEY.fullmatch(change.key) is None:
+        return f"{change.key!r} is not the name of a setting"
+    if not _is_name(change.scope):
+        return f"{change.scope} is not a cluster, a node id, a topic name or a pattern of those"
+    for field, text, most in (
+        ("value", change.value or "", VALUE_CHARACTERS_MAX),
+        ("who", change.who, WHO_CHARACTERS_MAX),
+    ):
+        if len(text) > most:
+            return f"{field} of a setting has at most {most} characters, and this {len(text)}"
+    return None
+
+
+def _is_name(scope: SettingScope) -> bool:
+    if _NAMES[scope.kind].fullmatch(scope.name) is None:
+        return False
+    return scope.kind is not ScopeKind.NODE or int(scope.name) <= _NODE_ID_MAX
 
 
 def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:

@@ -40,16 +40,19 @@ FULL_GROUP_RECORDS = 256
 """More records follow a group of so many: there is no rest before them."""
 
 
-_ABOUT_NODES = frozenset(
+_ABOUT_ALL = frozenset(
     {
         ControlRecordType.NODE_REGISTRATION,
         ControlRecordType.NODE_CONTESTED,
         ControlRecordType.NODE_SILENCE,
         ControlRecordType.NODE_STOPPED,
         ControlRecordType.NODE_REMOVED,
+        ControlRecordType.CLUSTER_SETTING,
     }
 )
-"""These change the list of nodes, or whether claims stand, in the states of any partitions."""
+"""These change the list of nodes or of settings, or whether claims stand, in the states of any
+partitions.
+"""
 
 _NOWHERE = -2
 """No state is known behind this offset."""
@@ -177,6 +180,7 @@ class ApplyLoop:
             finally:
                 self.is_installing = False
             self._rows.forget()
+            self._committed((), _NOWHERE)
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
         self._waiters.passed_over(self._view.applied_offset)
         self._unflushed_records = 0
@@ -276,7 +280,7 @@ class ApplyLoop:
                 last = partition
             if record.control_type == ControlRecordType.FEATURE_LEVEL:
                 check_feature_level(overlay, self._limits.feature_levels)
-            of_all = of_all or record.control_type in _ABOUT_NODES
+            of_all = of_all or record.control_type in _ABOUT_ALL
             if told:
                 reading = self._reading(overlay, record, partition) if self._claims else None
                 decisions.append((record.offset, Decision(outcome, reading)))

@@ -311,6 +311,12 @@ class RemoteLogMetadataManager(MetadataReads):
         """Take a node that does not live off the list of nodes; an admin's."""
         return await self._write(record, deadline_s)
 
+    async def set_cluster_setting(
+        self, record: control.ClusterSetting, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Set a setting of the cluster, a node or topics, or remove it; an admin's."""
+        return await self._write(record, deadline_s)
+
     async def finalise_feature_level(
         self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:

@@ -14,6 +14,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
+from rlmm.rows.cluster_settings import SettingRow
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
@@ -63,6 +64,19 @@ class MetadataReads:
         until one of them changes.
         """
         return self._states.nodes()
+
+    def cluster_settings(self) -> tuple[SettingRow, ...]:
+        """Every setting of the cluster, a node or topics, by key and scope; the same tuple until
+        one of them changes.
+        """
+        return self._states.settings()
+
+    async def other_cluster_settings(self, known: tuple[SettingRow, ...]) -> tuple[SettingRow, ...]:
+        """The settings as soon as they are not `known`."""
+        while (now := self.cluster_settings()) == known:
+            self._states.forgotten.clear()
+            await self._states.forgotten.wait()
+        return now
 
     def remote_log_segment_metadata(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int

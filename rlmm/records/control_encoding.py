@@ -29,6 +29,7 @@ from rlmm.records.record_fields import (
     write_incarnation,
     write_partition,
 )
+from rlmm.records.setting_scope import ScopeKind, SettingScope
 
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
@@ -72,6 +73,27 @@ def _read_policy(reader: Reader) -> TopicPolicy:
     return TopicPolicy(reader.int64(), reader.int64(), reader.boolean(), reader.boolean())
 
 
+def _write_scope(writer: Writer, scope: SettingScope) -> None:
+    writer.int8(scope.kind)
+    writer.string(scope.name)
+
+
+def _read_scope(reader: Reader) -> SettingScope:
+    number = reader.int8()
+    try:
+        return SettingScope(ScopeKind(number), reader.string())
+    except ValueError:
+        raise reader.corrupt(f"unknown scope {number} of a setting") from None
+
+
+def _write_value(writer: Writer, value: str | None) -> None:
+    writer.string(value or "")
+
+
+def _read_value(reader: Reader) -> str | None:
+    return reader.string() or None
+
+
 _Field = tuple[Callable[[Writer, Any], None], Callable[[Reader], Any]]
 _INT16: _Field = (Writer.int16, Reader.int16)
 _INT32: _Field = (Writer.int32, Reader.int32)
@@ -85,6 +107,8 @@ _EPOCHS: _Field = (write_epochs, read_epochs)
 _NODE: _Field = (write_incarnation, read_incarnation)
 _PARTITION: _Field = (write_partition, _read_bare_partition)
 _POLICY: _Field = (_write_policy, _read_policy)
+_SCOPE: _Field = (_write_scope, _read_scope)
+_VALUE: _Field = (_write_value, _read_value)
 _LOST = {"partition": _PARTITION, "token": _INT64, "start": _INT64, "end": _INT64, "why": _WHY}
 _BY_OFFSET = {"partition": _PARTITION, "replaces_offset": _INT64}
 
@@ -150,6 +174,17 @@ _LAYOUTS: Mapping[
     _Type.NODE_REMOVED: (
         control.NodeRemoved,
         {"node_id": _INT32, "registered_offset": _INT64},
+    ),
+    _Type.CLUSTER_SETTING: (
+        control.ClusterSetting,
+        {
+            "scope": _SCOPE,
+            "key": _TEXT,
+            "value": _VALUE,
+            "who": _TEXT,
+            "why": _WHY,
+            "replaces_offset": _INT64,
+        },
     ),
 }
 _TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}

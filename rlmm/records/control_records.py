@@ -11,6 +11,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
 from rlmm.records.record_fields import Tags
+from rlmm.records.setting_scope import SettingScope
 from rlmm.segment import Incarnation
 
 WHY_CHARACTERS_MAX = 500
@@ -38,6 +39,7 @@ class ControlRecordType(IntEnum):
     NODE_SILENCE = 1017
     NODE_STOPPED = 1018
     NODE_REMOVED = 1019
+    CLUSTER_SETTING = 1020
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
 
@@ -245,6 +247,22 @@ class NodeRemoved(_Extensible):
     registered_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterSetting(_Extensible):
+    """An admin's setting for the cluster, a node or topics; a `value` of None removes it.
+
+    `who` set it and `why` is kept with it. `replaces_offset` is the metadata offset of the setting
+    that it replaces, -1 for none. Keys and values that this program does not know are kept, too.
+    """
+
+    scope: SettingScope
+    key: str
+    value: str | None
+    who: str
+    why: str
+    replaces_offset: int
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -265,4 +283,5 @@ ControlRecord = (
     | NodeSilence
     | NodeStopped
     | NodeRemoved
+    | ClusterSetting
 )

@@ -24,6 +24,7 @@ class RowKind(IntEnum):
     NODE = 0x05  # node id
     MEASURED_TIME = 0x06
     TOPIC_POLICY = 0x10  # topic
+    CLUSTER_SETTING = 0x11  # key, 0, kind of scope, name
     PARTITION = 0x20  # partition
     LINEAGE = 0x21  # partition
     HIGHEST_COPIED = 0x22  # partition, epoch
@@ -54,6 +55,7 @@ PARTITION_BYTES = 20
 PURGE_PREFIX_BYTES = 9
 PURGE_PREFIX = bytes((RowKind.PURGE,))
 NODE_PREFIX = bytes((RowKind.NODE,))
+CLUSTER_SETTINGS_PREFIX = bytes((RowKind.CLUSTER_SETTING,))
 
 _TOPIC_POLICY = bytes((RowKind.TOPIC_POLICY,))
 _PARTITION = bytes((RowKind.PARTITION,))
@@ -101,6 +103,18 @@ def node_of(key: bytes) -> int:
 
 def topic_policy_key(topic: str) -> bytes:
     return _TOPIC_POLICY + _name(topic)
+
+
+def cluster_setting_key(setting: str, scope_kind: int, name: str) -> bytes:
+    """The row of a setting; `setting` has no zero byte."""
+    key = setting.encode() + bytes((0, scope_kind))
+    return CLUSTER_SETTINGS_PREFIX + key + name.encode()
+
+
+def fields_of_cluster_setting_key(key: bytes) -> tuple[str, int, str]:
+    """(setting, kind of scope, name)."""
+    setting, _, scope = key[1:].partition(b"\0")
+    return setting.decode(), scope[0], scope[1:].decode()
 
 
 def partition_key(partition: TopicIdPartition) -> bytes:

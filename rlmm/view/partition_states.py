@@ -1,15 +1,17 @@
-"""Partitions' states, newest topics by name and registered nodes, as last asked for, until a
-record changes them.
+"""Partitions' states, newest topics by name, registered nodes and the cluster's settings, as last
+asked for, until a record changes them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState
 from rlmm.rows import queries
+from rlmm.rows.cluster_settings import SettingRow, all_settings
 from rlmm.rows.nodes import RegisteredNode, all_nodes
 from rlmm.view.view import View
 
@@ -20,8 +22,10 @@ class PartitionStates:
 
     Invariant: a commit to the view is told to `committed` with the partitions of its records before
     the next question. A state depends on records about its partition alone, and on registrations of
-    nodes: behind those an unknown offset is told (`before`). After any other change of the view (a
-    snapshot was installed) nothing is remembered.
+    nodes: behind those, and behind settings, an unknown offset is told (`before`). After any other
+    change of the view (a snapshot was installed) nothing is remembered.
+
+    `forgotten` is set whenever nodes and settings may be others than those last told.
     """
 
     def __init__(self, view: View, *, kept_max: int) -> None:
@@ -31,6 +35,8 @@ class PartitionStates:
         self._states: dict[TopicIdPartition, PartitionState] = {}
         self._newest: dict[str, Uuid] = {}
         self._nodes: tuple[RegisteredNode, ...] | None = None
+        self._settings: tuple[SettingRow, ...] | None = None
+        self.forgotten = asyncio.Event()
 
     def state(self, partition: TopicIdPartition) -> PartitionState | None:
         """`queries.partition_state`."""
@@ -68,6 +74,13 @@ class PartitionStates:
             self._nodes = all_nodes(self._view)
         return self._nodes
 
+    def settings(self) -> tuple[SettingRow, ...]:
+        """`all_settings`: the same tuple until a record about one."""
+        self._forget_unless_true()
+        if self._settings is None:
+            self._settings = all_settings(self._view)
+        return self._settings
+
     def committed(self, partitions: Iterable[TopicIdPartition], before: int) -> None:
         """Records about these partitions, all behind metadata offset `before`, were committed."""
         if self._true_at != before:
@@ -87,4 +100,5 @@ class PartitionStates:
     def _forget(self) -> None:
         self._states.clear()
         self._newest.clear()
-        self._nodes = None
+        self._nodes = self._settings = None
+        self.forgotten.set()

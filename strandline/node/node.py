@@ -162,6 +162,7 @@ class Node:
                 audit=audit.note,
                 keep_audit=audit.keep,
                 slack_of=partial(flow.slack_s, Flow.COPY),
+                flow=flow,
                 spool=await _open_spool(settings, directory),
             )
             parts = _build(given, settings, broker, directory.path)

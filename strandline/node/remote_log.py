@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from rlm.cluster_settings.follower import SettingsFollower
+from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.control.audit import Audit, KeepAudit, keep_no_audit, no_audit
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import CopyEvent, OnEvent, ignore_event
@@ -49,6 +51,7 @@ from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.nodes.fenced_nodes import fenced_nodes
 from rlm.nodes.registration import NodeRegistrar
+from rlm.quota.flow_control import FlowControl
 from rlm.reconcile.adoption import Adoption
 from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
@@ -68,6 +71,7 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 class Given:
     """All that a remote log manager stands on.
 
+    `topics` are those of the node's own file. `flow` None: no rate limits.
     `broker` None: standalone directories, of which this node counts as leader.
     `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
     `on_shut_out` is told once a store's prefix or this node's id is another's: the node has to
@@ -91,6 +95,7 @@ class Given:
     audit: Audit = no_audit
     keep_audit: KeepAudit = keep_no_audit
     slack_of: SlackOf = no_slack
+    flow: FlowControl | None = None
     topic_retention: bool = False
     unseen_disk: UnseenDisk | None = None
     spool: Spool
@@ -106,6 +111,7 @@ class RemoteLogParts:
     task_watch: TaskWatch
     checks: StoreChecks
     held_back: HeldBack
+    settings: SettingsInForce
     clean_ups: CleanUpTasks
     driver: PartitionDriver
     table: WorkTable
@@ -173,6 +179,7 @@ class RemoteLogParts:
         deletion = TopicDeletion(
             given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
         )
+        follower = SettingsFollower(given.metadata, self.around.ambient, self._setting_changed)
         sweeper = Sweeper(given.metadata, self.clean_ups, self.around)
         stuck = StuckPartitions(self.around.ambient.monotonic, self.table)
         beside = tuple(beside)
@@ -187,6 +194,7 @@ class RemoteLogParts:
         loops = (
             Loop("scan log directories", self.looks.run),
             Loop("follow the leadership", watch.run),
+            Loop("follow the cluster's settings", follower.run),
             Loop("compare clocks", self.checks.run),
             Loop("register the node", self.registrar.run),
             Loop("expire segments", self.expirer.run),
@@ -199,6 +207,12 @@ class RemoteLogParts:
             self.around, self.table, self.checks, self.clean_ups, report, self.task_watch, loops
         )
 
+    async def _setting_changed(self) -> None:
+        """Limits hold at once; what may be copied or cleaned up now begins with a look."""
+        if self.given.flow is not None:
+            self.given.flow.refresh()
+        await self.looks.look_and_tell()
+
 
 def build(given: Given) -> RemoteLogParts:
     """Build the parts of a remote log manager; nothing runs yet."""
@@ -208,7 +222,11 @@ def build(given: Given) -> RemoteLogParts:
     limits, metadata = around.limits, given.metadata
     claims = StoreClaims(given.stores, around, metadata, given.on_shut_out)
     clock = ClockCheck(given.stores.default, around, claims.confirm, given.clock)
-    held_back = HeldBack(metadata, given.switches, clock)
+    node_id = around.identity.incarnation.node_id
+    settings = SettingsInForce(metadata.cluster_settings, node_id, given.topics)
+    if given.flow is not None:
+        given.flow.hold_over(settings.limits)
+    held_back = HeldBack(metadata, given.switches, clock, settings)
     works = Works(ambient.now_ms)
     proposals, on_event = Proposals(metadata, around), partial(_tell, works, given.on_event)
     clean_up = CleanUp(
@@ -237,15 +255,15 @@ def build(given: Given) -> RemoteLogParts:
         clock.trouble, claim_slots, given.broker, registrar.ensure, given.mender,
         EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s), plugin,
     )  # fmt: skip
-    table = WorkTable(_scanner(given, around, plugin), driver, given.hold)
+    table = WorkTable(_scanner(given, around, plugin, settings), driver, given.hold)
     looks = LookLoop(table, around)
     expirer = Expirer(
         metadata, clean_ups, table.works, around, held_back.deleting, driver.lose_claim,
         given.audit, _retention_rules(given), looks.trouble,
     )  # fmt: skip
     return RemoteLogParts(
-        given, around, task_watch, StoreChecks(claims, clock, around), held_back, clean_ups,
-        driver, table, looks, expirer, reads, registrar, plugin,
+        given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,
+        clean_ups, driver, table, looks, expirer, reads, registrar, plugin,
     )  # fmt: skip
 
 
@@ -258,9 +276,11 @@ def _copy_slots(around: Surroundings) -> CopySlots:
     )
 
 
-def _scanner(given: Given, around: Surroundings, plugin: Plugin) -> Scanner:
+def _scanner(
+    given: Given, around: Surroundings, plugin: Plugin, topics: SettingsInForce
+) -> Scanner:
     return Scanner(
-        tuple(given.log_dirs), around.identity.kafka_cluster_id, given.broker, given.topics,
+        tuple(given.log_dirs), around.identity.kafka_cluster_id, given.broker, topics,
         _breathe(around), around.limits.scan_deadline_s, plugin, _told(given),
     )  # fmt: skip
 

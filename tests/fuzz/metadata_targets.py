@@ -22,6 +22,7 @@ from rlmm.records import fixed_layout as row_segments
 from rlmm.records import record_fields
 from rlmm.records.control_records import (
     ClaimReset,
+    ClusterSetting,
     FeatureLevel,
     GapsAllowed,
     LogStart,
@@ -43,10 +44,12 @@ from rlmm.records.control_records import (
 from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
 from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import decode_segment_record
+from rlmm.records.setting_scope import CLUSTER, of_topic
 from rlmm.rows import nodes as row_nodes
 from rlmm.rows import partitions as row_partitions
 from rlmm.rows import snapshot_rows
 from rlmm.rows import values as row_values
+from rlmm.rows.cluster_settings import SettingRow, decode_setting, encode_setting, setting_key
 from rlmm.rows.keys import RowKind
 from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -73,8 +76,10 @@ _NODE = RegisteredNode(
     Liveness.FENCED,
     70,
 )
+_SETTING = SettingRow(CLUSTER, "copying.paused", "true", "ann", "why", 5, 60, ((7, b"new"),))
+_SETTING_KEY = setting_key(_SETTING.key, _SETTING.scope)
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_020), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_021), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
     PartitionClaim(
         ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, unknown_tags=((7, b"x"),)
@@ -98,6 +103,8 @@ _OURS: tuple[MetadataRecord, ...] = (
     NodeSilence(1, 5, 6, fenced=True),
     NodeStopped(NODE_1, 5),
     NodeRemoved(1, 5),
+    ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", -1),
+    ClusterSetting(CLUSTER, "copying.paused", None, "ann", "", 5),
 )
 
 
@@ -203,6 +210,12 @@ def _rows_targets() -> list[Target]:
             ("rlmm.rows.nodes.decode_node",),
             lambda data: row_nodes.decode_node(1, data),
             lambda: [row_nodes.encode_node(_NODE)],
+        ),
+        Target(
+            "row_cluster_settings.decode_setting",
+            ("rlmm.rows.cluster_settings.decode_setting",),
+            lambda data: decode_setting(_SETTING_KEY, data),
+            lambda: [encode_setting(_SETTING)],
         ),
         Target(
             "snapshot_rows.from_proposals",

@@ -15,6 +15,7 @@ from kafka_formats.record_batch import iter_records
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import (
     ClaimReset,
+    ClusterSetting,
     ControlRecordType,
     FeatureLevel,
     GapsAllowed,
@@ -38,6 +39,7 @@ from rlmm.records.control_records import (
 from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
 from rlmm.records.records import MetadataRecord, decode, encode
 from rlmm.records.segment_records import TAG_TOKEN
+from rlmm.records.setting_scope import CLUSTER, of_node, of_topic
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentId,
@@ -105,6 +107,7 @@ def test_kafka_records_are_bit_exact(record: MetadataRecord, golden: str) -> Non
     assert decode(None, bytes.fromhex(golden)) == record
 
 
+NEW = ((9, b"new"),)
 OURS: list[MetadataRecord] = [
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55),
     PartitionClaim(ORDERS, Mode.DELEGATED, 0, NODE_1, 0, epochs((0, 0)), unknown_tags=((7, b"x"),)),
@@ -140,6 +143,9 @@ OURS: list[MetadataRecord] = [
     NodeSilence(1, 77, 5, fenced=False, unknown_tags=((9, b"new"),)),
     NodeStopped(NODE_1, 77),
     NodeRemoved(1, 77),
+    ClusterSetting(CLUSTER, "copying.paused", "true", "ann", "", -1),
+    ClusterSetting(of_node(7), "copying.paused", None, "ann", "moved", 2**40, unknown_tags=NEW),
+    ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", 5),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -196,8 +202,18 @@ def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
         1000, 1000, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006, 1007, 1008, 1009,
         1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
+        1020, 1020, 1020,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
+
+
+def test_the_bytes_of_a_setting() -> None:
+    proposal = encode(OURS[-1])
+    golden = (
+        "0000" "02" "076c6f67732e2a" "0e746f706963732e746965726564" "0574727565" "04616e6e"
+        "0f7468652061756469742061736b73" "0000000000000005" "00"
+    )  # fmt: skip
+    assert (proposal.control_type, proposal.value.hex()) == (1020, golden)
 
 
 def test_what_is_ours_in_kafka_records_stands_in_high_tags() -> None:

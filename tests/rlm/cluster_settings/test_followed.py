@@ -1,0 +1,108 @@
+"""Settings of the cluster at work in a node: at once, and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlm.cluster_settings.known import Setting
+from rlm.control.why_not import WhyNot
+from rlm.leadership.topic_filter import TopicFilter
+from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import FlowLimits, Rates
+from rlmm.records.control_records import ClusterSetting
+from rlmm.records.setting_scope import CLUSTER, SettingScope, of_node, of_topic
+from rlmm.rows.cluster_settings import find_setting
+from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.one_node import LIMITS, Node, new_world
+from tests.rlm.virtual_time import run_virtually
+
+NONE = TopicFilter()
+SELDOM = replace(LIMITS, scan_interval_s=100_000.0)
+"""No regular look follows the first one."""
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    """Two sealed segments, offsets 0 to 19, and the active one."""
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, end=21)
+    return log
+
+
+async def put(node: Node, setting: str, scope: SettingScope, value: str | None) -> int:
+    """Set it, whichever stands."""
+    before = find_setting(node.metadata._view, setting, scope)
+    replaces = -1 if before is None else before.offset
+    change = ClusterSetting(scope, setting, value, "ann", "a reason", replaces)
+    return await node.metadata.set_cluster_setting(change)
+
+
+def test_an_enabled_topic_is_copied_without_waiting_for_the_next_look(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(topics=NONE, limits=SELDOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(60)
+            assert node.remote_log.status(orders.partition).why_not_copying is WhyNot.NOT_INCLUDED
+            await put(node, Setting.TIERED, of_topic("ord*"), "true")
+            await asyncio.sleep(5)
+            assert len(node.finished(orders.partition)) == 2
+            await put(node, Setting.TIERED, of_topic("orders"), "false")
+            orders.write(20, 30, end=31)
+            await asyncio.sleep(5)
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.NOT_INCLUDED
+            assert "disabled for topic orders by ann" in page.why_not_text
+            await put(node, Setting.TIERED, of_topic("orders"), None)
+            await asyncio.sleep(5)
+            assert len(node.finished(orders.partition)) == 3
+        orders.write(30, 40, end=41)
+        async with world.boot(topics=NONE, limits=SELDOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(5)
+            assert node.finished(orders.partition)[-1] == (30, 39)
+
+    run_virtually(main)
+
+
+def test_a_pause_of_the_cluster_holds_until_it_is_taken_back(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(limits=SELDOM) as node:
+            await put(node, Setting.COPYING_PAUSED, CLUSTER, "true")
+            await node.remote_log.start()
+            await asyncio.sleep(5)
+            page = node.remote_log.status(orders.partition)
+            assert page.why_not_copying is WhyNot.PAUSED
+            assert "paused for the cluster by ann (a reason)" in page.why_not_text
+            told = [each.name for each in node.remote_log.node_problems()]
+            assert "copying (cluster settings)" in told
+            await put(node, Setting.COPYING_PAUSED, of_node(1), "false")
+            await asyncio.sleep(5)
+            assert len(node.finished(orders.partition)) == 2, "its own setting wins"
+            await put(node, Setting.DELETING_PAUSED, of_node(1), "true")
+            assert "node 1" in str(node.parts.held_back.deleting("orders"))
+
+    run_virtually(main)
+
+
+def test_limits_over_the_nodes_own_are_raised_to_what_can_be_kept() -> None:
+    flow = FlowControl(
+        FlowLimits(Rates(50 * 2**20)), part_bytes=12 * 2**20, workers=10, monotonic=lambda: 0.0
+    )
+    over = FlowLimits(Rates(5))
+    flow.hold_over(lambda own: over)
+    assert flow.limits == FlowLimits(Rates(4 * 2**20))
+    revision, over = flow.revision, FlowLimits(Rates(None, 2**21))
+    flow.refresh()
+    assert (flow.limits, flow.revision) == (over, revision + 1)
+    flow.refresh()
+    assert flow.revision == revision + 1, "nothing changed"
+    assert flow.own == FlowLimits(Rates(50 * 2**20))
