@@ -19,7 +19,7 @@ from rlm.control.task_watch import Loop, TaskWatch
 from rlm.control.trouble_report import TroubleReport
 from rlm.copy.partition_status import CopyUnderWay, PartitionStatus
 from rlm.copy.run_report import CopyRunReport
-from rlm.copy.work_table import WorkTable
+from rlm.copy.work_table import LocalTopic, WorkTable
 from rlm.delete.clean_up_tasks import CleanUpTasks, PendingCleanUp
 from rlm.local_log.damage import Damage
 from rlm.local_log.log_dir import LogDirProblem
@@ -123,6 +123,10 @@ class RemoteLogManager:
     def removals_under_way(self) -> tuple[PendingCleanUp, ...]:
         """Segments whose objects this node is to remove: expired ones, and left-overs."""
         return self.clean_ups.pending()
+
+    def local_topics(self) -> tuple[LocalTopic, ...]:
+        """The topics on this node's disks, as of the last look."""
+        return self.table.local_topics()
 
     def damage_of(self, partition: TopicIdPartition) -> Damage | None:
         """The damage that stops the partition at a segment of this node's replica."""

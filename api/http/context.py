@@ -13,6 +13,7 @@ from api.http.survey import Surveys
 from api.http.tokens import Role, TokenBook
 from api.metrics.metrics import NodeMetrics
 from kafka_formats.kafka_uuid import Uuid
+from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.control.log_levels import LogLevels
 from rlm.delegated.calls import BrokerCalls
 from rlm.fetch.resolved_reads import ResolvedReads
@@ -72,6 +73,7 @@ class ApiContext:
     collector: Collector
     retention: Expirer
     switches: KillSwitches
+    settings: SettingsInForce
     flow: FlowControl
     log: LogControl
     scrubs: ScrubResults

@@ -22,6 +22,13 @@ class TopicSummary(Wire):
 
     topic: Annotated[str, Field(examples=["payments"])]
     topic_ids: list[TopicIdText]
+    why_not_tiered: Annotated[
+        str | None,
+        Field(
+            description="Why the node asked leaves it out by its name, by its own file or the "
+            "settings of the cluster; null: it does not."
+        ),
+    ]
     partitions: Annotated[int, Field(description="Over all topic ids.", examples=[3])]
     remote_segments: int
     remote_bytes: int
@@ -34,11 +41,14 @@ class TopicSummary(Wire):
     ]
 
     @classmethod
-    def of_statuses(cls, topic: str, statuses: list[PartitionStatus]) -> TopicSummary:
+    def of_statuses(
+        cls, topic: str, statuses: list[PartitionStatus], why_not_tiered: str | None
+    ) -> TopicSummary:
         """Sum up the partitions of one topic."""
         lags = [status.lag for status in statuses if status.lag is not None]
         return cls(
             topic=topic,
+            why_not_tiered=why_not_tiered,
             topic_ids=sorted({str(status.partition.topic_id) for status in statuses}),
             partitions=len(statuses),
             remote_segments=sum(status.remote_segments for status in statuses),

@@ -12,6 +12,7 @@ from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.models.flow import LimitsRequest, LimitsView
 from kafka_formats.errors import Conflict
+from rlm.cluster_settings.own_limits import own_limits
 from rlm.control.audit import AuditAction
 
 router = APIRouter(prefix="/node", tags=["node"])
@@ -33,18 +34,20 @@ async def change_limits(
     operator: Annotated[Principal, Depends(require(Role.OPERATE))],
 ) -> LimitsView:
     """Needs the role operate. Replaces all limits at once, also for transfers under way; a restart
-    brings back those of the settings. 409: not the limits that `replaces_revision` names stand.
+    brings back those of the settings. 409: not the limits that `replaces_revision` names stand, or
+    a setting of the cluster rules one that would change.
     """
     if body.replaces_revision not in (None, context.flow.revision):
         raise Conflict(
             f"the limits were changed since: their revision is {context.flow.revision}, not "
             f"{body.replaces_revision}. Read them again, then decide"
         )
-    limits = body.limits()
+    flow, settings = context.flow, context.settings
+    limits = own_limits(body.limits(), flow.own, flow.limits, settings.resolver, settings.node_id)
     rates = f"copies {limits.node.copy_bytes_per_s}, reads {limits.node.read_bytes_per_s}"
     why = f"bytes a second: {rates}; topics with their own: {len(limits.topics)}"
     with noted(context, None, AuditAction.LIMITS_CHANGED, why, operator):
-        context.flow.change(limits)
+        flow.change(limits)
     return _view(context)
 
 

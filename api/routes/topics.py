@@ -50,7 +50,8 @@ async def list_topics(
     topics = []
     for name in shown:
         statuses = await statuses_of(by_topic[name], context.rlm.status, context.sleep)
-        topics.append(TopicSummary.of_statuses(name, statuses))
+        why_not = context.settings.why_left_out(name)
+        topics.append(TopicSummary.of_statuses(name, statuses, why_not))
     return TopicPage(
         topics=topics,
         next_cursor=(
@@ -77,8 +78,9 @@ async def describe_topic(
         )
     statuses.sort(key=_order)
     shown, more = await first_after(statuses, _order, after, limit, context.sleep)
+    why_not = context.settings.why_left_out(topic)
     return TopicView(
-        **TopicSummary.of_statuses(topic, statuses).model_dump(),
+        **TopicSummary.of_statuses(topic, statuses, why_not).model_dump(),
         partition_list=[PartitionSummary.of_status(status) for status in shown],
         next_cursor=encode_cursor(listing, {}, _order(shown[-1])) if more else None,
     )

@@ -7,14 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rlm.cluster_settings.known import PAUSES, Setting
+from rlm.cluster_settings.known import PAUSES, RATES, Setting
 from rlm.cluster_settings.resolver import Resolver
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.leadership.topic_filter import TopicFilter, is_internal
 from rlm.node_files.kill_switches import Switch
-from rlm.quota.flow_limits import FlowLimits
+from rlm.quota.flow_limits import NO_LIMIT, FlowLimits
 from rlmm.records.setting_scope import ScopeKind, SettingScope
 from rlmm.rows.cluster_settings import SettingRow
+
+NEWEST = 2**63 - 1
+"""An offset behind all others."""
 
 Rows = tuple[SettingRow, ...]
 
@@ -78,6 +81,33 @@ class SettingsInForce:
             text = self.pause_text(switch)
             if text is not None:
                 yield NodeProblem(ProblemArea.PAUSED, f"{switch} (cluster settings)", text)
+
+    def own_value(self, setting: Setting, own: FlowLimits, topic: str | None) -> bool | int:
+        """The value that the node's own file gives, if nothing wins over it."""
+        for flow, each in RATES.items():
+            if each is setting:
+                rates = own.node if topic is None else own.topics.get(topic, NO_LIMIT)
+                return rates.of(flow) or 0
+        return False
+
+
+def tiered_with(
+    settings: SettingsInForce, scope: SettingScope, value: bool | None
+) -> Callable[[str], bool]:
+    """True for topics that would be tiered if `topics.tiered` were set so for the scope; None: not
+    set there.
+    """
+    others = [row for row in settings.rows() if (row.key, row.scope) != (Setting.TIERED, scope)]
+    if value is not None:
+        text = "true" if value else "false"
+        others.append(SettingRow(scope, Setting.TIERED, text, "", "", NEWEST, -1))
+    resolver = Resolver(others)
+
+    def is_tiered(topic: str) -> bool:
+        row = resolver.row(Setting.TIERED, settings.node_id, topic)
+        return settings.why_left_out_by(row, topic) is None
+
+    return is_tiered
 
 
 def _by(row: SettingRow) -> str:

@@ -65,27 +65,30 @@ class Resolver:
         """`own`, of the node's file, with the limits that win over them. A topic's limit holds
         within the node's, so the two do not replace each other.
         """
-        node = {flow: self.row(setting, node_id) for flow, setting in RATES.items()}
         names = set(own.topics)
         for setting in RATES.values():
             names |= self._by_setting[setting].topics.keys()
-        topics = {name: self._of_topic(own.topics.get(name, NO_LIMIT), name) for name in names}
+        topics = {
+            name: self._over(own.topics.get(name, NO_LIMIT), node_id, name)
+            for name in sorted(names)
+        }
         return FlowLimits(
-            _over(own.node, node),
-            {name: topics[name] for name in sorted(topics) if topics[name] != NO_LIMIT},
+            self._over(own.node, node_id, None),
+            {name: rates for name, rates in topics.items() if rates != NO_LIMIT},
         )
 
-    def _of_topic(self, own: Rates, topic: str) -> Rates:
-        rows = {flow: self._by_setting[each].topics.get(topic) for flow, each in RATES.items()}
-        return _over(own, rows)
+    def rate_row(self, setting: Setting, node_id: int, topic: str | None) -> SettingRow | None:
+        """The row that wins for the node's limit, or for the topic's own within it."""
+        if topic is None:
+            return self.row(setting, node_id)
+        return self._by_setting[setting].topics.get(topic)
 
+    def _over(self, own: Rates, node_id: int, topic: str | None) -> Rates:
+        def rate(flow: Flow) -> int | None:
+            row = self.rate_row(RATES[flow], node_id, topic)
+            return own.of(flow) if row is None else int(row.value) or None
 
-def _over(own: Rates, rows: dict[Flow, SettingRow | None]) -> Rates:
-    def rate(flow: Flow) -> int | None:
-        row = rows[flow]
-        return own.of(flow) if row is None else int(row.value) or None
-
-    return Rates(rate(Flow.COPY), rate(Flow.READ))
+        return Rates(rate(Flow.COPY), rate(Flow.READ))
 
 
 def _counts(row: SettingRow) -> bool:

@@ -50,6 +50,7 @@ class AuditAction(StrEnum):
     QUORUM_CHANGED = "quorum_changed"
     LIMITS_CHANGED = "limits_changed"
     NODE_REMOVED = "node_removed"
+    SETTING_CHANGED = "setting_changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,8 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "`strandline topics undo-delete` within the grace",
     ),
     WhyNot.NOT_INCLUDED: Reason(
-        "not included", "`topics.include` does not name it", "name it, if it is to be tiered",
+        "not included", "neither `topics.include` nor a setting of the cluster names it, or one "
+        "leaves it out: the text says which", "`strandline topics enable`, if it is to be tiered",
     ),
     WhyNot.COMPACTED: Reason(
         "compacted", "compacted topics are not tiered", "nothing",

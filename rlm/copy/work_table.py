@@ -36,6 +36,18 @@ COMPLETE = frozenset(
 """Reasons after which a one-shot run had nothing more to do for a partition."""
 
 
+@dataclass(frozen=True, slots=True)
+class LocalTopic:
+    """A topic on this node's disks, but for partitions that its brokers tier themselves. Sealed
+    segments count whether or not they are copied.
+    """
+
+    topic: str
+    partitions: int
+    sealed_segments: int
+    sealed_bytes: int
+
+
 class WorkTable:
     """One row per partition of the log directories, which bound it."""
 
@@ -66,6 +78,18 @@ class WorkTable:
     def look(self) -> Look:
         """The last look."""
         return self._look
+
+    def local_topics(self) -> tuple[LocalTopic, ...]:
+        """By name, as of the last look."""
+        sealed: dict[str, list[list[int]]] = {}
+        for found in self._look.found:
+            if found.mode is Mode.SIDECAR:
+                sizes = [each.size_bytes for each in found.local.segments[:-1]]
+                sealed.setdefault(found.local.partition.topic, []).append(sizes)
+        return tuple(
+            LocalTopic(topic, len(each), sum(map(len, each)), sum(map(sum, each)))
+            for topic, each in sorted(sealed.items())
+        )
 
     def work(self, partition: TopicIdPartition) -> PartitionWork | None:
         """The row of a partition."""

@@ -27,7 +27,7 @@ class TopicFilter:
             if fnmatchcase(topic, pattern):
                 return f"topics.exclude has {pattern!r}, which names {topic}"
         if not any(fnmatchcase(topic, pattern) for pattern in self.include):
-            return f"no pattern in topics.include names {topic}"
+            return f"no pattern in topics.include names {topic}, nor does a setting of the cluster"
         return None
 
 

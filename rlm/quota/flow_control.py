@@ -41,9 +41,13 @@ class FlowControl:
         """Change the node's own limits, also for callers already waiting. InvalidRequest: nothing
         changes.
         """
-        limits.check(part_bytes=self._part_bytes, workers=self._workers)
+        self.check(limits)
         self.own = limits
         self._change(self._kept())
+
+    def check(self, limits: FlowLimits) -> None:
+        """InvalidRequest for a limit that this node could not keep."""
+        limits.check(part_bytes=self._part_bytes, workers=self._workers)
 
     def hold_over(self, over: Callable[[FlowLimits], FlowLimits]) -> None:
         """From now on `over` makes those in force of the node's own; one that is too low is raised

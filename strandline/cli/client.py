@@ -54,7 +54,10 @@ class NodeClient:
     one that can answer names that one, which is then asked once, at the address that it registered.
     """
 
-    def __init__(self, url: str, token_file: Path | None) -> None:
+    def __init__(
+        self, url: str, token_file: Path | None, *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        self._timeout_s = timeout_s
         self._headers = {}
         if token_file is not None:
             self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
@@ -69,7 +72,7 @@ class NodeClient:
             return httpx.Client(
                 base_url=url,
                 headers=self._headers,
-                timeout=REQUEST_TIMEOUT_S,
+                timeout=self._timeout_s,
                 mounts=direct_mounts(url),
                 verify=authorities_for(url),
             )

@@ -7,14 +7,28 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from rlm.cluster_settings.known import Setting
 from strandline.cli.asking import Answer, asks_node, command_group
 from strandline.cli.client import NodeClient
 from strandline.cli.output import console, print_table
 from strandline.cli.quantities import UNLIMITED, parse_size_bytes, size_text
+from strandline.cli.setting_changes import (
+    ClusterOption,
+    NodeOption,
+    Scope,
+    WhyOption,
+    change_setting,
+    chosen_scope,
+    of_topic,
+    rows_of,
+    standing_settings,
+)
+from strandline.cli.settings_commands import COLUMNS
 
 PATH = "/v1/node/limits"
 UNTIL_RESTART = "this holds until the node restarts; then its settings apply again"
 FIELDS = ("copy_bytes_per_s", "read_bytes_per_s")
+SETTINGS = dict(zip(FIELDS, (Setting.COPY_RATE, Setting.READ_RATE), strict=True))
 
 limits_app = command_group(
     "A node's rate limits for copying to the stores and reading from them: show, set."
@@ -46,13 +60,21 @@ def limits_set_command(
     topic: Annotated[
         str | None, typer.Option(help="The limit of this topic; default: of the whole node.")
     ] = None,
+    cluster: ClusterOption = False,
+    node: NodeOption = None,
+    why: WhyOption = "",
 ) -> Answer:
-    """Change the named limits of the node that is asked, at once; the others stay.
+    """Change the named limits, at once; the others stay.
 
-    A restart brings back the limits of the settings: change them there to make it last.
+    With `--cluster` (each node has this limit) or `--node` they stand in the metadata log, with
+    `--cluster --topic` the topic's on each node; `strandline settings remove` takes them back.
+    Without, they are of the node that is asked, until a restart brings back those of its file.
 
     Example: `strandline limits set --copy 50MiB`, `strandline limits set --read 10MiB --topic logs`
     """
+    scope = chosen_scope(cluster=cluster, node=node)
+    if node is not None and topic is not None:
+        raise InvalidRequest("a topic's limit is for all nodes: give --cluster", field="--node")
     changes = {
         field: parse_size_bytes(text, field=option)
         for field, text, option in zip(FIELDS, (copy, read), ("--copy", "--read"), strict=True)
@@ -60,6 +82,8 @@ def limits_set_command(
     }
     if not changes:
         raise InvalidRequest("nothing to change: give --copy or --read")
+    if scope is not None:
+        return _set_in_log(client, scope if topic is None else of_topic(topic), changes, why)
     limits = client.get(PATH)
     body = {name: limits[name] for name in (*FIELDS, "topics")}
     body["replaces_revision"] = limits["revision"]
@@ -77,6 +101,16 @@ def limits_set_command(
         console.print(UNTIL_RESTART)
 
     return Answer(limits, show)
+
+
+def _set_in_log(
+    client: NodeClient, scope: Scope, changes: dict[str, int | None], why: str
+) -> Answer:
+    for field, rate in changes.items():
+        change_setting(client, SETTINGS[field], scope, rate or 0, why)
+    known = [SETTINGS[field] for field in changes]
+    rows = [row for setting in known for row in standing_settings(client, setting)]
+    return Answer(rows, lambda: print_table(COLUMNS, rows_of(rows)))
 
 
 def _print(limits: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "Run the node until SIGTERM or SIGINT; SIGHUP reloads tokens and keys.",
         ),
         "config": (
-            "node_commands:config_command",
+            "config_command:config_command",
             "Print the effective settings and where each value came from.",
         ),
         "support-bundle": (
@@ -60,7 +60,8 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "topics": (
             "topic_commands:topics_app",
-            "Topics and their tiered data: list, show, delete, deletion, undo-delete.",
+            "Topics and their tiered data: list, show, enable, disable, delete, deletion, "
+            "undo-delete.",
         ),
         "partitions": (
             "partition_commands:partitions_app",
@@ -100,7 +101,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "pause": (
             "pause_commands:pause_command",
-            "Pause copying or deleting, on one node or for one topic on all nodes.",
+            "Pause copying or deleting: of a node, of all nodes, or of one topic.",
         ),
         "resume": ("pause_commands:resume_command", "Resume what `strandline pause` paused."),
         "collect": (
@@ -125,6 +126,11 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "A node's rate limits for copying to the stores and reading from them: show, set.",
         ),
         "log": ("log_commands:log_app", "A node's log levels, by area: show, set."),
+        "settings": (
+            "settings_commands:settings_app",
+            "The settings of the cluster, of nodes and of topics in the metadata log: list, show, "
+            "remove.",
+        ),
         "nodes": (
             "nodes_commands:nodes_app",
             "The nodes of the cluster: list, show, remove.",

@@ -1,8 +1,7 @@
-"""Commands that prepare a node: `format`, `random-uuid` and `config`."""
+"""Commands that prepare a node: `format` and `random-uuid`."""
 
 from __future__ import annotations
 
-import json as json_module
 from typing import Annotated
 
 import typer
@@ -12,10 +11,10 @@ from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.quorum_records import Voter
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.output import print_json, print_table, print_text
+from strandline.cli.output import print_text
 from strandline.node import ambient
 from strandline.node.formatting import NewNode, format_for
-from strandline.settings.loading import LoadedSettings, leaves, load_settings
+from strandline.settings.loading import load_settings
 from strandline.settings.voter_text import parse_voters
 
 STARTS_WITH_ALL = (
@@ -120,46 +119,3 @@ def random_uuid_command() -> int:
     """
     typer.echo(str(ambient.new_uuid()))
     return ExitCode.OK
-
-
-def config_command(
-    config: ConfigOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
-) -> int:
-    """Print the effective settings and where each value came from.
-
-    Example: `STRANDLINE_COPIER__PARALLEL_MAX=8 strandline config --config strandline.toml`
-    """
-    loaded = load_settings(config)
-    rows = [
-        (key, value, loaded.origins.get(key, "default")) for key, value in leaves(loaded.settings)
-    ]
-    if json:
-        print_json(settings_document(loaded))
-    else:
-        print_table(
-            ["setting", "value", "from"],
-            [(key, _shown(value), where) for key, value, where in rows],
-        )
-    return ExitCode.OK
-
-
-def settings_document(loaded: LoadedSettings) -> dict[str, object]:
-    """Key -> value and origin, as `config --json` prints it."""
-    return {
-        key: {"value": _plain(value), "origin": loaded.origins.get(key, "default")}
-        for key, value in leaves(loaded.settings)
-    }
-
-
-def _shown(value: object) -> object:
-    """A value for the table: lists as in the settings file, `-` for an empty one."""
-    if isinstance(value, list):
-        return json_module.dumps(_plain(value))
-    return None if value == "" else value
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,4 +1,4 @@
-"""`strandline pause` and `strandline resume`: copying or deleting, of a node or of one topic."""
+"""`strandline pause` and `strandline resume`: of a node, of all, or of a topic."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from rlm.cluster_settings.known import PAUSES
 from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX, Switch
 from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
@@ -16,6 +17,18 @@ from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import human_time, print_text
 from strandline.cli.policy_changes import change_policy, standing_policy
 from strandline.cli.quantities import parse_wait_ms
+from strandline.cli.setting_changes import (
+    CLUSTER,
+    ClusterOption,
+    NodeOption,
+    Scope,
+    WhyOption,
+    change_setting,
+    chosen_scope,
+    scope_text,
+    set_text,
+    standing_settings,
+)
 from strandline.node import ambient
 
 ASKED_EVERY_S = 1.0
@@ -35,23 +48,29 @@ def pause_command(
     what: WhatArgument,
     topic: TopicOption = None,
     ahead: AheadOption = False,
-    why: Annotated[str, typer.Option(help="Reason, shown to others.")] = "",
+    cluster: ClusterOption = False,
+    node: NodeOption = None,
+    why: WhyOption = "",
     wait: Annotated[
         str | None,
         typer.Option(help="Longest wait for the node's last copy to end: `5m`."),
     ] = None,
 ) -> Answer:
-    """Pause copying or deleting, on one node or for one topic on all nodes.
+    """Pause copying or deleting: of a node, of all nodes, or of one topic.
 
     It takes effect at once and lasts until `strandline resume`, through restarts too; copies under
-    way finish. Without `--topic` each node has its own switch: ask each, with `--url`. Exit code 8:
-    a copy was still under way when the wait ended.
+    way finish. `--cluster`, `--node` and `--topic` stand in the metadata log; without them it is
+    the switch of the node that is asked, which needs no quorum. Exit code 8: a copy was still under
+    way when the wait ended.
 
     Example: `strandline pause deleting --why "the policy of orders is wrong"`
     """
-    if wait is not None and (topic is not None or what is not Switch.COPYING):
+    scope = _scope(topic, cluster=cluster, node=node)
+    if wait is not None and (scope is not None or topic is not None or what is not Switch.COPYING):
         raise InvalidRequest("only a pause of a node's copying can be waited for", field="--wait")
     wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
+    if scope is not None:
+        return _pause_scope(client, what, scope, paused=True, why=why)
     if topic is not None:
         answer = _pause_topic(client, topic, what, paused=True, ahead=ahead, why=why)
     else:
@@ -64,17 +83,55 @@ def pause_command(
 
 @asks_node
 def resume_command(
-    client: NodeClient, what: WhatArgument, topic: TopicOption = None, ahead: AheadOption = False
+    client: NodeClient,
+    what: WhatArgument,
+    topic: TopicOption = None,
+    ahead: AheadOption = False,
+    cluster: ClusterOption = False,
+    node: NodeOption = None,
 ) -> Answer:
     """Resume what `strandline pause` paused.
 
+    A node goes on with `--node` while the cluster is paused; other pauses of it, its own switch
+    among them, stay.
+
     Example: `strandline resume copying --topic orders`
     """
+    scope = _scope(topic, cluster=cluster, node=node)
+    if scope is not None:
+        return _pause_scope(client, what, scope, paused=False)
     if topic is not None:
         answer = _pause_topic(client, topic, what, paused=False, ahead=ahead)
     else:
         answer = _pause_node(client, what, paused=False, why="")
     return _answer(answer, what, topic)
+
+
+def _scope(topic: str | None, *, cluster: bool, node: int | None) -> Scope | None:
+    scope = chosen_scope(cluster=cluster, node=node)
+    if scope is not None and topic is not None:
+        raise InvalidRequest("these exclude each other: give one of them", field="--topic")
+    return scope
+
+
+def _pause_scope(
+    client: NodeClient, what: Switch, scope: Scope, *, paused: bool, why: str = ""
+) -> Answer:
+    """Pause or resume by a setting in the metadata log."""
+    setting = PAUSES[what]
+    value: bool | None = True
+    if not paused:
+        wider = [each for each in standing_settings(client, setting) if each["scope"] == CLUSTER]
+        value = False if scope != CLUSTER and wider else None
+    answer = change_setting(client, setting, scope, value, why[:WHY_CHARACTERS_MAX])
+    rest = [each for each in standing_settings(client, setting) if each["value"] == "true"]
+
+    def show() -> None:
+        print_text(f"{what} of {scope_text(scope)} {'is paused' if paused else 'goes on'}")
+        for each in rest if not paused else ():
+            print_text(f"still paused: {set_text(each)}")
+
+    return Answer(answer | {"paused": rest}, show)
 
 
 def _without_copies(client: NodeClient, answer: Any, *, until_ms: int) -> Any:

@@ -13,9 +13,9 @@ import typer
 
 from kafka_formats.errors import StrandlineError
 from strandline.cli.client import DEFAULT_URL, NodeClient, TokenFileOption
+from strandline.cli.config_command import settings_document
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
-from strandline.cli.node_commands import settings_document
 from strandline.cli.output import print_table, print_text
 from strandline.cli.query_answers import topic_path
 from strandline.doctor.doctor import examine

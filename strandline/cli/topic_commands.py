@@ -1,4 +1,4 @@
-"""`strandline topics`: list and show topics, and delete their tiered data."""
+"""`strandline topics`: list and show topics, choose those that are tiered, delete tiered data."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from strandline.cli.output import (
 from strandline.cli.policy_changes import policy_path
 from strandline.cli.quantities import parse_wait_ms, size_text, time_text
 from strandline.cli.query_answers import TopicArgument, topic_path
+from strandline.cli.tiering_commands import topics_disable_command, topics_enable_command
 from strandline.node import ambient
 
 ASKED_EVERY_S = 1.0
@@ -33,8 +34,10 @@ TopicIdOption = Annotated[
 ]
 
 topics_app = command_group(
-    "Topics and their tiered data: list, show, delete, deletion, undo-delete."
+    "Topics and their tiered data: list, show, enable, disable, delete, deletion, undo-delete."
 )
+topics_app.command("enable")(topics_enable_command)
+topics_app.command("disable")(topics_disable_command)
 
 ON_DISK = ("leader", "follower", "unknown", "not_tiered")
 LIVE = (
@@ -50,14 +53,20 @@ LIVE = (
 def topics_list_command(client: NodeClient) -> Answer:
     """List the topics that the node knows from the metadata or its log directories.
 
+    A topic is tiered by its name here; its configs in Kafka may forbid it still.
+
     Example: `strandline topics list`
     """
     topics = list(client.pages("/v1/topics", "topics"))
     rows = [
-        (t["topic"], t["partitions"], t["remote_segments"], human_bytes(t["remote_bytes"]))
+        (
+            t["topic"], t["why_not_tiered"] is None, t["partitions"], t["remote_segments"],
+            human_bytes(t["remote_bytes"]),
+        )
         for t in topics
-    ]
-    return Answer(topics, lambda: print_table(["topic", "partitions", "segments", "size"], rows))
+    ]  # fmt: skip
+    columns = ["topic", "tiered", "partitions", "segments", "size"]
+    return Answer(topics, lambda: print_table(columns, rows))
 
 
 @topics_app.command("show")
@@ -76,6 +85,7 @@ def topics_show_command(client: NodeClient, topic: TopicArgument) -> Answer:
     fields = {
         "topic": topic,
         "topic ids": ", ".join(found["topic_ids"]),
+        "not tiered": found["why_not_tiered"],
         "partitions": found["partitions"],
         "segments": found["remote_segments"],
         "size": human_bytes(found["remote_bytes"]),

@@ -36,7 +36,6 @@ from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import FILE_NAME as SCRUBS_FILE
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.quota.flow_control import FlowControl
-from rlm.quota.flow_limits import Flow
 from rlm.reconcile.collector import Collector, CollectorLimits
 from rlm.repair.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repair.repairs import RepairLimits, Repairs
@@ -161,7 +160,6 @@ class Node:
                 on_shut_out=failure.report,
                 audit=audit.note,
                 keep_audit=audit.keep,
-                slack_of=partial(flow.slack_s, Flow.COPY),
                 flow=flow,
                 spool=await _open_spool(settings, directory),
             )

@@ -18,7 +18,7 @@ from rlm.control.surroundings import Surroundings
 from rlm.control.task_watch import Loop, TaskWatch
 from rlm.control.trouble_report import Source, TroubleReport
 from rlm.copy.compaction_seen import recorder
-from rlm.copy.copier import Copier, SlackOf, no_slack
+from rlm.copy.copier import Copier, no_slack
 from rlm.copy.copy_slots import CopySlots
 from rlm.copy.hold import Hold
 from rlm.copy.leadership_watch import LeadershipWatch
@@ -52,6 +52,7 @@ from rlm.node_files.scrub_results import ScrubResults
 from rlm.nodes.fenced_nodes import fenced_nodes
 from rlm.nodes.registration import NodeRegistrar
 from rlm.quota.flow_control import FlowControl
+from rlm.quota.flow_limits import Flow
 from rlm.reconcile.adoption import Adoption
 from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
@@ -75,7 +76,7 @@ class Given:
     `broker` None: standalone directories, of which this node counts as leader.
     `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
     `on_shut_out` is told once a store's prefix or this node's id is another's: the node has to
-    stop. `slack_of` is how much longer an upload may take for the sake of a rate limit.
+    stop.
     `unseen_disk`: the broker tells of its disk, which a node without `log_dirs` does not see; the
     segments that it sends lie in `spool`.
     """
@@ -94,7 +95,6 @@ class Given:
     on_shut_out: Callable[[str], None] = ignore_shut_out
     audit: Audit = no_audit
     keep_audit: KeepAudit = keep_no_audit
-    slack_of: SlackOf = no_slack
     flow: FlowControl | None = None
     topic_retention: bool = False
     unseen_disk: UnseenDisk | None = None
@@ -242,7 +242,7 @@ def build(given: Given) -> RemoteLogParts:
         on_event=on_event,
         confirm_prefix=claims.confirm,
         record_cleaned=recorder(metadata, limits.propose_deadline_s),
-        slack_of=given.slack_of,
+        slack_of=no_slack if given.flow is None else partial(given.flow.slack_s, Flow.COPY),
         producers_below=partial(producers_below, reads),
     )
     plugin = Plugin(around, metadata.on_partition_leadership_changes)

@@ -89,6 +89,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         collector=node.collector,
         retention=node.parts.expirer,
         switches=node.parts.given.switches,
+        settings=node.parts.settings,
         flow=node.flow,
         log=LogControl(node.settings.log.format, node.log_levels),
         scrubs=node.scrubs,

@@ -76,6 +76,7 @@ from tests.api.fake_policies import FakePolicies
 from tests.api.fake_quorum import FakeQuorum
 from tests.api.fake_repairs import FakeCollector, FakeRepairs
 from tests.api.fake_retention import FakeRetention
+from tests.api.fake_settings import FakeDisks, FakeSettings, in_force
 from tests.api.fake_stream import FakeStream as FakeStream
 from tests.api.fake_work import FakeWork
 
@@ -116,7 +117,7 @@ def make_segment(
 
 
 @dataclass
-class FakeMetadata(FakeNodes, FakePolicies, RemoteLogMetadataManager):
+class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, RemoteLogMetadataManager):
     """Answers from plain attributes; `ready` and `error` are for the unhappy ways."""
 
     segments: list[RemoteLogSegmentMetadata] = field(
@@ -301,7 +302,7 @@ def copying_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
 
 
 @dataclass
-class FakeRemoteLog(FakeWork, NothingDamaged):
+class FakeRemoteLog(FakeWork, NothingDamaged, FakeDisks):
     """Answers from attributes; keeps what it was asked."""
 
     stream: FakeStream = field(default_factory=lambda: FakeStream([b"first", b"second"]))
@@ -449,6 +450,7 @@ def _context(
         repairs=FakeRepairs(),
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),
+        settings=in_force(manager),
         flow=FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0),
         log=LogControl("text", LogLevels()),
         scrubs=ScrubResults(None),

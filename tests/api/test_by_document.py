@@ -45,6 +45,7 @@ GOOD: dict[str, list[Any]] = {
     "path.node_id": [1, 2],
     "path.switch": ["copying", "deleting"],
     "path.area": ["quorum", "tier"],
+    "path.setting": ["copying.paused"],
     "path.index_type": ["offset", "timestamp", "producer-snapshot", "leader-epoch"],
     "query.topic_id": [TOPIC_ID],
     "query.confirm": ["orders"],
@@ -79,6 +80,8 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
         "local_log_start_offset": 15,
         "log_end_offset": 25,
     },
+    "{setting}": {"scope": {"kind": "cluster"}, "value": False, "why": "the audit asks"},
+    "effect": {"name": "logs.*", "tiered": True},
     "voters": {
         "node_id": 4,
         "directory_id": "b-Jc1l2sQ1ySHBQ2a4nIlw",

@@ -82,6 +82,7 @@ class WatchedNode:
             answers=node.parts.answers,
             reads=node.parts.reads,
             switches=node.parts.given.switches,
+            settings=node.parts.settings,
             metrics=self.metrics,
         )
         self.client = FakeNode(context, fake.manager, fake.rlm, fake.quorum).client()

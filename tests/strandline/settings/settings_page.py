@@ -20,6 +20,9 @@ example `STRANDLINE_COPIER__PARALLEL_MAX=8`. Unknown keys and unknown `STRANDLIN
 refused. `strandline config` prints the effective values and where each came from. The unit is the
 last word of a name: `_s` seconds, `_bytes` bytes, `_max` a bound.
 
+Tiered topics, pauses and rate limits can be set for the whole cluster in the metadata log, which
+wins over this file: OPERATIONS, *Settings of the cluster*, has the rule.
+
 This page is written from `strandline/settings/settings.py` by `make golden`.
 """
 

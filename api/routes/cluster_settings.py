@@ -1,0 +1,136 @@
+"""Settings of the cluster in the metadata log: list, set, remove, and what wins on a node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from api.http.admission import Context, require
+from api.http.context import ApiContext
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
+from api.models.cluster_settings import (
+    ChangedTopic,
+    NodeSettingsView,
+    SettingInForce,
+    SettingRequest,
+    SettingSet,
+    SettingsView,
+    SettingView,
+    TieringEffect,
+    TieringRequest,
+)
+from kafka_formats.log_names import check_topic_name
+from rlm.cluster_settings.in_force import tiered_with
+from rlm.cluster_settings.known import RATES, Setting, check_setting, parse_value
+from rlm.control.audit import AuditAction
+from rlm.quota.flow_limits import FlowLimits, Rates
+from rlmm.partition_state import UNKNOWN_OFFSET
+from rlmm.records.control_records import ClusterSetting
+from rlmm.records.setting_scope import WHO_CHARACTERS_MAX, SettingScope, of_topic
+from rlmm.rows.cluster_settings import SettingRow
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.get("/settings", summary="The settings of the cluster, of nodes and of topics")
+async def list_settings(context: Context) -> SettingsView:
+    """Any node answers the same, by the metadata log. A topic's wins over its node's, that over the
+    cluster's, and all of them over the node's own file.
+    """
+    manager = context.manager
+    return SettingsView(
+        settings=[SettingView.of_row(row) for row in manager.cluster_settings()],
+        metadata_offset=manager.applied_offset,
+    )
+
+
+@router.put("/settings/{setting}", summary="Set or remove a setting of the cluster")
+async def change_setting(
+    request: Request,
+    context: Context,
+    setting: Setting,
+    body: SettingRequest,
+    admin: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> SettingSet:
+    """Role admin, at any node. In force on all nodes as they apply it, within a second where they
+    follow the quorum, and after their restart. 409: another one stands than `replaces_offset` says.
+    """
+    scope = body.scope.scope()
+    check_setting(setting, scope, body.text)
+    rate = int(body.value) or None if body.value is not None else None
+    if setting is Setting.COPY_RATE:
+        context.flow.check(FlowLimits(Rates(copy_bytes_per_s=rate)))
+    if setting is Setting.READ_RATE:
+        context.flow.check(FlowLimits(Rates(read_bytes_per_s=rate)))
+    standing = _standing(context, setting, scope)
+    replaces = UNKNOWN_OFFSET if standing is None else standing.offset
+    if "replaces_offset" in body.model_fields_set:
+        replaces = UNKNOWN_OFFSET if body.replaces_offset is None else body.replaces_offset
+    who = admin.name[:WHO_CHARACTERS_MAX]
+    change = ClusterSetting(scope, setting, body.text, who, body.why, replaces)
+    said = f"{body.why}: " if body.why else ""
+    before = "not set" if standing is None else standing.value
+    why = f"{said}{setting} for {scope}: {body.text or 'not set'}, before: {before}"
+    with noted(context, None, AuditAction.SETTING_CHANGED, why, admin):
+        offset = await context.manager.set_cluster_setting(change)
+    request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
+    now = _standing(context, setting, scope)
+    return SettingSet(setting=None if now is None else SettingView.of_row(now))
+
+
+@router.post("/settings/topics.tiered/effect", summary="What enabling or disabling topics would do")
+async def tiering_effect(context: Context, body: TieringRequest) -> TieringEffect:
+    """The topics on this node's disks that would begin or end to be tiered; changes nothing."""
+    scope = of_topic(body.name)
+    check_setting(Setting.TIERED, scope, None)
+    settings = context.settings
+    after = tiered_with(settings, scope, body.tiered)
+    changed = [
+        ChangedTopic.of_topic(each, tiered=after(each.topic))
+        for each in context.rlm.local_topics()
+        if after(each.topic) != (settings.why_left_out(each.topic) is None)
+    ]
+    return TieringEffect(node_id=context.identity.node_id, topics=changed)
+
+
+@router.get("/node/settings", summary="The settings in force on this node, and which wins")
+async def describe_settings(
+    context: Context,
+    topic: Annotated[
+        str | None, Query(max_length=1_000, description="As they hold for this topic.")
+    ] = None,
+) -> NodeSettingsView:
+    """Without a topic, `topics.tiered` is left out. A topic's pauses are in its policy, too."""
+    if topic is not None:
+        check_topic_name(topic)
+    known = [each for each in Setting if topic is not None or each is not Setting.TIERED]
+    return NodeSettingsView(
+        node_id=context.identity.node_id,
+        topic=topic,
+        in_force=[_in_force(context, each, topic) for each in known],
+        metadata_offset=context.manager.applied_offset,
+    )
+
+
+def _in_force(context: ApiContext, setting: Setting, topic: str | None) -> SettingInForce:
+    settings = context.settings
+    if setting in RATES.values():
+        row = settings.resolver.rate_row(setting, settings.node_id, topic)
+    else:
+        row = settings.row(setting, topic)
+    value = None if row is None else parse_value(setting, row.value)
+    if setting is Setting.TIERED and topic is not None:
+        value = settings.why_left_out(topic) is None
+    elif value is None:
+        value = settings.own_value(setting, context.flow.own, topic)
+    return SettingInForce(
+        setting=setting, value=value, set_by=None if row is None else SettingView.of_row(row)
+    )
+
+
+def _standing(context: ApiContext, setting: Setting, scope: SettingScope) -> SettingRow | None:
+    rows = context.manager.cluster_settings()
+    return next((row for row in rows if (row.key, row.scope) == (setting, scope)), None)

@@ -1,0 +1,147 @@
+"""Settings of the cluster over HTTP: list, set, remove, which wins, and what enabling would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm.quota.flow_limits import FlowLimits, Rates
+from tests.api.fake_audit import FakeAudit
+from tests.api.fake_settings import SET_MS
+from tests.api.fakes import make_node, write_tokens
+
+TIERED = "/v1/settings/topics.tiered"
+RATE = "/v1/settings/limits.copy_bytes_per_s"
+LOGS = {"kind": "topic", "name": "logs.*"}
+CLUSTER = {"kind": "cluster", "name": ""}
+
+
+def body(scope: dict[str, str], value: object, **rest: object) -> dict[str, object]:
+    return {"scope": scope, "value": value, **rest}
+
+
+async def test_a_setting_is_set_told_and_removed_with_who_and_why() -> None:
+    node = make_node()
+    async with node.client() as client:
+        answer = await client.put(TIERED, json=body(LOGS, True, why="the audit asks"))
+        assert answer.status_code == 200, answer.text
+        expected = {
+            "setting": "topics.tiered", "scope": LOGS, "value": "true", "who": "anonymous",
+            "why": "the audit asks", "offset": 42, "set_ms": SET_MS,
+        }  # fmt: skip
+        assert answer.json() == {"setting": expected}
+        assert answer.headers["Strandline-Metadata-Offset"] == "42"
+        listed = (await client.get("/v1/settings")).json()
+        assert listed == {"settings": [expected], "metadata_offset": 42}
+        removed = await client.put(TIERED, json=body(LOGS, None, replaces_offset=42))
+        assert removed.json() == {"setting": None}
+        assert (await client.get("/v1/settings")).json()["settings"] == []
+    assert isinstance(node.context.audit, FakeAudit)
+    lines = [each for each in node.context.audit.lines if each.action == "setting_changed"]
+    assert [(each.why, each.by) for each in lines] == [
+        ("the audit asks: topics.tiered for topic logs.*: true, before: not set", "anonymous"),
+        ("topics.tiered for topic logs.*: not set, before: true", "anonymous"),
+    ]
+
+
+async def test_a_change_that_names_another_setting_than_stands_is_a_conflict() -> None:
+    node = make_node()
+    async with node.client() as client:
+        await client.put(TIERED, json=body(LOGS, True))
+        for named in (None, 7):
+            answer = await client.put(TIERED, json=body(LOGS, False, replaces_offset=named))
+            assert (answer.status_code, answer.json()["kind"]) == (409, "conflict")
+        answer = await client.put(TIERED, json=body(LOGS, False, replaces_offset=42))
+        assert answer.json()["setting"]["value"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        (TIERED, body(CLUSTER, True)),
+        (TIERED, body(LOGS, 5)),
+        (TIERED, body({"kind": "topic", "name": "__consumer_offsets"}, True)),
+        (TIERED, body({"kind": "topic", "name": "a/b"}, True)),
+        (TIERED, body({"kind": "rack", "name": "a"}, True)),
+        (RATE, body(LOGS, 5_000_000)),
+        (RATE, body(CLUSTER, True)),
+        (RATE, body(CLUSTER, -1)),
+        ("/v1/settings/copying.paused", body({"kind": "node", "name": "one"}, True)),
+        ("/v1/settings/newer", body(CLUSTER, True)),
+    ],
+)
+async def test_settings_that_say_nothing_are_refused(path: str, given: dict[str, Any]) -> None:
+    node = make_node()
+    async with node.client() as client:
+        answer = await client.put(path, json=given)
+    assert (answer.status_code, answer.json()["kind"]) == (400, "invalid_request"), answer.text
+    assert node.manager.cluster_settings() == ()
+
+
+async def test_setting_needs_the_role_admin(tmp_path: Path) -> None:
+    node = make_node(anonymous_role=None, tokens=write_tokens(tmp_path / "tokens"))
+    async with node.client(token="operator-token") as client:
+        assert (await client.put(TIERED, json=body(LOGS, True))).status_code == 403
+        assert (await client.get("/v1/settings")).status_code == 200
+    async with node.client(token="boss-token") as client:
+        answer = await client.put(TIERED, json=body(LOGS, True))
+        assert answer.json()["setting"]["who"] == "boss"
+
+
+async def test_a_node_tells_which_setting_wins() -> None:
+    node = make_node()
+    node.context.flow.change(FlowLimits(Rates(2**22), {"payments": Rates(None, 2**21)}))
+    async with node.client() as client:
+        rates = {"limits.copy_bytes_per_s": 2**22, "limits.read_bytes_per_s": 0}
+        pauses = {"copying.paused": False, "deleting.paused": False}
+        assert await values(client) == pauses | rates
+        of_topic = {"limits.copy_bytes_per_s": 0, "limits.read_bytes_per_s": 2**21}
+        found = await values(client, topic="payments")
+        assert found == pauses | of_topic | {"topics.tiered": True}
+        await client.put(RATE, json=body({"kind": "node", "name": "1"}, 2**23))
+        await client.put(RATE, json=body(CLUSTER, 0))
+        await client.put("/v1/settings/deleting.paused", json=body(CLUSTER, True))
+        await client.put(TIERED, json=body({"kind": "topic", "name": "p*"}, False))
+        assert await values(client) == {
+            "copying.paused": False, "deleting.paused": True,
+            "limits.copy_bytes_per_s": 2**23, "limits.read_bytes_per_s": 0,
+        }  # fmt: skip
+        told = (await client.get("/v1/node/settings", params={"topic": "payments"})).json()
+        by = {each["setting"]: each["set_by"] for each in told["in_force"]}
+        assert by["topics.tiered"]["scope"]["name"] == "p*"
+        assert by["copying.paused"] is None
+        assert (await values(client, topic="payments"))["topics.tiered"] is False
+        wrong = await client.get("/v1/node/settings", params={"topic": "a/b"})
+        assert wrong.status_code == 400
+
+
+async def values(client: Any, **params: str) -> dict[str, object]:
+    answer = await client.get("/v1/node/settings", params=params)
+    assert answer.status_code == 200, answer.text
+    return {each["setting"]: each["value"] for each in answer.json()["in_force"]}
+
+
+async def test_the_effect_of_enabling_and_disabling_is_told_without_a_change() -> None:
+    node = make_node()
+    effect = f"{TIERED}/effect"
+    async with node.client() as client:
+        found = (await client.post(effect, json={"name": "*", "tiered": True})).json()
+        web = {
+            "topic": "logs.web", "tiered": True, "partitions": 3, "sealed_segments": 7,
+            "sealed_bytes": 7_000,
+        }  # fmt: skip
+        assert found == {"node_id": 1, "topics": [web]}, "payments is tiered already"
+        found = (await client.post(effect, json={"name": "p*", "tiered": False})).json()
+        assert [(each["topic"], each["tiered"]) for each in found["topics"]] == [
+            ("payments", False)
+        ]
+        await client.put(TIERED, json=body(LOGS, True))
+        found = (await client.post(effect, json={"name": "logs.*", "tiered": None})).json()
+        assert [(each["topic"], each["tiered"]) for each in found["topics"]] == [
+            ("logs.web", False)
+        ]
+        wrong = await client.post(effect, json={"name": "", "tiered": True})
+        assert wrong.status_code == 400
+    assert len(node.manager.cluster_settings()) == 1
