@@ -19,7 +19,7 @@ from rlm.format.object_keys import own_prefix, parse_segment_key, segment_keys
 from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
-from rlmm.records.control_records import LogStart, LostRange, PartitionClaim
+from rlmm.records.control_records import ClusterSetting, LogStart, LostRange, PartitionClaim
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.reads import read_segment
@@ -115,6 +115,8 @@ class Auditor:
                 self._lost(decoded)
             case LogStart():
                 self._log_start(decoded, state_before)
+            case ClusterSetting():
+                self._world.settings.committed(record.offset)
             case _:
                 pass
         partition = getattr(decoded, "partition", None)
@@ -131,6 +133,7 @@ class Auditor:
                 "same_offset_same_state",
                 f"{process.machine.name} has other rows at {view.applied_offset}",
             )
+            self._world.settings.applied(process)
 
     def copied(self, process: Process, event: SegmentCopied) -> None:
         """Check a node's statement that a segment is copied."""

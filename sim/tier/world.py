@@ -31,6 +31,7 @@ from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
 from sim.tier.clocks import Clocks
+from sim.tier.cluster_settings import ClusterSettings
 from sim.tier.damage import Damage
 from sim.tier.delegated import Delegated
 from sim.tier.faults import HOUR_MS, Faults
@@ -79,6 +80,8 @@ class Plan:
     local_damage: bool = False
     following: bool = False
     rewriting: bool = False
+    settings: bool = False
+    """Settings of the cluster change."""
     quiet: bool = False
     """Local retention takes active segments, too."""
     clocks: bool = False
@@ -150,13 +153,14 @@ class World:
         self.bucket = Bucket(self)
         self.following = Following(self, is_on=plan.following)
         self.rewriting = Rewriting(self, is_on=plan.rewriting)
+        self.settings = ClusterSettings(self, is_on=plan.settings)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
         if plan.hold_bytes_max is not None:
             self.hold_bytes_max = plan.hold_bytes_max
-        if self.delegated.is_on:
-            self.hold_bytes_max = -1  # for what nodes copy alone
+        if self.delegated.is_on or self.settings.is_on:
+            self.hold_bytes_max = -1  # for what nodes copy alone, of topics that are never left out
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
         self.brokers = Brokers(
@@ -289,6 +293,7 @@ class World:
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
+                    self.settings,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -341,6 +346,7 @@ class World:
         self.local_damage.stop()
         self.following.stop()
         self.rewriting.stop()
+        self.settings.stop()
         self.clocks.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
@@ -358,6 +364,7 @@ class World:
                 self.admins.heal(ups[0])
                 self.damage.heal()
                 self.following.heal()
+                self.settings.heal(ups[0])
                 self.delegated.heal()
                 if self.faults.breaks_timing and now_ms >= next_collect_ms:
                     next_collect_ms = now_ms + COLLECT_MS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
@@ -11,13 +10,14 @@ from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
 from rlm.cluster_settings.in_force import SettingsInForce
-from rlm.cluster_settings.known import SCOPES, Setting, check_setting, parse_value
+from rlm.cluster_settings.known import SCOPES, Setting, check_setting
 from rlm.cluster_settings.resolver import Resolver
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.kill_switches import Switch
 from rlm.quota.flow_limits import FlowLimits, Rates
 from rlmm.records.setting_scope import CLUSTER, ScopeKind, SettingScope, of_node, of_topic
 from rlmm.rows.cluster_settings import SettingRow
+from sim.tier.cluster_settings import winner
 
 OWN = TopicFilter(("orders", "logs.*"), ("logs.debug",))
 
@@ -165,31 +165,6 @@ def test_it_answers_as_the_rule_says(
     rows: list[SettingRow], setting: Setting, node_id: int, topic: str | None
 ) -> None:
     rows = [replace(each, offset=number) for number, each in enumerate(rows)]
-    expected = plainly(rows, setting, node_id, topic)
+    expected = winner(rows, setting, node_id, topic)
     assert Resolver(rows).row(setting, node_id, topic) == expected
     assert Resolver(reversed(rows)).row(setting, node_id, topic) == expected
-
-
-def plainly(
-    rows: list[SettingRow], setting: Setting, node_id: int, topic: str | None
-) -> SettingRow | None:
-    """The winner by the words of docs/SETTINGS.md, without an index."""
-
-    def rank(each: SettingRow) -> tuple[int, int, int]:
-        scope = each.scope
-        is_name = scope.kind is ScopeKind.TOPIC and scope.name == topic
-        length = len(scope.name) if scope.kind is ScopeKind.TOPIC else 0
-        return scope.kind + is_name, length, each.offset
-
-    def is_about(each: SettingRow) -> bool:
-        if each.key != setting or each.scope.kind not in SCOPES[setting]:
-            return False
-        if parse_value(setting, each.value) is None:
-            return False
-        if each.scope.kind is ScopeKind.TOPIC:
-            if setting is not Setting.TIERED and not each.scope.name.isalnum():
-                return False
-            return topic is not None and fnmatchcase(topic, each.scope.name)
-        return each.scope in (CLUSTER, of_node(node_id))
-
-    return max(filter(is_about, rows), key=rank, default=None)
