@@ -51,8 +51,8 @@ def test_status_tells_node_and_totals(node: NodeProcess) -> None:
 def test_topics_are_listed_with_their_sums(node: NodeProcess) -> None:
     topics = {each["topic"]: each for each in answer(node, "topics", "list")}
     assert topics["orders"]["remote_segments"] == 27
-    assert table(node, "topics", "list")[0] == "topic partitions segments size"
-    assert any(line.startswith("orders 3 27 ") for line in table(node, "topics", "list"))
+    assert table(node, "topics", "list")[0] == "topic tiered partitions segments size"
+    assert any(line.startswith("orders yes 3 27 ") for line in table(node, "topics", "list"))
 
 
 def test_partitions_say_how_far_and_why_not_further(node: NodeProcess) -> None:
