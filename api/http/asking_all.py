@@ -8,7 +8,6 @@ about the caller. One hop: a node asked so asks nobody.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from api.http.admission import PRINCIPAL_SCOPE_KEY, VOUCHED_SCOPE_KEY, context_in
 from api.http.context import ApiContext
@@ -196,7 +196,7 @@ def _part(reply: Reply, kind: type[Part]) -> Part:
 
 def _problem(body: bytes) -> dict[str, object]:
     try:
-        problem = json.loads(body)
+        problem = from_json(body)  # refuses half surrogates, which no answer of ours could hold
     except ValueError:
         return {}
     return problem if isinstance(problem, dict) else {}

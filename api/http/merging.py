@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -26,12 +26,14 @@ def merge(
 ) -> tuple[list[list[Item]], bool]:
     """The first `limit` groups of items with one key, and True if there are more.
 
-    Each part is one node's page: items that ascend by `key`, and True if that node has more.
+    Each part is one node's page: items that ascend by `key`, and True if that node has more. No
+    more of them is looked at than the page takes.
     """
     parts = list(parts)
     border = min((key(items[-1]) for items, more in parts if more and items), default=None)
-    known = (each for items, _ in parts for each in items if border is None or key(each) <= border)
-    groups = [list(group) for _, group in groupby(sorted(known, key=key), key)]
+    in_order = heapq.merge(*(items for items, _ in parts), key=key)
+    known = takewhile(lambda group: border is None or group[0] <= border, groupby(in_order, key))
+    groups = [list(group) for _, group in islice(known, limit + 1)]
     more = len(groups) > limit or any(more for _, more in parts)
     return groups[:limit], more and bool(groups)
 
@@ -115,7 +117,8 @@ def decode_places(text: str) -> dict[int, str]:
     places: dict[int, str] = {}
     for each in text.split(",") if text else ():
         node, colon, place = each.partition(":")
-        if not (colon and node.isascii() and node.isdigit() and len(node) <= _NODE_ID_DIGITS_MAX):
+        digits = node.isascii() and node.isdigit() and len(node) <= _NODE_ID_DIGITS_MAX
+        if not (colon and digits and place.isascii()):
             raise InvalidRequest("no such place in this list: pass `next_cursor` unchanged",
                                  field="cursor")  # fmt: skip
         places[int(node)] = place

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.models.base import (
+    NEXT_CURSOR,
     IdText,
     NextCursor,
     NullBelowZero,
@@ -17,6 +18,9 @@ from api.models.base import (
 )
 from api.models.whole import NodePartView
 from rlm.control.audit import AuditAction, AuditLine
+
+NodeCursor = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
+"""Of one node's audit. What another node sends as one becomes part of the cursor over all."""
 
 
 class AuditLineView(Wire):
@@ -39,7 +43,7 @@ class AuditLineView(Wire):
         ),
     ]
     cursor: Annotated[
-        str, Field(description="Pass it as `cursor` for the lines older than this one.")
+        NodeCursor, Field(description="Pass it as `cursor` for the lines older than this one.")
     ]
 
     @classmethod
@@ -54,13 +58,14 @@ class AuditPageView(Wire):
     """Lines, newest first. A page may be short, or empty, while there are older lines."""
 
     cursor: Annotated[
-        str, Field(description="Of this page: the same lines, and none that was written since.")
+        NodeCursor,
+        Field(description="Of this page: the same lines, and none that was written since."),
     ]
     lines: list[AuditLineView]
     unreadable: Annotated[
         int, Field(description="Lines passed over that a crash cut or that were changed.")
     ]
-    next_cursor: NextCursor
+    next_cursor: Annotated[NodeCursor | None, NEXT_CURSOR]
 
 
 class NodeAuditLineView(AuditLineView):

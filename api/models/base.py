@@ -50,9 +50,8 @@ EpochOrNull = Annotated[int | None, NullBelowZero, Field(examples=[7])]
 TopicIdText = Annotated[
     IdText, Field(description="Topic id, a Kafka Uuid.", examples=["b-Jc1l2sQ1ySHBQ2a4nIlw"])
 ]
-NextCursor = Annotated[
-    str | None, Field(description="Pass it as `cursor` for the next page; null on the last one.")
-]
+NEXT_CURSOR = Field(description="Pass it as `cursor` for the next page; null on the last one.")
+NextCursor = Annotated[str | None, NEXT_CURSOR]
 MetadataOffset = Annotated[
     int, Field(description="Metadata offset at which this answer is true.", examples=[5231])
 ]

@@ -33,6 +33,7 @@ from tests.api.fakes import write_tokens
 from tests.rlm.virtual_time import run_virtually
 
 AUDIT = "/v1/cluster/audit"
+EMPTY = {"cursor": "c", "lines": [], "unreadable": 0, "next_cursor": None}
 
 
 async def hung(_: Envelope) -> bytes:
@@ -95,8 +96,13 @@ async def test_every_node_has_its_part_and_the_asked_one_needs_no_network() -> N
         (replies(404, {"detail": "no such path"}), "other_release", "no such path"),
         (replies(503, b"busy"), "failed", "it answers 503: None"),
         (replies(500, ["?"]), "failed", "it answers 500: None"),
+        (replies(500, b"[" * 100_000), "failed", "it answers 500: None"),
+        (replies(500, {"detail": "\ud800"}), "failed", "it answers 500: None"),
         (replies(200, {"lines": 7}), "other_release", "is not understood: cursor: "),
         (replies(200, b"<html>"), "other_release", "is not understood: : Invalid JSON"),
+        (replies(200, EMPTY | {"cursor": "c" * 101}), "other_release", "understood: cursor: "),
+        (replies(200, EMPTY | {"cursor": "c,3:"}), "other_release", "understood: cursor: "),
+        (replies(200, EMPTY | {"next_cursor": ""}), "other_release", "understood: next_cursor: "),
     ],
 )  # fmt: skip
 async def test_a_node_without_a_part_is_named_with_the_reason(

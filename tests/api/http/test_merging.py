@@ -47,6 +47,19 @@ def test_pages_by_key_are_the_whole_list_once(
     assert [group[0][0] for group in shown] == sorted({key for key, _ in everything})
 
 
+def test_of_many_long_pages_only_what_the_page_takes_is_looked_at() -> None:
+    looked = 0
+
+    def key(item: int) -> int:
+        nonlocal looked
+        looked += 1
+        return item
+
+    groups, more = merge([(range(of, 64_000, 64), True) for of in range(64)], key, 10)
+    assert (groups, more) == ([[number] for number in range(10)], True)
+    assert looked < 64 * 5
+
+
 @dataclass(frozen=True)
 class Line:
     at_ms: int
@@ -132,7 +145,9 @@ def test_the_page_waits_for_a_node_that_has_older_lines_but_sent_none() -> None:
     assert (page.lines, page.places, page.more) == ([], {1: "0", 2: "0"}, True)
 
 
-@pytest.mark.parametrize("text", ["1", "x:a", "-1:a", "1:a,,2:b", "12345678901:a", "²:a"])
+@pytest.mark.parametrize(
+    "text", ["1", "x:a", "-1:a", "1:a,,2:b", "12345678901:a", "²:a", "1:\ud800"]
+)
 def test_places_that_no_page_named_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         decode_places(text)
