@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from api.http.admission import PRINCIPAL_SCOPE_KEY, VOUCHED_SCOPE_KEY, context_in
 from api.http.context import ApiContext
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.handed_on import (
     UNREADABLE,
     HandedOn,
@@ -101,9 +102,10 @@ async def ask_all(
     me = context.identity.node_id
     told: list[Told[Part]] = []
     if question.query(me) is not None:
-        offset = context.manager.applied_offset
         try:
-            told.append(Told(me, await own(), None, None, context.now_ms(), offset))
+            part = await own()
+            offset = request.scope[METADATA_OFFSET_SCOPE_KEY]  # of facts that are kept: theirs
+            told.append(Told(me, part, None, None, context.now_ms(), offset))
         except RetryLater as error:
             told.append(Told(me, None, Silence.FAILED, str(error)))
     slots = asyncio.Semaphore(context.limits.view_nodes_parallel_max)

@@ -20,6 +20,8 @@ SHARE_OF_TIME = 0.05
 KEPT_FACTOR = 3.0
 """A survey that is older than so many times its freshness is no longer answered with."""
 Monotonic = Callable[[], float]
+Gather = Callable[[], Awaitable[tuple[int, Iterable[PartitionStatus]]]]
+"""Gives a metadata offset, and the status of all partitions, which holds all up to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,12 @@ class TopicSize:
 class Survey:
     """`behind`: the partitions that lag or are blocked, of which this node reports the lag, by
     `partition_key`; `worst` are the most urgent of them. `lag` is the sum over all that it reports,
-    `reported` their number. `topics` come by name.
+    `reported` their number. `topics` come by name. All up to `metadata_offset` is in them.
     """
 
     made_at_s: float
     took_s: float
+    metadata_offset: int
     reported: int
     lag: Lag
     behind: tuple[PartitionStatus, ...]
@@ -55,7 +58,9 @@ class Survey:
         return max(FRESH_S, self.took_s / SHARE_OF_TIME)
 
 
-def survey_of(statuses: Iterable[PartitionStatus], made_at_s: float, took_s: float) -> Survey:
+def survey_of(
+    statuses: Iterable[PartitionStatus], made_at_s: float, took_s: float, metadata_offset: int
+) -> Survey:
     """The facts of `statuses`."""
     by_topic: dict[str, list[PartitionStatus]] = {}
     behind: list[PartitionStatus] = []
@@ -69,7 +74,9 @@ def survey_of(statuses: Iterable[PartitionStatus], made_at_s: float, took_s: flo
     behind.sort(key=partition_key)
     topics = tuple(_size(topic, by_topic[topic]) for topic in sorted(by_topic))
     worst = tuple(heapq.nsmallest(WORST_SHOWN, behind, key=_urgency_of))
-    return Survey(made_at_s, took_s, len(lags), summed(lags), tuple(behind), worst, topics)
+    return Survey(
+        made_at_s, took_s, metadata_offset, len(lags), summed(lags), tuple(behind), worst, topics
+    )
 
 
 def partition_key(status: PartitionStatus) -> tuple[str, int, str]:
@@ -109,26 +116,32 @@ class Surveys:
         self._making: asyncio.Task[Survey] | None = None
 
     async def recent(
-        self, gather: Callable[[], Awaitable[Iterable[PartitionStatus]]], monotonic: Monotonic
+        self, gather: Gather, monotonic: Monotonic, *, at_least: int = -1
     ) -> tuple[Survey, int]:
-        """A survey, and its age in milliseconds. `gather` gives the status of all partitions."""
+        """A survey, and its age in milliseconds. It holds all up to the metadata offset `at_least`,
+        which is applied here.
+        """
         last, now_s = self._last, monotonic()
         age_s = math.inf if last is None else now_s - last.made_at_s
         if last is None or age_s > last.fresh_s:
-            if self._making is None or self._making.done():
-                self._making = asyncio.create_task(
-                    self._make(gather, monotonic), name="survey for views"
-                )
+            making = self._begun(gather, monotonic)
             if last is None or age_s > last.fresh_s * KEPT_FACTOR:
-                last = await asyncio.shield(self._making)
+                last = await asyncio.shield(making)
+        while last.metadata_offset < at_least:  # the one under way may have begun too early, too
+            last = await asyncio.shield(self._begun(gather, monotonic))
         return last, max(0, round((monotonic() - last.made_at_s) * 1_000))
 
-    async def _make(
-        self, gather: Callable[[], Awaitable[Iterable[PartitionStatus]]], monotonic: Monotonic
-    ) -> Survey:
+    def _begun(self, gather: Gather, monotonic: Monotonic) -> asyncio.Task[Survey]:
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(
+                self._make(gather, monotonic), name="survey for views"
+            )
+        return self._making
+
+    async def _make(self, gather: Gather, monotonic: Monotonic) -> Survey:
         began_s = monotonic()
-        statuses = await gather()
+        offset, statuses = await gather()
         took_s = monotonic() - began_s
         # In a thread: with thousands of partitions it takes longer than the loop may stand still.
-        self._last = await asyncio.to_thread(survey_of, statuses, began_s, took_s)
+        self._last = await asyncio.to_thread(survey_of, statuses, began_s, took_s, offset)
         return self._last

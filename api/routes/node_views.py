@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
-from api.http.admission import Context
+from api.http.admission import MIN_OFFSET_HEADER, Context
 from api.http.context import ApiContext
 from api.http.cursors import CursorKey, decode_cursor, encode_cursor
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.listing import page_after, statuses_of
 from api.http.survey import Survey, partition_key
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
@@ -44,20 +45,29 @@ def cursor_of(listing: str, last: CursorKey | None) -> str | None:
     return None if last is None else encode_cursor(listing, {}, last)
 
 
-async def _survey(context: ApiContext) -> tuple[Survey, int]:
-    async def gather() -> list[PartitionStatus]:
-        return await statuses_of(context.rlm.partitions(), context.rlm.status, context.sleep)
+async def _survey(request: Request, context: ApiContext) -> tuple[Survey, int]:
+    """A survey, whose metadata offset the answer has then."""
 
-    return await context.surveys.recent(gather, context.monotonic)
+    async def gather() -> tuple[int, list[PartitionStatus]]:
+        offset, rlm = context.manager.applied_offset, context.rlm
+        return offset, await statuses_of(rlm.partitions(), rlm.status, context.sleep)
+
+    at_least = int(request.headers.get(MIN_OFFSET_HEADER, -1))
+    survey, age_ms = await context.surveys.recent(gather, context.monotonic, at_least=at_least)
+    request.scope[METADATA_OFFSET_SCOPE_KEY] = survey.metadata_offset
+    return survey, age_ms
 
 
 @router.get("/lag", summary="Partitions of this node that are behind, and the sum of all")
 async def node_lag(
-    context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
+    request: Request,
+    context: Context,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
 ) -> NodeLagView:
     """Facts are gathered anew about every second, less often with thousands of partitions."""
     after, node_id = place_of("lag", cursor), context.identity.node_id
-    survey, age_ms = await _survey(context)
+    survey, age_ms = await _survey(request, context)
 
     def key(status: PartitionStatus) -> CursorKey:
         return *partition_key(status), node_id
@@ -74,11 +84,14 @@ async def node_lag(
 
 @router.get("/sizes", summary="Bytes on this node's machine and in the tier, by topic")
 async def node_sizes(
-    context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
+    request: Request,
+    context: Context,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
 ) -> NodeSizesView:
     """Facts are gathered anew about every second, less often with thousands of partitions."""
     after, node_id = place_of("sizes", cursor), context.identity.node_id
-    survey, age_ms = await _survey(context)
+    survey, age_ms = await _survey(request, context)
     page, more = page_after(survey.topics, lambda each: (each.topic,), after, limit)
     return NodeSizesView(
         survey_age_ms=age_ms,

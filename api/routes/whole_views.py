@@ -57,7 +57,7 @@ async def whole_lag(
     told = await ask_all(
         request,
         _paged("/v1/node/lag", NodeLagView, limit, cursor),
-        lambda: node_lag(context, limit, cursor),
+        lambda: node_lag(request, context, limit, cursor),
     )
     parts = _parts(told)
     groups, more = merge(
@@ -91,7 +91,7 @@ async def whole_sizes(
     told = await ask_all(
         request,
         _paged("/v1/node/sizes", NodeSizesView, limit, cursor),
-        lambda: node_sizes(context, limit, cursor),
+        lambda: node_sizes(request, context, limit, cursor),
     )
     groups, more = merge(
         (

@@ -30,7 +30,7 @@ def test_what_is_urgent_comes_first_and_the_list_by_name() -> None:
         status("gone", lag=Lag(0, 0, 0, gone_offsets=3)),
         status("later", lag=Lag(5, 1, 1_000)),
     ]
-    survey = survey_of(statuses, 0.0, 0.0)
+    survey = survey_of(statuses, 0.0, 0.0, 7)
     assert [each.partition.topic for each in survey.worst] == ["gone", "blocked", "later", "late"]
     assert [each.partition.topic for each in survey.behind] == ["blocked", "gone", "late", "later"]
     assert (survey.reported, survey.lag) == (5, Lag(15, 3, 1_000, 3))
@@ -42,22 +42,23 @@ def test_sizes_are_by_topic_name() -> None:
         status("a", 0, local_bytes=None, remote_bytes=2, remote_segments=1),
         status("b", 1, local_bytes=6, remote_bytes=8, remote_segments=2),
     ]
-    first, second = survey_of(statuses, 0.0, 0.0).topics
+    first, second = survey_of(statuses, 0.0, 0.0, 7).topics
     assert (first.topic, first.partitions, first.replicas, first.local_bytes) == ("a", 1, 0, 0)
     assert (second.topic, second.partitions, second.replicas, second.local_bytes) == ("b", 2, 2, 11)
     assert (second.remote_segments, second.remote_bytes) == (3, 15)
 
 
 class Counted:
-    """Gathers no status, for `takes_s`, and counts how often."""
+    """Gathers no status, for `takes_s`, and counts how often, which is the metadata offset, too."""
 
     def __init__(self, takes_s: float) -> None:
         self.takes_s, self.times = takes_s, 0
 
-    async def __call__(self) -> list[PartitionStatus]:
+    async def __call__(self) -> tuple[int, list[PartitionStatus]]:
         self.times += 1
+        offset = self.times
         await asyncio.sleep(self.takes_s)
-        return []
+        return offset, []
 
 
 def virtually(test: Callable[[Callable[[], float]], Coroutine[Any, Any, None]]) -> None:
@@ -88,11 +89,23 @@ def test_many_views_are_made_of_one_survey_and_wait_for_the_first_alone() -> Non
     virtually(scenario)
 
 
+def test_who_asks_for_more_than_a_survey_under_way_may_hold_waits_for_the_next() -> None:
+    async def scenario(monotonic: Callable[[], float]) -> None:
+        surveys, gather = Surveys(), Counted(1.0)
+        (first, _), (second, age_ms) = await asyncio.gather(
+            surveys.recent(gather, monotonic), surveys.recent(gather, monotonic, at_least=2)
+        )
+        assert (first.metadata_offset, second.metadata_offset, age_ms) == (1, 2, 1_000)
+        assert (gather.times, monotonic()) == (2, 2.0)
+
+    virtually(scenario)
+
+
 def test_a_caller_that_leaves_ends_no_survey_and_a_failed_one_is_made_again() -> None:
     async def scenario(monotonic: Callable[[], float]) -> None:
         surveys, gather = Surveys(), Counted(FRESH_S)
 
-        async def fails() -> list[PartitionStatus]:
+        async def fails() -> tuple[int, list[PartitionStatus]]:
             raise OSError("the view is closed")
 
         failed = await asyncio.gather(surveys.recent(fails, monotonic), return_exceptions=True)

@@ -167,6 +167,26 @@ async def test_a_cursor_of_another_list_is_refused(cluster: FakeCluster, view: s
         assert (answer.status_code, answer.json()["field"]) == (400, "cursor")
 
 
+@pytest.mark.parametrize("view", ["lag", "sizes"])
+async def test_facts_are_as_old_as_their_metadata_offset_says(view: str) -> None:
+    cluster = FakeCluster(2)
+    for node in cluster.nodes.values():
+        node.context = replace(node.context, monotonic=lambda: 5.0)
+    before = await cluster.ask(f"/v1/cluster/{view}")
+    for node in cluster.nodes.values():
+        node.manager.applied_offset = 200
+    kept = await cluster.ask(f"/v1/cluster/{view}")
+    assert [each["metadata_offset"] for each in before["nodes"]] == [101, 102]
+    assert kept["nodes"] == before["nodes"], "of facts that are kept"
+    async with cluster.nodes[1].client() as client:
+        told = [
+            (await client.get(path, headers=headers)).headers["Strandline-Metadata-Offset"]
+            for headers in ({}, {"Strandline-Min-Metadata-Offset": "150"}, {})
+            for path in (f"/v1/node/{view}", f"/v1/cluster/{view}")
+        ]
+    assert told == ["101", "101", "200", "200", "200", "200"], "gathered anew for who asks for more"
+
+
 async def test_the_age_of_the_facts_is_taken_off_the_time_of_a_part() -> None:
     node = make_node()
     clock = iter(range(100))
