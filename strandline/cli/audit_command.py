@@ -35,13 +35,11 @@ def audit_command(
     Example: `strandline audit --topic orders --action objects_deleted`; `strandline audit
     --all-nodes`
     """
-    query = {
-        "topic": topic, "partition": partition, "action": action, "segment": segment,
-        "limit": min(lines, PAGE_ITEMS),
-    }  # fmt: skip
+    query = {"topic": topic, "partition": partition, "action": action, "segment": segment}
     columns = ["time", "action", "partition", "offsets", "size", "segment", "by", "why"]
     if not all_nodes:
-        found = list(islice(client.pages("/v1/audit", "lines", **query), lines))
+        limit = min(lines, PAGE_ITEMS)
+        found = list(islice(client.pages("/v1/audit", "lines", limit=limit, **query), lines))
         return Answer(found, lambda: print_table(columns, map(_row, found)))
     view = whole_view(client, "/v1/cluster/audit", "lines", most=lines, **query)
     rows = [(line["node"], *_row(line)) for line in view["lines"]]

@@ -23,10 +23,8 @@ def lag_command(
 
     Example: `strandline lag`
     """
-    view = whole_view(
-        client, "/v1/cluster/lag", "partitions", most=None if every else PAGE_ITEMS,
-        limit=PAGE_ITEMS,
-    )  # fmt: skip
+    most = None if every else PAGE_ITEMS
+    view = whole_view(client, "/v1/cluster/lag", "partitions", most=most)
     return answer_of_all(view, lambda: _print_lag(view, "partitions" if every else "worst"))
 
 
@@ -78,7 +76,7 @@ def sizes_command(client: NodeClient) -> Answer:
 
     Example: `strandline sizes`
     """
-    view = whole_view(client, "/v1/cluster/sizes", "topics", limit=PAGE_ITEMS)
+    view = whole_view(client, "/v1/cluster/sizes", "topics")
     return answer_of_all(view, lambda: _print_sizes(view))
 
 
@@ -112,7 +110,7 @@ def running_command(client: NodeClient) -> Answer:
 
     Example: `strandline running`
     """
-    view = whole_view(client, "/v1/cluster/running", "running", limit=PAGE_ITEMS)
+    view = whole_view(client, "/v1/cluster/running", "running")
     return answer_of_all(view, lambda: _print_running(view))
 
 

@@ -25,13 +25,14 @@ AllNodesOption = Annotated[
 def whole_view(
     client: NodeClient, path: str, items: str, *, most: int | None = None, **params: object
 ) -> dict[str, Any]:
-    """The first page of a view, with at most `most` items of all pages. Of a node that did not
-    answer on one of them that is what `nodes` tells.
+    """The first page of a view, with at most `most` items of all pages, behind which `next_cursor`
+    goes on. Of a node that did not answer on one of them that is what `nodes` tells.
     """
     view: dict[str, Any] = {}
     cursor: str | None = None
     for _ in range(PAGES_MAX):
-        page = client.get(path, cursor=cursor, **params)
+        left = PAGE_ITEMS if most is None else most - len(view.get(items, ()))
+        page = client.get(path, cursor=cursor, limit=min(left, PAGE_ITEMS), **params)
         if view:
             view[items] += page[items]
             view["nodes"] = _both(view["nodes"], page["nodes"])

@@ -78,6 +78,21 @@ def test_all_pages_are_read_and_a_node_that_missed_one_is_named(
     assert (len(few["lines"]), few["next_cursor"]) == (2, "y")
 
 
+def test_the_cursor_goes_on_behind_the_last_line_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        begin = int(request.url.params.get("cursor", 0))
+        end = min(begin + int(request.url.params["limit"]), 2_500)
+        lines = [line(1, at_ms) for at_ms in range(begin, end)]
+        return httpx.Response(200, json=audit([node(1)], lines, str(end)))
+
+    transport = httpx.MockTransport(respond)
+    monkeypatch.setattr(
+        httpx, "Client", lambda **given: CLIENT(**given | {"mounts": None, "transport": transport})
+    )
+    page = json.loads(invoke("audit", "--all-nodes", "--json", "--lines", 1_500).stdout)
+    assert (len(page["lines"]), page["next_cursor"]) == (1_500, "1500")
+
+
 def test_where_all_answer_nothing_is_said_of_it(
     answering: Callable[[dict[str, Pages]], None],
 ) -> None:
