@@ -9,7 +9,8 @@ PYTEST := $(BIN)/python -m pytest
 # tests/conftest.py refuses a test that is marked from elsewhere.
 naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
 
-# Tests and what they import are compiled once: beside `check`, and not by each of four test processes.
+# Once, beside `check`, and not by each of four test processes: tests and what they import are
+# compiled, and Hypothesis's table of characters is made.
 READY := $(VENV)/.dev $(VENV)/.compiled-tests
 
 # Tests start hundreds of Python processes: each would compile all of ours anew.
@@ -129,4 +130,5 @@ $(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python
 
 $(VENV)/.compiled-tests: $(VENV)/.dev   # pytest writes its asserts into them
 	-$(PYTEST) --collect-only -qq > /dev/null
+	$(BIN)/python -c "from hypothesis.internal import charmap as c; c.intervals_from_codec('utf-8')"
 	touch $@
