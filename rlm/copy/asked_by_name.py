@@ -9,32 +9,51 @@ seen from here the broker's id of that name tells the same.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from rlm.copy.scanner import LEFT_OUT, BrokerPort
+from rlm.copy.scanner import LEFT_OUT, BrokerPort, TopicPartition
 from rlm.copy.told_partitions import wrong_ids
-from rlm.leadership.leadership import BrokerWord, Leads, LocalLogStart, NoAnswer, NotLeading
+from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading
+from rlm.leadership.unseen_disk import EpochAt
 from rlm.local_log.log_dir import LocalPartition
 from rlm.local_log.replica_directory import why_another
+
+Said = TypeVar("Said")
 
 
 async def word_of(broker: BrokerPort, local: LocalPartition) -> BrokerWord:
     """The broker's word on its leadership of this replica now."""
-    name = (local.partition.topic, local.partition.partition)
-    word = (await broker.leadership([name])).get(name, LEFT_OUT)
-    if isinstance(word, Leads) and (why := await _why_another(broker, local)) is not None:
-        return NoAnswer(why)
-    return word
+    return await _ask(broker, local, broker.leadership)
 
 
 async def log_start_of(
     broker: BrokerPort, local: LocalPartition
 ) -> LocalLogStart | NotLeading | NoAnswer:
     """The first offset on its disk, if it leads this replica."""
+    return await _ask(broker, local, broker.local_log_start)
+
+
+async def tiered_log_start_of(
+    broker: BrokerPort, local: LocalPartition
+) -> EpochAt | NotLeading | NoAnswer:
+    """Its log start, which may lie in the tier, if it leads this replica."""
+    return await _ask(broker, local, broker.log_start)
+
+
+async def _ask(
+    broker: BrokerPort,
+    local: LocalPartition,
+    ask: Callable[
+        [Sequence[TopicPartition]], Awaitable[dict[TopicPartition, Said | NotLeading | NoAnswer]]
+    ],
+) -> Said | NotLeading | NoAnswer:
     name = (local.partition.topic, local.partition.partition)
-    start = (await broker.local_log_start([name])).get(name, LEFT_OUT)
-    if isinstance(start, LocalLogStart) and (why := await _why_another(broker, local)) is not None:
-        return NoAnswer(why)
-    return start
+    said = (await ask([name])).get(name, LEFT_OUT)
+    if isinstance(said, NotLeading | NoAnswer):
+        return said
+    why = await _why_another(broker, local)
+    return said if why is None else NoAnswer(why)
 
 
 async def _why_another(broker: BrokerPort, local: LocalPartition) -> str | None:

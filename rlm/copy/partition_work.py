@@ -73,7 +73,8 @@ class PartitionWork:
     `lineage`, `next_offset`: the recorded ones at the last decision; `found_epochs`: those that
     batches told after the broker's checkpoint was lost. `found`: what the stores had at the last
     look, while the partition is to be adopted. `log_start_heard`: the highest log start that the
-    broker answered. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
+    broker answered. `led_from`: the token of a delegated claim, and the broker's log start when it
+    began to lead. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
     `fills_failed`: ranges that were to fill a lost range.
     """
 
@@ -93,6 +94,7 @@ class PartitionWork:
     lineage: Epochs = ()
     next_offset: int = 0
     log_start_heard: int = 0
+    led_from: tuple[int, int] | None = None
     found_epochs: FoundEpochs | None = None
     found: FoundInStores | None = None
     fills_done: frozenset[Offsets] = frozenset()

@@ -27,6 +27,7 @@ from rlm.leadership.leadership import (
     NotLeading,
     TopicConfig,
 )
+from rlm.leadership.unseen_disk import EpochAt
 from rlm.local_log.log_dir import LocalPartition, LogDirProblem, LogDirScan, find_partitions
 from rlm.local_log.replica_directory import why_another
 from rlm.local_log.replica_memory import ReplicaMemory
@@ -55,6 +56,11 @@ class BrokerPort(Protocol):
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
         """The first offset on the broker's disk, if it leads."""
+
+    async def log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
+        """The log start, its tier included, and the leader epoch of that offset, if it leads."""
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]: ...
 

@@ -24,6 +24,7 @@ from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
@@ -66,6 +67,7 @@ class BrokerCalls:
     copies: BrokerCopies
     reads: SegmentReads
     lists: SegmentLists
+    older: OlderHistory
     why_not_delete: Callable[[str], str | None]
     _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
 
@@ -111,7 +113,9 @@ class BrokerCalls:
         asked = wire.decode_list(body)
         tip = asked.partition
         self._check_readable(tip)
-        if self.why_not_writable(tip) is not None and not await self._is_replica_removed(tip):
+        if self.why_not_writable(tip) is None:
+            await self.older.before_list(tip)
+        elif not await self._is_replica_removed(tip):
             self._check_writable(tip)
         await self._until_added(tip)
         return await self.lists.answer(asked, takes_changes=takes_changes)
@@ -185,6 +189,9 @@ class BrokerCalls:
         if row is not None and self.driver.copier.is_under_way(row.segment_id.id):
             raise RetryLater(f"{row.segment_id} is still being copied")
         if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
+            state = self.metadata.partition_state(tip)
+            if state and is_kept(row, state) and not await self._is_replica_removed(tip):
+                await self.older.check(row, token)
             self._check_deleting(tip)
         if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:  # no repetition
             await self._propose(

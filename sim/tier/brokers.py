@@ -23,6 +23,7 @@ from rlm.leadership.leadership import (
     NotLeading,
     TopicConfig,
 )
+from rlm.leadership.unseen_disk import EpochAt
 from rlmm.partition_state import UNLIMITED
 from sim.tier.partition import Partition
 from sim.tier.replica import Replica
@@ -107,15 +108,27 @@ class Brokers:
             return NoAnswer("the broker is down")
         return partition.word(machine.node_id)
 
-    def log_start(
+    def local_log_start(
         self, machine: Machine, name: TopicPartition
     ) -> LocalLogStart | NotLeading | NoAnswer:
         """That broker's answer to ListOffsets(earliest local)."""
-        word, partition = self.word(machine, name), self.named(name)
-        if not isinstance(word, Leads) or partition is None:
-            return word if not isinstance(word, Leads) else NoAnswer("the topic is gone")
-        replica = partition.replicas[machine.node_id]
+        replica = self._led(machine, name)
+        if not isinstance(replica, Replica):
+            return replica
         return LocalLogStart(max(replica.bases[0], replica.log_start), replica.epoch)
+
+    def log_start(self, machine: Machine, name: TopicPartition) -> EpochAt | NotLeading | NoAnswer:
+        """That broker's answer to ListOffsets(earliest)."""
+        replica = self._led(machine, name)
+        if not isinstance(replica, Replica):
+            return replica
+        return EpochAt(replica.epochs[0].epoch, replica.log_start)
+
+    def _led(self, machine: Machine, name: TopicPartition) -> Replica | NotLeading | NoAnswer:
+        word, partition = self.word(machine, name), self.named(name)
+        if not isinstance(word, Leads):
+            return word
+        return NoAnswer("gone") if partition is None else partition.replicas[machine.node_id]
 
     def topic_config(self, machine: Machine, topic: str) -> TopicConfig | NoAnswer:
         """The config of a topic."""

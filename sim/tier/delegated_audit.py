@@ -19,6 +19,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.format.object_keys import segment_keys
 from rlmm.partition_state import Mode
+from rlmm.records.control_records import LogStart
 from rlmm.rows import queries
 from rlmm.rows.coverage import covering
 from rlmm.rows.reads import read_segment
@@ -92,6 +93,12 @@ class DelegatedAuditor:
                 f"the log start of {partition.tip} moves to {start}, though nothing took "
                 f"{batch.base} to {batch.last}",
             )
+
+    def log_start_recorded(self, record: LogStart, below: Iterable[Batch]) -> None:
+        """Check a broker's log start that a node records over the batches below it."""
+        taken = self._taken.get(record.partition, ())
+        left = [each for each in below if (each.epoch, each.base) not in taken]
+        self._check(not left, "nothing_lost", f"{record} is recorded, and nothing took {left}")
 
     def drops(self, partition: Partition, replica: Replica, start: int) -> None:
         """Check local retention."""

@@ -302,6 +302,9 @@ class Auditor:
         below = batches_within(truth, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
         tip = record.partition
+        if state.mode is Mode.DELEGATED:
+            self._world.delegated.audit.log_start_recorded(record, below)
+            return
         policy = queries.topic_policy(self.reference.rows, tip.topic, tip.topic_id)
         inside = any(each.base < record.offset <= each.last for each in truth)
         may_follow = policy.follow_delete_records and inside

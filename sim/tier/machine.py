@@ -29,6 +29,7 @@ from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.topic_filter import TopicFilter
+from rlm.leadership.unseen_disk import EpochAt
 from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
@@ -348,6 +349,15 @@ class NodeBroker:
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
         await self._answer("local_log_start")
         self._machine.world.following.amid(partitions)
+        return {
+            each: self._machine.world.brokers.local_log_start(self._machine, each)
+            for each in partitions
+        }
+
+    async def log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
+        await self._answer("log_start")
         return {
             each: self._machine.world.brokers.log_start(self._machine, each) for each in partitions
         }

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import rlm.delegated.calls
 import rlm.delegated.segment_reads
 import rlm.leadership.leadership
 from kafka_formats.errors import RetryLater, StrandlineError
@@ -14,6 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.read_request import NoSuchIndex
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.segment_reads import SegmentReads
 from rlm.delegated.sessions import Made
 from rlm.format.manifest import IndexType
@@ -102,6 +104,10 @@ async def _never(*_: object) -> bool:
     return False
 
 
+def _nothing_noted(*_: object) -> int:
+    return 0
+
+
 def _nothing_is_cut(*_: object) -> None:
     pass
 
@@ -122,6 +128,7 @@ LOSS_3: Patches = ((BrokerCalls, "highest", _begun_counts_as_copied),)
 LOSS_4: Patches = ((BrokerCalls, "look_up", _nothing_found_before_it_is_ready),)
 LOSS_7: Patches = ((SegmentReads, "index", _none_where_it_fails),)
 LOSS_8: Patches = ((rlm.leadership.leadership, "_is_first_delegated_claim", _no),)
+LOSS_8_LATER: Patches = ((rlm.delegated.calls, "is_kept", _no),)
 LOSS_9: Patches = ((rlm.delegated.segment_reads, "last_valid_offset", _nothing_is_cut),)
 
 LATE_CALLS: Patches = ((Made, "before", _no),)
@@ -135,7 +142,7 @@ BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
     "LOSS-4: a look-up finds nothing before its node is ready": (RESTARTS, LOSS_4),
     "LOSS-8: a broker gets a topic with older history": (
         frozenset({"late_topic", "elect"}),
-        LOSS_8,
+        (*LOSS_8, *LOSS_8_LATER),  # each alone keeps that history
     ),
 }
 """Found by seeds with these deeds of brokers, within `DELEGATED_SEEDS_MAX`."""
@@ -154,6 +161,14 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         LOSS_7,
     ),
     "LOSS-8 by hand": ("delegated_over_older_history", LOSS_8),
+    "LOSS-8 of a later leader": (
+        "delegated_head_of_a_later_leader",
+        LOSS_8_LATER,
+    ),
+    "LOSS-8 of a later leader: its log start as it is counts as moved": (
+        "delegated_head_of_a_later_leader",
+        ((OlderHistory, "_note", _nothing_noted),),
+    ),
     "LOSS-9 by hand: a diverged tail goes to consumers": ("delegated_unclean_election", LOSS_9),
     "a call from before a leadership that was not announced is recorded under its claim": (
         "delegated_late_add_unannounced",

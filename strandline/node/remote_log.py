@@ -32,6 +32,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
@@ -140,9 +141,12 @@ class RemoteLogParts:
         ambient = self.around.ambient
         own_epochs = self.table.own_epochs
         lists = SegmentLists(given.metadata, ambient, ambient.new_uuid(), own_epochs)
+        older = OlderHistory(
+            given.metadata, given.broker, self.table.work, driver.on_event, self.around
+        )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs), lists, self.held_back.deleting,
+            SegmentReads(self.reads, own_epochs), lists, older, self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(

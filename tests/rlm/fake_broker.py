@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kafka_formats.kafka_uuid import Uuid
 from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
+from rlm.leadership.unseen_disk import EpochAt
 
 DELETE = TopicConfig("delete", -1, -1, False)
 
@@ -21,8 +22,8 @@ class FakeBroker:
     local_start: LocalLogStart | NotLeading | NoAnswer = field(
         default_factory=lambda: LocalLogStart(0, 0)
     )
-
     ids: dict[str, Uuid | NoAnswer] = field(default_factory=dict)
+    tiered_start: EpochAt | NotLeading | NoAnswer = field(default_factory=lambda: EpochAt(0, 0))
 
     async def leadership(
         self, partitions: Sequence[TopicPartition]
@@ -33,6 +34,11 @@ class FakeBroker:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
         return dict.fromkeys(partitions, self.local_start)
+
+    async def log_start(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
+        return dict.fromkeys(partitions, self.tiered_start)
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         return dict.fromkeys(topics, self.config)
