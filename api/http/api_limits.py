@@ -38,7 +38,8 @@ class ApiLimits:
     that another node answers in this one's place, `handed_on_parallel_max` such requests under way.
     `view_deadline_s` bounds each node's part of a view of the whole cluster, for which
     `view_nodes_parallel_max` nodes are asked at once; `view_asks_per_node_max` are with one node at
-    once, so that a node that hangs holds up no other.
+    once, so that a node that hangs holds up no other. Each of `views_parallel_max` such views has
+    the parts of all nodes in memory, up to two megabytes each.
     `health_parallel_max` bounds health
     and readiness, which `requests_parallel_max` does not count. `pipelined_requests_max` requests
     may wait on a connection.
@@ -52,6 +53,7 @@ class ApiLimits:
     handed_on_parallel_max: int = 32
     view_nodes_parallel_max: int = 16
     view_asks_per_node_max: int = 4
+    views_parallel_max: int = 16
     stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000
     connections_refused_max: int = 64

@@ -88,8 +88,8 @@ async def ask_all(
 ) -> list[Told[Part]]:
     """Every registered node's part, by node id; `own` makes this node's.
 
-    Conflict: another node asks. RetryLater of `own` leaves this node without a part; any other
-    error of it is the caller's.
+    Conflict: another node asks. RetryLater: too many views are being made; that of `own` leaves
+    this node without a part. Any other error of it is the caller's.
     """
     context = context_in(request)
     vouched: Vouched | None = request.scope.get(VOUCHED_SCOPE_KEY)
@@ -99,6 +99,14 @@ async def ask_all(
             "each node makes itself from what the others tell of themselves",
             reason="ONE_HOP",
         )
+    with context.silent_nodes.view(context.limits.views_parallel_max):
+        return await _told(request, question, own)
+
+
+async def _told(
+    request: Request, question: Question[Part], own: Callable[[], Awaitable[Part]]
+) -> list[Told[Part]]:
+    context = context_in(request)
     me = context.identity.node_id
     told: list[Told[Part]] = []
     if question.query(me) is not None:

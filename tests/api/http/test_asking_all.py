@@ -159,6 +159,24 @@ def test_a_hung_node_costs_its_deadline_and_holds_up_no_other() -> None:
     run_virtually(scenario)
 
 
+def test_only_so_many_views_are_made_at_once() -> None:
+    """Each has the parts of all nodes in memory."""
+
+    async def scenario() -> None:
+        cluster = FakeCluster(limits=ApiLimits(views_parallel_max=2))
+        cluster.answers[2] = hung
+        answers = await asyncio.gather(*(cluster.answer(AUDIT) for _ in range(5)))
+        assert sorted(each.status_code for each in answers) == [200, 200, 503, 503, 503]
+        refused = next(each.json() for each in answers if each.status_code == 503)
+        assert (refused["kind"], refused["detail"][:28]) == (
+            "retry_later",
+            "2 views of the whole cluster",
+        )
+        assert (await cluster.answer(AUDIT)).status_code == 200
+
+    run_virtually(scenario)
+
+
 async def test_only_so_many_nodes_are_asked_at_once() -> None:
     cluster = FakeCluster(9, limits=ApiLimits(view_nodes_parallel_max=3))
     at_once, most = 0, 0
