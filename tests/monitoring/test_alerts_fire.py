@@ -285,7 +285,9 @@ def test_a_pause_that_was_forgotten(tmp_path: Path, orders: KafkaLog) -> None:
 
 def test_a_quorum_without_a_majority(tmp_path: Path) -> None:
     async def main() -> None:
-        network = Network(settings=RaftSettings())
+        # Who asks for votes ten times a second gets no more of them while all are cut off.
+        settings = RaftSettings(pre_vote_retry_ms=1_000, retry_backoff_ms=1_000)
+        network = Network(settings=settings)
         async with three_nodes(tmp_path, network) as nodes:
             await leading(nodes)
             node, loop = nodes[0], asyncio.get_running_loop()
