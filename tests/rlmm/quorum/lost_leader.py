@@ -11,8 +11,11 @@ import httpx
 
 from strandline.node.remote_log import RemoteLogParts
 from tests.api.fakes import app_over, make_node
-from tests.rlmm.quorum.local_network import NODES, Network
+from tests.rlmm.quorum.local_network import NODES, QUICK, Network
 from tests.rlmm.quorum.three_managers import Node
+
+PATIENT = replace(QUICK, pre_vote_retry_ms=200, retry_backoff_ms=100)
+"""For nodes that are cut off for long: they ask for votes five times a second, not fifty."""
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

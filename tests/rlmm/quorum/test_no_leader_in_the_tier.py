@@ -20,7 +20,7 @@ from tests.rlm.test_service_retention import EVERYTHING_IS_OLD, decide
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.metadata_node import incarnation
 from tests.rlmm.quorum.local_network import Network
-from tests.rlmm.quorum.lost_leader import asked, eventually, lose_the_leader
+from tests.rlmm.quorum.lost_leader import PATIENT, asked, eventually, lose_the_leader
 from tests.rlmm.quorum.three_managers import leading, three_nodes
 
 FIRST_COPIED = [(0, 9, "COPY_SEGMENT_FINISHED")]
@@ -40,7 +40,7 @@ async def everything_of_the_first(node: RemoteNode, tip: TopicIdPartition) -> by
 
 def test_a_finished_upload_waits_for_a_leader_and_reads_go_on_meanwhile(tmp_path: Path) -> None:
     orders = two_segments(tmp_path)
-    network = Network()
+    network = Network(settings=PATIENT)
 
     async def main() -> None:
         async with three_nodes(tmp_path, network) as nodes:
@@ -79,7 +79,7 @@ def test_claims_and_copies_wait_for_a_leader_and_then_go_on_by_themselves(tmp_pa
     orders = two_segments(tmp_path)
 
     async def main() -> None:
-        network = Network()
+        network = Network(settings=PATIENT)
         async with three_nodes(tmp_path, network) as nodes:
             node = await leading(nodes)
             await lose_the_leader(network, nodes)
@@ -105,7 +105,7 @@ def test_no_object_goes_before_a_leader_committed_that_it_may(tmp_path: Path) ->
     orders.write(0, 10, end=15)
 
     async def main() -> None:
-        network = Network()
+        network = Network(settings=PATIENT)
         async with three_nodes(tmp_path, network) as nodes:
             node = await leading(nodes)
 
@@ -137,7 +137,7 @@ def test_an_upload_under_way_ends_without_a_leader_and_is_not_repeated(tmp_path:
     orders = two_segments(tmp_path)
 
     async def main() -> None:
-        network = Network()
+        network = Network(settings=PATIENT)
         async with three_nodes(tmp_path, network) as nodes:
             node = await leading(nodes)
             steps: list[str] = []
@@ -172,7 +172,7 @@ def test_tiered_data_is_read_without_a_leader_and_the_answer_says_how_far_metada
     orders = two_segments(tmp_path)
 
     async def main() -> None:
-        network = Network()
+        network = Network(settings=PATIENT)
         async with three_nodes(tmp_path, network) as nodes:
             node = await leading(nodes)
             remote, _ = new_world(tmp_path, (orders.log_dir,)).node(
@@ -229,7 +229,7 @@ def test_what_is_due_to_go_waits_for_a_leader_and_then_goes(
     )
 
     async def main() -> None:
-        network = Network()
+        network = Network(settings=PATIENT)
         async with three_nodes(tmp_path, network) as nodes:
             node = await leading(nodes)
 
