@@ -40,6 +40,7 @@ from kafka_formats.batch_scan import scan
 from kafka_formats.compression import Codec, compress
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
+from rlm.cluster_settings.known import Setting, parse_value
 from rlm.data_plane.index_check import IndexCheck
 from rlm.data_plane.json_lines import lines_of
 from rlm.fetch.list_offsets import parse_spec
@@ -187,6 +188,13 @@ def _store_targets() -> list[Target]:
             ("rlm.stores.snapshot_plan.parse_snapshot_key",),
             lambda data: parse_snapshot_key("tier/", "cluster", text_of(data)),
             words(snapshot_key("tier/", "cluster", SnapshotId(183, 7)), "tier/_strandline/"),
+            errors=(),
+        ),
+        Target(
+            "values of settings",
+            ("rlm.cluster_settings.known.parse_value",),
+            lambda data: [parse_value(each, text_of(data)) for each in Setting],
+            words("true", "false", "0", "52428800", "9" * 16),
             errors=(),
         ),
         Target(

@@ -8,7 +8,8 @@ from rlm.leadership.topic_filter import TopicFilter
 
 
 def test_without_an_include_nothing_is_tiered() -> None:
-    assert TopicFilter().why_left_out("orders") == "no pattern in topics.include names orders"
+    why = TopicFilter().why_left_out("orders")
+    assert why == "no pattern in topics.include names orders, nor does a setting of the cluster"
 
 
 @pytest.mark.parametrize("topic", ["orders", "logs.web"])
