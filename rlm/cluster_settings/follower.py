@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from rlm.control.node_problem import ProblemLog
 from rlm.control.surroundings import Ambient
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.rows.cluster_settings import SettingRow
 
 logger = logging.getLogger(__name__)
 
@@ -20,20 +21,25 @@ ROUND_S = 600.0
 
 @dataclass(slots=True)
 class SettingsFollower:
-    """One per node. `act` is called at each change, and may raise: the regular looks follow."""
+    """One per node. `act` is called at each change since this was made, and may raise: the regular
+    looks follow. Those that begin with the settings as they are then are made with it.
+    """
 
     metadata: RemoteLogMetadataManager
     ambient: Ambient
     act: Callable[[], Awaitable[None]]
     _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
+    _known: tuple[SettingRow, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = self.metadata.cluster_settings()
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        known = self.metadata.cluster_settings()
         while True:
             try:
                 async with asyncio.timeout(ROUND_S):
-                    known = await self.metadata.other_cluster_settings(known)
+                    self._known = await self.metadata.other_cluster_settings(self._known)
             except TimeoutError:
                 pass
             else:

@@ -94,8 +94,10 @@ def shortened(name: str, characters_max: int) -> str:
 
 
 def print_text(text: str) -> None:
-    """Print `text` as it is: brackets in it are no markup of Rich."""
-    console.print(text, markup=False)
+    """Print `text` as it is: brackets in it are no markup of Rich, and nothing in it a terminal
+    code.
+    """
+    console.print(_printable(text), markup=False)
 
 
 def print_line(text: str) -> None:
@@ -163,10 +165,13 @@ def _cell(value: object) -> str:
 
 def _escape(text: str) -> str:
     """Keep names from the outside from being read as Rich markup or terminal codes."""
-    shown = "".join(
+    return _printable(text).replace("[", "\\[")
+
+
+def _printable(text: str) -> str:
+    return "".join(
         char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text
     )
-    return shown.replace("[", "\\[")
 
 
 def _numeric(text: str) -> bool:

@@ -92,8 +92,8 @@ def resume_command(
 ) -> Answer:
     """Resume what `strandline pause` paused.
 
-    A node goes on with `--node` while the cluster is paused; other pauses of it, its own switch
-    among them, stay.
+    A node goes on with `--node` while the cluster is paused, until `--cluster` is paused or resumed
+    again; other pauses of it, its own switch among them, stay.
 
     Example: `strandline resume copying --topic orders`
     """
@@ -124,10 +124,17 @@ def _pause_scope(
         wider = [each for each in standing_settings(client, setting) if each["scope"] == CLUSTER]
         value = False if scope != CLUSTER and wider else None
     answer = change_setting(client, setting, scope, value, why[:WHY_CHARACTERS_MAX])
-    rest = [each for each in standing_settings(client, setting) if each["value"] == "true"]
+    standing = standing_settings(client, setting)
+    rest = [each for each in standing if each["value"] == "true"]
+    # They were made while an earlier pause of the cluster stood, and would win over the next one.
+    ended = [each for each in standing if each["value"] == "false"] if scope == CLUSTER else []
+    for each in ended:
+        change_setting(client, setting, each["scope"], None)
 
     def show() -> None:
         print_text(f"{what} of {scope_text(scope)} {'is paused' if paused else 'goes on'}")
+        for each in ended:
+            print_text(f"{scope_text(each['scope'])} is no exception any more: {set_text(each)}")
         for each in rest if not paused else ():
             print_text(f"still paused: {set_text(each)}")
 

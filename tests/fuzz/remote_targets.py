@@ -191,13 +191,6 @@ def _store_targets() -> list[Target]:
             errors=(),
         ),
         Target(
-            "values of settings",
-            ("rlm.cluster_settings.known.parse_value",),
-            lambda data: [parse_value(each, text_of(data)) for each in Setting],
-            words("true", "false", "0", "52428800", "9" * 16),
-            errors=(),
-        ),
-        Target(
             "cluster_marker",
             ("rlm.stores.cluster_marker.ClusterMarker.decode",),
             lambda data: ClusterMarker.decode(data, source=_SOURCE),
@@ -385,6 +378,13 @@ def _http_targets() -> list[Target]:
 
 def _audit_targets() -> list[Target]:
     return [
+        Target(
+            "values of settings",
+            ("rlm.cluster_settings.known.parse_value",),
+            lambda data: [parse_value(each, text_of(data)) for each in Setting],
+            words("true", "false", "0", "52428800", "9" * 16),
+            errors=(),
+        ),
         Target(
             "audit_line",
             ("rlm.node_files.audit_log.parse_audit_line",),

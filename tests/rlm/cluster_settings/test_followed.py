@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm.cluster_settings.follower import SettingsFollower
+from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.cluster_settings.known import Setting
 from rlm.control.why_not import WhyNot
 from rlm.leadership.topic_filter import TopicFilter
@@ -106,3 +108,23 @@ def test_limits_over_the_nodes_own_are_raised_to_what_can_be_kept() -> None:
     flow.refresh()
     assert flow.revision == revision + 1, "nothing changed"
     assert flow.own == FlowLimits(Rates(50 * 2**20))
+
+
+def test_a_limit_that_is_set_before_the_loops_run_holds(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with new_world(tmp_path, ()).boot() as node:
+            flow = FlowControl(FlowLimits(), part_bytes=2**20, workers=1, monotonic=lambda: 0.0)
+            settings = SettingsInForce(node.metadata.cluster_settings, 1, NONE)
+            flow.hold_over(settings.limits)
+
+            async def act() -> None:
+                flow.refresh()
+
+            follower = SettingsFollower(node.metadata, node.parts.around.ambient, act)
+            await put(node, Setting.COPY_RATE, CLUSTER, str(50 * 2**20))
+            task = asyncio.create_task(follower.run())
+            await asyncio.sleep(1)
+            task.cancel()
+            assert flow.limits.node.copy_bytes_per_s == 50 * 2**20
+
+    run_virtually(main)

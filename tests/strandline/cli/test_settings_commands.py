@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from typer.testing import Result
 
 from strandline.cli.exit_codes import ExitCode
@@ -70,8 +71,24 @@ def test_a_pause_of_the_cluster_leaves_the_switch_of_the_node(changed_node: Node
     )
     text(changed_node, "resume", "copying")
     assert answer(changed_node, "status")["cluster"]["problems"] == []
-    assert text(changed_node, "resume", "copying", "--cluster") == "copying of the cluster goes on"
-    text(changed_node, "settings", "remove", "copying.paused", "--node", 1)
+    done = text(changed_node, "resume", "copying", "--cluster")
+    assert done.startswith("copying of the cluster goes on")
+
+
+@pytest.mark.parametrize("end", ["resume", "pause"])
+def test_an_exception_of_a_node_ends_with_the_pause_that_it_is_of(
+    changed_node: NodeProcess, end: str
+) -> None:
+    text(changed_node, "pause", "deleting", "--cluster", "--why", "\x1b[31mred")
+    shown = text(changed_node, "resume", "deleting", "--node", 1)
+    assert shown.endswith(r"\x1b[31mred")
+    told = text(changed_node, end, "deleting", "--cluster")
+    assert "node 1 is no exception any more: set for node 1 by anonymous at " in told
+    text(changed_node, "pause", "deleting", "--cluster", "--why", "emergency")
+    names = {each["name"] for each in answer(changed_node, "status")["cluster"]["problems"]}
+    assert names == {"deleting (cluster settings)"}
+    text(changed_node, "resume", "deleting", "--cluster")
+    assert answer(changed_node, "settings", "list")["settings"] == []
 
 
 def test_limits_of_the_log_win_over_those_of_the_node(changed_node: NodeProcess) -> None:
