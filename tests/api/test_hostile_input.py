@@ -25,6 +25,7 @@ PATH_VALUES = {
     "switch": "copying",
     "area": "tier",
     "call": "ready",
+    "setting": "topics.tiered",
 }
 REQUIRED = {"offset": "0", "epoch": "2", "timestamp": "0", "fetch_offset": "1", "leader_epoch": "2"}
 HUGE = str(2**63)

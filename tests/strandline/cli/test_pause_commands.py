@@ -38,7 +38,8 @@ def ask(node: NodeProcess, *arguments: object) -> Result:
 
 def paused_in_status(node: NodeProcess) -> dict[str, Any]:
     cluster = json.loads(ask(node, "status", "--json").stdout)["cluster"]
-    return {each["name"]: each["text"] for each in cluster["problems"]}
+    paused = (each for each in cluster["problems"] if each["about"] == "paused")
+    return {each["name"]: each["text"] for each in paused}
 
 
 def test_a_pause_of_the_node_is_shown_and_survives_a_restart(idle: NodeProcess) -> None:
