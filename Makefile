@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Half of the time each of them waits, so more run at once than there are cores. A file goes to one
 # process, whose tests share servers; those that take longest go first, or the end waits for them.
-SERVERS := $(PYTEST) -n 5 --dist loadfile --no-loadscope-reorder -q
+SERVERS := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -q
 LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py \
 	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py \
 	durability/test_node_power_cuts.py strandline/test_bad_stores.py pipeline/jobs/test_rebuild.py \
