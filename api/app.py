@@ -43,6 +43,7 @@ from api.routes import (
     segments,
     stores,
     tiered_data,
+    tiering_effects,
     topics,
     whole_views,
 )
@@ -102,6 +103,7 @@ def _v1() -> APIRouter:
         tiered_data,
         cluster,
         cluster_settings,
+        tiering_effects,
         quorum,
         audit,
         jobs,

@@ -108,14 +108,6 @@ async def _told(
 ) -> list[Told[Part]]:
     context = context_in(request)
     me = context.identity.node_id
-    told: list[Told[Part]] = []
-    if question.query(me) is not None:
-        try:
-            part = await own()
-            offset = request.scope[METADATA_OFFSET_SCOPE_KEY]  # of facts that are kept: theirs
-            told.append(Told(me, part, None, None, context.now_ms(), offset))
-        except RetryLater as error:
-            told.append(Told(me, None, Silence.FAILED, str(error)))
     slots = asyncio.Semaphore(context.limits.view_nodes_parallel_max)
     caller = Vouched(request.scope[PRINCIPAL_SCOPE_KEY], me)
     others = [
@@ -125,8 +117,22 @@ async def _told(
         and node.liveness is not Liveness.REMOVED
         and question.query(node.node_id) is not None
     ]
-    told += await asyncio.gather(*others)
-    return sorted(told, key=lambda each: each.node_id)
+    asked = asyncio.gather(*others)
+    try:
+        mine = [await _own(request, me, own)] if question.query(me) is not None else []
+    except BaseException:
+        asked.cancel()
+        raise
+    return sorted([*mine, *await asked], key=lambda each: each.node_id)
+
+
+async def _own(request: Request, me: int, own: Callable[[], Awaitable[Part]]) -> Told[Part]:
+    try:
+        part = await own()
+    except RetryLater as error:
+        return Told(me, None, Silence.FAILED, str(error))
+    offset = request.scope[METADATA_OFFSET_SCOPE_KEY]  # of facts that are kept: theirs
+    return Told(me, part, None, None, context_in(request).now_ms(), offset)
 
 
 async def _asked(

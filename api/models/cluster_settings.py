@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from api.http.validation import INT64_MAX
-from api.models.base import MetadataOffset, Wire
+from api.models.base import MetadataOffset, NextCursor, Wire
 from api.models.node import Why
+from api.models.whole import NodePartView
 from rlm.cluster_settings.known import Setting
 from rlm.copy.work_table import LocalTopic
 from rlmm.records.setting_scope import ScopeKind, SettingScope
@@ -119,33 +120,38 @@ class NodeSettingsView(Wire):
     metadata_offset: MetadataOffset
 
 
-class TieringRequest(Wire):
-    """A choice of topics whose effect is asked for."""
-
-    name: Annotated[StrictStr, Field(max_length=249, examples=["logs.*"])]
-    tiered: Annotated[StrictBool | None, Field(description="Null: as if the setting were removed.")]
-
-
 class ChangedTopic(Wire):
-    """A topic on the node's disks that would be tiered, or no more."""
+    """A topic on a node's disks that would be tiered, or no more."""
 
     topic: Annotated[str, Field(examples=["logs.web"])]
+    node: Annotated[int, Field(description="The node beside these disks.", examples=[3])]
     tiered: bool
-    partitions: Annotated[int, Field(description="On this node's disks.", examples=[3])]
-    sealed_segments: Annotated[int, Field(description="On this node's disks, copied or not.")]
+    partitions: Annotated[int, Field(description="On the node's disks.", examples=[3])]
+    sealed_segments: Annotated[int, Field(description="On the node's disks, copied or not.")]
     sealed_bytes: int
 
     @classmethod
-    def of_topic(cls, topic: LocalTopic, *, tiered: bool) -> Self:
-        """As it lies on disk."""
-        return cls.of(topic, tiered=tiered)
+    def of_topic(cls, topic: LocalTopic, *, node: int, tiered: bool) -> Self:
+        """As it lies on the node's disks."""
+        return cls.of(topic, node=node, tiered=tiered)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its place in the list."""
+        return self.topic, self.node
 
 
-class TieringEffect(Wire):
-    """The topics of this node's disks that the change would concern; it changes nothing."""
+class NodeTieringEffect(Wire):
+    """The topics of one node's disks that the change would concern."""
 
-    node_id: Annotated[int, Field(examples=[1])]
     topics: list[ChangedTopic]
+    next_cursor: NextCursor
+
+
+class TieringEffect(NodeTieringEffect):
+    """The topics of all nodes' disks that the change would concern."""
+
+    nodes: list[NodePartView]
 
 
 def _text(value: int | None) -> str | None:

@@ -12,24 +12,20 @@ from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.models.cluster_settings import (
-    ChangedTopic,
     NodeSettingsView,
     SettingInForce,
     SettingRequest,
     SettingSet,
     SettingsView,
     SettingView,
-    TieringEffect,
-    TieringRequest,
 )
 from kafka_formats.log_names import check_topic_name
-from rlm.cluster_settings.in_force import tiered_with
 from rlm.cluster_settings.known import RATES, Setting, check_setting, parse_value
 from rlm.control.audit import AuditAction
 from rlm.quota.flow_limits import FlowLimits, Rates
 from rlmm.partition_state import UNKNOWN_OFFSET
 from rlmm.records.control_records import ClusterSetting
-from rlmm.records.setting_scope import WHO_CHARACTERS_MAX, SettingScope, of_topic
+from rlmm.records.setting_scope import WHO_CHARACTERS_MAX, SettingScope
 from rlmm.rows.cluster_settings import SettingRow
 
 router = APIRouter(tags=["cluster"])
@@ -79,21 +75,6 @@ async def change_setting(
     request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     now = _standing(context, setting, scope)
     return SettingSet(setting=None if now is None else SettingView.of_row(now))
-
-
-@router.post("/settings/topics.tiered/effect", summary="What enabling or disabling topics would do")
-async def tiering_effect(context: Context, body: TieringRequest) -> TieringEffect:
-    """The topics on this node's disks that would begin or end to be tiered; changes nothing."""
-    scope = of_topic(body.name)
-    check_setting(Setting.TIERED, scope, None)
-    settings = context.settings
-    after = tiered_with(settings, scope, body.tiered)
-    changed = [
-        ChangedTopic.of_topic(each, tiered=after(each.topic))
-        for each in context.rlm.local_topics()
-        if after(each.topic) != (settings.why_left_out(each.topic) is None)
-    ]
-    return TieringEffect(node_id=context.identity.node_id, topics=changed)
 
 
 @router.get("/node/settings", summary="The settings in force on this node, and which wins")

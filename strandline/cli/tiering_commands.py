@@ -11,11 +11,14 @@ from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
 from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import human_bytes, print_table, print_text
-from strandline.cli.setting_changes import PATH, WhyOption, change_setting, of_topic
+from strandline.cli.setting_changes import WhyOption, change_setting, of_topic
+from strandline.cli.whole_cluster import answer_of_all, whole_view
+
+EFFECT_PATH = "/v1/cluster/tiering-effect"
 
 NameArgument = Annotated[str, typer.Argument(help="Topic name or shell pattern: `logs.*`.")]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would begin or end; change nothing.")
+    bool, typer.Option("--dry-run", help="Say what begins or ends, on all nodes; change nothing.")
 ]
 
 
@@ -59,7 +62,7 @@ def _change(
 ) -> Answer:
     if not is_pattern(name) and not ahead:
         check_topic_known(client, name, to_change=True)
-    effect = client.ask(f"{PATH}/{Setting.TIERED}/effect", {"name": name, "tiered": tiered})
+    effect = whole_view(client, EFFECT_PATH, "topics", name=name, tiered=str(tiered).lower())
     answer: dict[str, Any] = {"setting": None}
     if not dry_run:
         answer = change_setting(client, Setting.TIERED, of_topic(name), tiered, why)
@@ -71,18 +74,19 @@ def _change(
         else:
             print_text(f"{name}: {'tiered' if tiered else 'not tiered'} from now on, on all nodes")
 
-    return Answer(answer | {"dry_run": dry_run, "effect": effect}, show)
+    return answer_of_all(effect, show, answer | {"dry_run": dry_run, "effect": effect})
 
 
 def _print_effect(effect: dict[str, Any]) -> None:
     if not effect["topics"]:
-        print_text(f"no topic on the disks of node {effect['node_id']} begins or ends to be tiered")
+        print_text("no topic on the disks of the nodes begins or ends to be tiered")
         return
     print_table(
-        ["topic", "tiering", "partitions", "sealed segments", "size"],
+        ["topic", "node", "tiering", "partitions", "sealed segments", "size"],
         [
             (
                 each["topic"],
+                each["node"],
                 "begins" if each["tiered"] else "ends",
                 each["partitions"],
                 each["sealed_segments"],
@@ -90,5 +94,5 @@ def _print_effect(effect: dict[str, Any]) -> None:
             )
             for each in effect["topics"]
         ],
-        title=f"on the disks of node {effect['node_id']}",
+        names_first=True,
     )

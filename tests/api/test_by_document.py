@@ -81,7 +81,6 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
         "log_end_offset": 25,
     },
     "{setting}": {"scope": {"kind": "cluster"}, "value": False, "why": "the audit asks"},
-    "effect": {"name": "logs.*", "tiered": True},
     "voters": {
         "node_id": 4,
         "directory_id": "b-Jc1l2sQ1ySHBQ2a4nIlw",

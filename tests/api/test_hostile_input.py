@@ -27,7 +27,10 @@ PATH_VALUES = {
     "call": "ready",
     "setting": "topics.tiered",
 }
-REQUIRED = {"offset": "0", "epoch": "2", "timestamp": "0", "fetch_offset": "1", "leader_epoch": "2"}
+REQUIRED = {
+    "name": "logs.*", "offset": "0", "epoch": "2", "timestamp": "0", "fetch_offset": "1",
+    "leader_epoch": "2",
+}  # fmt: skip
 HUGE = str(2**63)
 BAD_NUMBERS = [
     "-2",

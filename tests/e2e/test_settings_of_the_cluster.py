@@ -93,7 +93,9 @@ def new_cluster(home: Path) -> tuple[dict[str, dict[str, object]], dict[int, dic
 def enable_topics(cluster: Cluster) -> None:
     """Said at one node, by name and by pattern, each node copies what its broker has."""
     effect = cluster.run(2, "topics", "enable", "orders", "--dry-run")["effect"]
-    assert [(each["topic"], each["tiered"]) for each in effect["topics"]] == [("orders", True)]
+    assert [(each["topic"], each["node"], each["tiered"]) for each in effect["topics"]] == [
+        ("orders", node_id, True) for node_id in FOUNDERS
+    ]
     assert not any(cluster.copied("orders"))
     told = cluster.run(2, "topics", "enable", "orders", "--why", "the audit asks")
     assert (told["setting"]["who"], told["setting"]["why"]) == ("anonymous", "the audit asks")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from rlm.quota.flow_limits import FlowLimits, Rates
+from rlmm.rows.nodes import Liveness
 from tests.api.fake_audit import FakeAudit
+from tests.api.fake_cluster import FakeCluster, liveness
 from tests.api.fake_settings import SET_MS
 from tests.api.fakes import make_node, write_tokens
 
@@ -125,23 +127,45 @@ async def values(client: Any, **params: str) -> dict[str, object]:
 
 async def test_the_effect_of_enabling_and_disabling_is_told_without_a_change() -> None:
     node = make_node()
-    effect = f"{TIERED}/effect"
+
+    async def topics(client: Any, **params: str) -> list[dict[str, Any]]:
+        answer = await client.get("/v1/node/tiering-effect", params=params)
+        assert answer.json()["next_cursor"] is None
+        found: list[dict[str, Any]] = answer.json()["topics"]
+        return found
+
     async with node.client() as client:
-        found = (await client.post(effect, json={"name": "*", "tiered": True})).json()
         web = {
-            "topic": "logs.web", "tiered": True, "partitions": 3, "sealed_segments": 7,
+            "topic": "logs.web", "node": 1, "tiered": True, "partitions": 3, "sealed_segments": 7,
             "sealed_bytes": 7_000,
         }  # fmt: skip
-        assert found == {"node_id": 1, "topics": [web]}, "payments is tiered already"
-        found = (await client.post(effect, json={"name": "p*", "tiered": False})).json()
-        assert [(each["topic"], each["tiered"]) for each in found["topics"]] == [
-            ("payments", False)
-        ]
+        assert await topics(client, name="*", tiered="true") == [web], "payments is tiered already"
+        found = await topics(client, name="p*", tiered="false")
+        assert [(each["topic"], each["tiered"]) for each in found] == [("payments", False)]
         await client.put(TIERED, json=body(LOGS, True))
-        found = (await client.post(effect, json={"name": "logs.*", "tiered": None})).json()
-        assert [(each["topic"], each["tiered"]) for each in found["topics"]] == [
-            ("logs.web", False)
-        ]
-        wrong = await client.post(effect, json={"name": "", "tiered": True})
-        assert wrong.status_code == 400
+        found = await topics(client, name="logs.*")
+        assert [(each["topic"], each["tiered"]) for each in found] == [("logs.web", False)]
+        for wrong in ("", "a/b", "x" * 250):
+            answer = await client.get("/v1/node/tiering-effect", params={"name": wrong})
+            assert answer.status_code == 400
     assert len(node.manager.cluster_settings()) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_the_effect_on_all_nodes_disks_in_pages(limit: int) -> None:
+    cluster = FakeCluster()
+    path = "/v1/cluster/tiering-effect"
+    found: list[tuple[str, int]] = []
+    cursor: str | None = None
+    while cursor is not None or not found:
+        page = await cluster.ask(
+            path, asked=2, limit=limit, name="logs.*", tiered="true",
+            **({} if cursor is None else {"cursor": cursor}),
+        )  # fmt: skip
+        found += [(each["topic"], each["node"]) for each in page["topics"]]
+        cursor = page["next_cursor"]
+    assert found == [("logs.web", 1), ("logs.web", 2), ("logs.web", 3)]
+    cluster.register(n3=liveness(Liveness.FENCED))
+    page = await cluster.ask(path, name="logs.*", tiered="true")
+    assert [each["node"] for each in page["topics"]] == [1, 2]
+    assert [each["node"] for each in page["nodes"] if not each["answered"]] == [3]

@@ -1,0 +1,117 @@
+"""Topics that would begin or end to be tiered if the setting were another: on the disks of this
+node, and of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from api.http.admission import Context
+from api.http.asking_all import Question, ask_all
+from api.http.cursors import CursorKey, decode_cursor, encode_cursor
+from api.http.listing import page_after
+from api.http.merging import merge
+from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
+from api.models.cluster_settings import ChangedTopic, NodeTieringEffect, TieringEffect
+from api.models.whole import NodePartView
+from rlm.cluster_settings.in_force import tiered_with
+from rlm.cluster_settings.known import Setting, check_setting
+from rlmm.records.setting_scope import of_topic
+
+router = APIRouter(tags=["cluster"])
+_LISTING = "tiering effect"
+_SHAPE = (str, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Topics by name or shell pattern, and their setting to come; None: it is removed."""
+
+    name: str
+    tiered: bool | None
+
+    @property
+    def query(self) -> dict[str, object]:
+        """As parameters of a request."""
+        tiered = None if self.tiered is None else str(self.tiered).lower()
+        return {"name": self.name, "tiered": tiered}
+
+
+async def _choice(
+    name: Annotated[
+        str, Query(max_length=249, description="Topic name or shell pattern.", examples=["logs.*"])
+    ],
+    tiered: Annotated[
+        bool | None, Query(description="Left out: as if the setting were removed.")
+    ] = None,
+) -> Choice:
+    check_setting(Setting.TIERED, of_topic(name), None)
+    return Choice(name, tiered)
+
+
+Chosen = Annotated[Choice, Depends(_choice)]
+
+
+@router.get("/node/tiering-effect", summary="Topics on this node's disks that a change concerns")
+async def node_tiering_effect(
+    context: Context,
+    choice: Chosen,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> NodeTieringEffect:
+    """The topics that would begin or end to be tiered, by name; nothing is changed."""
+    last = None if cursor is None else decode_cursor(_LISTING, choice.query, cursor, _SHAPE)
+    settings, node_id = context.settings, context.identity.node_id
+    after = tiered_with(settings, of_topic(choice.name), choice.tiered)
+    changed = [
+        ChangedTopic.of_topic(each, node=node_id, tiered=after(each.topic))
+        for each in context.rlm.local_topics()
+        if after(each.topic) != (settings.why_left_out(each.topic) is None)
+    ]
+    page, more = page_after(changed, attrgetter("key"), last, limit)
+    return NodeTieringEffect(
+        topics=list(page), next_cursor=_cursor_of(choice, page[-1].key if more else None)
+    )
+
+
+@router.get("/cluster/tiering-effect", summary="Topics on all nodes' disks that a change concerns")
+async def whole_tiering_effect(
+    request: Request,
+    context: Context,
+    choice: Chosen,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> TieringEffect:
+    """As `topics enable --dry-run` shows, of nodes that answered; `nodes` names the others."""
+    told = await ask_all(
+        request,
+        Question(
+            "/v1/node/tiering-effect",
+            lambda _: {**choice.query, "limit": limit, "cursor": cursor},
+            NodeTieringEffect,
+        ),
+        lambda: node_tiering_effect(context, choice, limit, cursor),
+    )
+    groups, more = merge(
+        (
+            (each.part.topics, each.part.next_cursor is not None)
+            for each in told
+            if each.part is not None
+        ),
+        attrgetter("key"),
+        limit,
+    )
+    page = [group[0] for group in groups]
+    return TieringEffect(
+        nodes=NodePartView.all_of(told),
+        topics=page,
+        next_cursor=_cursor_of(choice, page[-1].key if more else None),
+    )
+
+
+def _cursor_of(choice: Choice, last: CursorKey | None) -> str | None:
+    return None if last is None else encode_cursor(_LISTING, choice.query, last)
