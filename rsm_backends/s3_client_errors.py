@@ -1,4 +1,4 @@
-"""The one mapping from botocore's and aiohttp's errors to our tree."""
+"""Botocore's and aiohttp's errors become ours; codes of S3 by the table in `s3_errors.py`."""
 
 from __future__ import annotations
 

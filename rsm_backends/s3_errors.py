@@ -1,7 +1,9 @@
 """The one table from S3's error codes to our error tree.
 
-Pure: `rsm_backends.s3_client_errors` takes botocore's exceptions apart and asks here. Codes: AWS
-S3's list of error responses, MinIO's additions. A HEAD has no body, so its HTTP status counts.
+Pure; asked by `s3_client_errors.py` (botocore's exceptions), `s3_answers.py` (entries of a multi-
+delete) and `s3_blocking.py`. Codes: AWS S3's list of error responses, MinIO's additions. An answer
+without a body has its HTTP status in the place of a code; `s3_answers.believed` decides whether a
+404 of that kind is one.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _transactional(batches: Sequence[ScannedBatch]) -> bool:
 async def _batches(
     reader: SegmentReader, request: BatchesRequest, ahead: RangesAhead
 ) -> list[ScannedBatch]:
-    """The batches by their offsets and sizes alone; those behind them are fetched ahead."""
+    """Batches, their CRCs compared, that are not decoded; those behind them are fetched ahead."""
     segment, offset = request.piece.segment, request.offset
     position = 0
     if offset > segment.start_offset:

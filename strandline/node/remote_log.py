@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rlm.cluster_settings.follower import SettingsFollower
+from rlm.cluster_settings.held_back import HeldBack
 from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.control.audit import Audit, KeepAudit, keep_no_audit, no_audit
 from rlm.control.pool_port import PoolPort
@@ -40,7 +41,6 @@ from rlm.delegated.spool import Spool
 from rlm.delegated.sweeper import Sweeper
 from rlm.delete.clean_up import CleanUp
 from rlm.delete.clean_up_tasks import CleanUpTasks
-from rlm.delete.held_back import HeldBack
 from rlm.fetch.producers_below import producers_below
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.tier_answers import Answers
