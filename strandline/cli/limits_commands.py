@@ -10,6 +10,7 @@ from kafka_formats.errors import InvalidRequest
 from rlm.cluster_settings.known import Setting
 from strandline.cli.asking import Answer, asks_node, command_group
 from strandline.cli.client import NodeClient
+from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import console, print_table
 from strandline.cli.quantities import UNLIMITED, parse_size_bytes, size_text
 from strandline.cli.setting_changes import (
@@ -63,6 +64,7 @@ def limits_set_command(
     cluster: ClusterOption = False,
     node: NodeOption = None,
     why: WhyOption = "",
+    ahead: AheadOption = False,
 ) -> Answer:
     """Change the named limits, at once; the others stay.
 
@@ -82,6 +84,8 @@ def limits_set_command(
     }
     if not changes:
         raise InvalidRequest("nothing to change: give --copy or --read")
+    if topic is not None and not ahead and any(rate is not None for rate in changes.values()):
+        check_topic_known(client, topic, to_change=True)
     if scope is not None:
         return _set_in_log(client, scope if topic is None else of_topic(topic), changes, why)
     limits = client.get(PATH)

@@ -30,7 +30,7 @@ def limits(changed_node: NodeProcess) -> Iterator[Any]:
 
 def test_what_is_named_changes_and_the_rest_stays(limits: Any) -> None:
     limits("set", "--copy", "50MiB")
-    limits("set", "--read", "3MiB", "--topic", "logs")
+    limits("set", "--read", "3MiB", "--topic", "logs", "--ahead")
     shown = json.loads(limits("show", "--json"))
     assert shown["copy_bytes_per_s"] == 50 * MIB
     assert shown["read_bytes_per_s"] is None

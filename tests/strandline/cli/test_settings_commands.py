@@ -36,7 +36,7 @@ def paused(node: NodeProcess) -> set[str]:
 
 def test_topics_are_chosen_and_the_choice_is_taken_back(changed_node: NodeProcess) -> None:
     tried = text(changed_node, "topics", "disable", "event*", "--dry-run")
-    assert "events ends 2" in tried
+    assert "events 1 ends 2" in tried
     assert tried.endswith("nothing was changed")
     assert answer(changed_node, "settings", "list")["settings"] == []
     made = text(changed_node, "topics", "disable", "event*", "--why", "a look first")
@@ -49,7 +49,7 @@ def test_topics_are_chosen_and_the_choice_is_taken_back(changed_node: NodeProces
     shown = text(changed_node, "settings", "show", "--topic", "events")
     assert "topics.tiered no set for topic event* by anonymous" in shown
     wins = text(changed_node, "topics", "enable", "events")
-    assert "events begins 2" in wins
+    assert "events 1 begins 2" in wins
     for name in ("event*", "events"):
         text(changed_node, "settings", "remove", "topics.tiered", "--topic", name)
     assert answer(changed_node, "settings", "list")["settings"] == []
@@ -59,6 +59,11 @@ def test_a_mistyped_topic_or_setting_is_refused(changed_node: NodeProcess) -> No
     done = ask(changed_node, "topics", "enable", "evnets")
     assert done.exit_code == ExitCode.NOT_FOUND
     assert "Did you mean events?" in done.stderr
+    for scope in ([], ["--cluster"]):
+        slow = ask(changed_node, "limits", "set", "--read", "1MiB", "--topic", "evnets", *scope)
+        assert slow.exit_code == ExitCode.NOT_FOUND
+        assert "Did you mean events?" in slow.stderr
+    assert answer(changed_node, "limits", "show")["topics"] == {}
     none = ask(changed_node, "settings", "remove", "copying.paused", "--cluster")
     assert none.exit_code == ExitCode.NOT_FOUND
     both = ask(changed_node, "pause", "copying", "--cluster", "--node", 1)
