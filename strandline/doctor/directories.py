@@ -36,15 +36,21 @@ def check_log_dirs(
     tiered = tuple(
         each for each in scan.partitions if topics.why_left_out(each.partition.topic) is None
     )
-    detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them to be tiered"
+    detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them tiered by the settings file"
     nothing_yet = not (scan.partitions or scan.problems) and bool(settings.topics.include)
     if nothing_yet:
         detail += ": the broker has no topics yet; the node finds them once they exist"
     elif not scan.partitions and scan.problems:
         detail += ": none of the broker's can be used; why stands below"
+    elif not settings.topics.include:
+        detail += (
+            ", which has no topics.include: only topics of `strandline topics enable` are tiered, "
+            "which `strandline topics list` shows"
+        )
     elif not tiered:
-        detail += ": name topics in topics.include"
-    findings = [Finding("log directories", bool(tiered) or nothing_yet, detail)]
+        detail += ": correct topics.include, which names none of them"
+    some = tiered or nothing_yet or (scan.partitions and not settings.topics.include)
+    findings = [Finding("log directories", bool(some), detail)]
     if identity is not None and scan.node_id not in (None, identity.node_id):
         detail = (
             f"of broker {scan.node_id}, but the data directory is of node "

@@ -98,7 +98,14 @@ def test_a_log_directory_of_another_cluster(formatted: Home, tmp_path: Path) -> 
 
 def test_topics_that_are_none(formatted: Home) -> None:
     formatted.sections["topics"] = {"include": ["nothing-is-named-so"]}
-    assert "topics.include" in formatted.wrong("log directories")
+    assert "correct topics.include" in formatted.wrong("log directories")
+
+
+def test_topics_that_are_chosen_in_the_metadata_log_alone(formatted: Home) -> None:
+    formatted.sections["topics"] = {"include": []}
+    found = formatted.findings(code=ExitCode.OK)["log directories"]
+    assert found.ok
+    assert "only topics of `strandline topics enable` are tiered" in found.detail
 
 
 def test_a_broker_without_topics_yet_is_no_finding(formatted: Home, tmp_path: Path) -> None:
