@@ -63,24 +63,40 @@ def print_table(
     *,
     title: str | None = None,
     names_first: bool = False,
+    spare: str | None = None,
 ) -> None:
-    """A plain table, numbers to the right. With `names_first` the names in the first column are
-    shortened where a row would not fit into one line.
+    """A plain table, numbers to the right. With `names_first` a row is one line. Where it would not
+    fit, names in the first column lose their middle; then the column `spare` goes; then the end of
+    the last column does.
     """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    values = [list(row) for row in rows]
+    body = [[_text(value) for value in row] for row in rows]
     if names_first:
-        shown = [[_cell(value) for value in row[1:]] for row in values]
-        others = (max(map(len, column)) + _GAP for column in zip(columns[1:], *shown, strict=True))
-        room = console.width - sum(others)
-        values = [[shortened(str(row[0]), room), *row[1:]] for row in values]
-    body = [[_cell(value) for value in row] for row in values]
+        columns, body = _in_lines(list(columns), body, spare)
     raw_numeric = [all(_numeric(row[index]) for row in body) for index in range(len(columns))]
     for name, numeric in zip(columns, raw_numeric, strict=True):
         table.add_column(name, justify="right" if numeric and body else "left", overflow="fold")
     for row in body:
-        table.add_row(*row)
+        table.add_row(*map(_escape, row))
     console.print(table)
+
+
+def _in_lines(
+    columns: list[str], body: list[list[str]], spare: str | None
+) -> tuple[list[str], list[list[str]]]:
+    widths = [max(map(len, column)) + _GAP for column in zip(columns, *body, strict=True)]
+    name = min(widths[0], NAME_CHARACTERS_MIN + _GAP)
+    if spare is not None and name + sum(widths[1:]) - _GAP > console.width:
+        at = columns.index(spare)
+        del widths[at]
+        for row in (columns, *body):
+            del row[at]
+    left = console.width - sum(widths[1:-1])
+    last = max(left - name, len(columns[-1]))
+    for row in body:
+        row[0] = shortened(row[0], left - widths[-1])
+        row[-1] = row[-1] if len(row[-1]) <= last else f"{row[-1][: last - 1]}\u2026"
+    return columns, body
 
 
 def shortened(name: str, characters_max: int) -> str:
@@ -156,11 +172,15 @@ def human_time(timestamp_ms: int | None) -> str:
 
 
 def _cell(value: object) -> str:
+    return _escape(_text(value))
+
+
+def _text(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return _escape(str(value))
+    return _printable(str(value))
 
 
 def _escape(text: str) -> str:

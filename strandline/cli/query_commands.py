@@ -142,6 +142,7 @@ def _print_partitions(found: list[dict[str, Any]]) -> None:
             for p in found
         ],
         names_first=True,
+        spare="size",
     )
 
 

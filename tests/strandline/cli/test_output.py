@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from api.models.topics import PartitionSummary
+from rlm.control.reasons import says
 from rlm.control.why_not import WhyNot
 from rlm.copy.partition_status import PartitionStatus
 from strandline.cli import output, query_commands
@@ -66,6 +67,30 @@ def test_a_table_with_a_long_name_has_a_line_a_row(monkeypatch: pytest.MonkeyPat
     assert " ".join(lines[1].split()).endswith("nciled.v2 0 leader 431 0 up to date")
     assert lines[2].startswith("[orders] ")
     assert LONG in printed(monkeypatch, 200, show)[1]
+
+
+@pytest.mark.parametrize(
+    ("why", "age_ms", "at_80"),
+    [("waiting_for_lso", 1_344_000, 6), ("blocked", 999_999_999, 6), ("not_included", 0, 7)],
+)
+def test_a_partition_is_one_line_whatever_waits(
+    monkeypatch: pytest.MonkeyPatch, why: str, age_ms: int, at_80: int
+) -> None:
+    """Bytes that wait make the column of the lag wide, which left no room for the reason."""
+    status = PartitionSummary.of_status(replace(make_status(), why_not_copying=WhyNot(why)))
+    lag = {"size_bytes": 1_000_000, "segments": 3, "age_ms": age_ms}
+    said = status.model_dump(mode="json") | {"lag": lag, "highest_copied_offset": 10**9}
+    found = [{"topic": name} | said for name in (LONG, "__consumer_offsets", "[orders]")]
+
+    def show() -> None:
+        query_commands._print_partitions(found)
+
+    for width, columns in ((80, at_80), (120, 7)):
+        head, *lines = printed(monkeypatch, width, show)
+        assert len(lines) == len(found)
+        assert len(head.replace("copied to", "offset").split()) == columns
+        assert all(f" s  {says(why)[: width - 70]}" in line for line in lines)
+        assert lines[2].startswith("[orders] ")
 
 
 def test_what_waits_is_told_beside_a_long_name(monkeypatch: pytest.MonkeyPatch) -> None:
