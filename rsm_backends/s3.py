@@ -31,7 +31,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
-from rsm_backends.s3_answer_parsers import AnswerParsers, read_pages_once
+from rsm_backends.s3_answer_parsers import AnswerParsers, read_answers_once
 from rsm_backends.s3_answers import (
     GONE,
     REMOVED,
@@ -130,7 +130,7 @@ class S3Store:
             client = await resources.enter_async_context(
                 session.create_client(**client_arguments(config), config=made)
             )
-        read_pages_once(client)
+        read_answers_once(client)
         without_waiting_for_leave(client)
         if {"delete-md5", "no-checksums"} & config.compatibility:
             sign_deletes_with_md5(client, alone="no-checksums" in config.compatibility)

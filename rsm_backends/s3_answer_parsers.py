@@ -1,25 +1,22 @@
 """Parses S3's answers with the library's parsers, and turns their failures into one error. Forms
 are checked before (`s3_forms`), times are read by `s3_timestamps`, and a list page is parsed once.
 
-The library would parse a whole list page once more, only to look for an error sent with status
-200; the page's first tag tells that already.
+The library would parse each answer once more, only to look for an error sent with status 200, and
+call what it can't parse an answer with status 500, a proxy's page for example. The first tag tells.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from aiobotocore.parsers import AioResponseParserFactory, AioRestXMLParser
 from botocore.handlers import _handle_200_error  # type: ignore[attr-defined]  # its stubs lack it
 from botocore.parsers import ResponseParser, ResponseParserError
 
-from rsm_backends.s3_forms import check_form, truth
+from rsm_backends.s3_forms import check_form, is_error, truth
 from rsm_backends.s3_timestamps import parsed_timestamp
 
-_LIST = "ListObjectsV2"
 _ANSWERED = "before-parse.s3.*"
-_PAGE = re.compile(rb"\s*(?:<\?xml[^>]*\?>\s*)?<ListBucketResult[\s>]")
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RuntimeError)
 
 
@@ -63,12 +60,12 @@ class _AnswerParser(AioRestXMLParser):
         return truth(text if isinstance(text, str) else text.text or "")
 
 
-def read_pages_once(client: Any) -> None:
-    """Makes the client search its answers for an error sent with status 200, but not list pages."""
+def read_answers_once(client: Any) -> None:
+    """Makes the client take an answer with status 200 for an error only if it begins as one."""
     client.meta.events.unregister(_ANSWERED, _handle_200_error)
     client.meta.events.register_first(_ANSWERED, _find_error)
 
 
 def _find_error(operation_model: Any, response_dict: Any, **more: Any) -> None:
-    if operation_model.name != _LIST or _PAGE.match(response_dict["body"]) is None:
+    if is_error(response_dict["body"]):
         _handle_200_error(operation_model, response_dict, **more)

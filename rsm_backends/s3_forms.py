@@ -22,12 +22,21 @@ _WITHOUT_BODY = frozenset(
     {"AbortMultipartUploadOutput", "DeleteObjectOutput", "PutObjectOutput", "UploadPartOutput"}
 )
 _BEFORE_ROOT = rb"(?:\xef\xbb\xbf)?(?:\s|<\?xml[^>]*\?>|<!--.*?-->)*"
-_ROOT = {
-    shape: re.compile(
+
+
+def _begins_with(root: str) -> re.Pattern[bytes]:
+    return re.compile(
         _BEFORE_ROOT + rb"<(?:[A-Za-z0-9]+:)?" + root.encode() + rb"[\s/>]", re.DOTALL
     )
-    for shape, root in _ROOTS.items()
-}
+
+
+_ROOT = {shape: _begins_with(root) for shape, root in _ROOTS.items()}
+_ERROR = _begins_with("Error")
+
+
+def is_error(body: object) -> bool:
+    """True if the body's root element is `Error`, which S3 also sends with status 200."""
+    return isinstance(body, bytes) and _ERROR.match(body) is not None
 
 
 def check_form(shape_name: str, body: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InternalError, StrandlineError
+from kafka_formats.errors import CorruptData, InternalError, RetryLater, StrandlineError
 from rsm_backends import s3_http
 from rsm_backends.store import ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
@@ -240,6 +240,22 @@ async def test_a_lie_ends_in_an_error_or_the_right_value(name: str) -> None:
                     check_error(error, where)
                     continue
             assert is_right(value, told), f"{where}: {value}"
+
+
+SIGN_IN = b"<!DOCTYPE html><html><meta charset=utf-8><title>Sign in</title><p>Welcome<br></html>"
+"""A page as proxies write them, which is no XML."""
+ENDED_BY_IT = [name for name in CALLS if not name.startswith(("get", "head", "complete", "put"))]
+"""Calls that read no bytes and are not settled by another request."""
+
+
+@pytest.mark.parametrize("name", ENDED_BY_IT)
+async def test_a_proxys_page_is_told_as_no_answer_of_the_stores(name: str) -> None:
+    """It was told as status 500, by a library that could not parse it."""
+    _, call, _ = CALLS[name]
+    async with lying_s3() as (liar, config), opened(config) as store:
+        liar.told = Answer(200, (ETAG,), SIGN_IN).raw()
+        with pytest.raises(RetryLater, match=r"of the store 'main' at .* the answer is not S3's"):
+            await call(store)
 
 
 async def test_no_bytes_of_an_answer_make_the_client_fail() -> None:

@@ -76,10 +76,11 @@ async def test_what_is_no_answer_is_one_kind_of_error(name: str) -> None:
     [
         ("ListObjectsV2", MINIO, False),
         ("ListObjectsV2", b"<Error><Code>InternalError</Code></Error>", True),
-        ("CompleteMultipartUpload", MINIO, True),
+        ("CompleteMultipartUpload", b" \n<?xml version='1.0'?>\n<Error/>", True),
+        ("CompleteMultipartUpload", b"<!DOCTYPE html><p>Sign in", False),
     ],
 )
-def test_a_page_alone_is_not_looked_through_for_an_error(
+def test_an_answer_is_looked_through_for_an_error_that_begins_as_one(
     operation: str, body: bytes, looked_through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
