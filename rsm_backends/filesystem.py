@@ -39,7 +39,7 @@ from rsm_backends.arguments import (
     check_range,
     shown,
 )
-from rsm_backends.given_up import while_wanted
+from rsm_backends.hung_calls import while_wanted
 from rsm_backends.object_files import (
     READ_BYTES,
     STAGING,

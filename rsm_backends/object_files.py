@@ -40,7 +40,7 @@ from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound, Refused
 from rsm_backends.arguments import shown
-from rsm_backends.given_up import sync_if_wanted
+from rsm_backends.hung_calls import sync_if_wanted
 from rsm_backends.store import ObjectInfo
 
 STAGING = ".strandline"

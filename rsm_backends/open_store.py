@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from kafka_formats.errors import StrandlineError
-from rsm_backends.deferred import DeferredStore
+from rsm_backends.deferred_store import DeferredStore
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.memory import MemoryStore
 from rsm_backends.retrying import RetryingStore, RetryPolicy

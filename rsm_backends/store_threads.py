@@ -1,10 +1,10 @@
 """The threads in which a file system's calls block, and the watch over calls that hang there.
 
 A call that is given up continues in its thread: nothing can end a system call on a mount that
-hangs; behind that it changes nothing more (`given_up.py`). A warning is logged when it has hung for
-long, and when it ends. While all threads hang, new calls are refused, so that neither threads nor
-waiting calls grow in number. Python waits for these threads when a process exits: one that has to
-end whatever hangs uses `rlm.control.process_end`.
+hangs; behind that it changes nothing more (`hung_calls.py`). A warning is logged when it has hung
+for long, and when it ends. While all threads hang, new calls are refused, so that neither threads
+nor waiting calls grow in number. Python waits for these threads when a process exits: one that has
+to end whatever hangs uses `rlm.control.process_end`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from kafka_formats.errors import RetryLater
-from rsm_backends.given_up import run_until
+from rsm_backends.hung_calls import run_until
 
 HANGS_AFTER_S = 5.0
 """Time after which a call that was given up counts as hanging."""

@@ -40,7 +40,7 @@ from rlm.node_files.kill_switches import Switch
 from rlmm.partition_state import Totals
 from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import RemoteLogSegmentId
-from rsm_backends.measured import StoreCall
+from rsm_backends.measured_store import StoreCall
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -181,7 +181,7 @@ class StoreMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StoreCallCounter:
-    """A `rsm_backends.measured.StoreObserver` for one store."""
+    """A `rsm_backends.measured_store.StoreObserver` for one store."""
 
     store: str
     requests: Counter

@@ -18,7 +18,7 @@ from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
-from kafka_listener.protocol import told_nodes
+from kafka_listener.protocol import node_rewriting
 from kafka_listener.protocol.apis import SERVED, Api, Served, Treatment, served
 from kafka_listener.protocol.codec import (
     ClientRequest,
@@ -133,7 +133,7 @@ class Answers:
                 await self.told()
         self.leaders.settle(body)
         topic_rights.leave_out(body, partial(self.rights.gives, client), asked)
-        told_nodes.rewrite_metadata(body, self.replicas.nodes)
+        node_rewriting.rewrite_metadata(body, self.replicas.nodes)
         return body
 
     async def _last_metadata(self, client: Client, asked: Values) -> Values:
@@ -146,26 +146,26 @@ class Answers:
         return self.last.answer(asked, self.brokers.known, may_hear)
 
     async def _cluster(self, client: Client, request: ClientRequest) -> Values:
-        if request.body.get("endpoint_type", told_nodes.BROKERS) != told_nodes.BROKERS:
+        if request.body.get("endpoint_type", node_rewriting.BROKERS) != node_rewriting.BROKERS:
             why = "a read replica has no controllers to tell of"
             return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
         body = await client.exchange(request.head, request.client_id, request.body)
-        told_nodes.rewrite_cluster(body, self.replicas.nodes)
+        node_rewriting.rewrite_cluster(body, self.replicas.nodes)
         return body
 
     async def _coordinator(self, client: Client, request: ClientRequest) -> Values:
-        if request.body.get("key_type", told_nodes.GROUP) != told_nodes.GROUP:
-            return told_nodes.no_coordinator(
+        if request.body.get("key_type", node_rewriting.GROUP) != node_rewriting.GROUP:
+            return node_rewriting.no_coordinator(
                 request.body,
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                told_nodes.TRANSACTIONS_REFUSED,
+                node_rewriting.TRANSACTIONS_REFUSED,
             )
         try:
             body = await client.exchange(request.head, request.client_id, request.body)
         except (RetryLater, CorruptData):  # whose text names a broker's address
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return told_nodes.no_coordinator(request.body, code, told_nodes.BROKER_AWAY)
-        told_nodes.rewrite_coordinators(body, self.replicas.nodes)
+            return node_rewriting.no_coordinator(request.body, code, node_rewriting.BROKER_AWAY)
+        node_rewriting.rewrite_coordinators(body, self.replicas.nodes)
         return body
 
     async def _versions(self, client: Client, request: ClientRequest) -> Values:
@@ -175,7 +175,7 @@ class Answers:
             if logs_in:
                 # The twin has asked for them already: a broker answers that once before a login.
                 versions = await client.versions()
-                return {"api_keys": told_nodes.api_keys(versions, logs_in=True)}
+                return {"api_keys": node_rewriting.api_keys(versions, logs_in=True)}
             answer = await client.relay(frame[4:])
             body = decode_response(request.head, answer)
         except (RetryLater, FrameError):
@@ -183,9 +183,9 @@ class Answers:
             # the oldest: what is served here does not depend on it.
             if not self.brokers.versions:  # an empty list would end Java's client for good
                 raise DisconnectError("asked for versions before any broker was reached") from None
-            known = told_nodes.api_keys(self.brokers.versions, logs_in=logs_in)
+            known = node_rewriting.api_keys(self.brokers.versions, logs_in=logs_in)
             return {"error_code": ErrorCode.NONE, "api_keys": known}
-        told_nodes.rewrite_versions(body, logs_in=logs_in)
+        node_rewriting.rewrite_versions(body, logs_in=logs_in)
         return body
 
 

@@ -22,7 +22,7 @@ from kafka_listener.connections.topic_ids import TopicIds
 from kafka_listener.protocol import codec
 from kafka_listener.protocol.apis import SERVED, Api
 from kafka_listener.protocol.codec import Head
-from kafka_listener.protocol.told_nodes import brokers_in, topics_in
+from kafka_listener.protocol.node_rewriting import brokers_in, topics_in
 from kafka_listener.virtual_nodes import Address
 from rlmm.wire.schema import Values
 

@@ -29,7 +29,7 @@ from kafka_listener.protocol.codec import (
 )
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.fetch import Ends, Wanted, Where
-from kafka_listener.protocol.further import further_requests
+from kafka_listener.protocol.further_requests import further_requests
 from kafka_listener.reading.read_port import (
     BrokerLogEnds,
     FetchAnswer,

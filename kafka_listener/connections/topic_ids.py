@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kafka_listener.protocol.told_nodes import ToldTopic
+from kafka_listener.protocol.node_rewriting import ToldTopic
 
 TOPICS_MAX = 10_000
 """Of which both are remembered; the ones that were told longest ago go."""

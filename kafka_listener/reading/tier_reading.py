@@ -14,6 +14,17 @@ from dataclasses import dataclass, field, replace
 from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
 from kafka_formats.leader_epoch_checkpoint import end_offset_for, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.reading.fetch_target import (
+    FromTier,
+    Prefer,
+    TierAt,
+    Where,
+    leader_has_all,
+    leader_is_newer,
+    waits_for_barrier,
+    where,
+    where_undecided,
+)
 from kafka_listener.reading.leaders import Leaders
 from kafka_listener.reading.read_port import (
     AbortedFrom,
@@ -28,17 +39,6 @@ from kafka_listener.reading.read_port import (
     NotAvailable,
     TierEnds,
     TierPart,
-)
-from kafka_listener.reading.where import (
-    FromTier,
-    Prefer,
-    TierAt,
-    Where,
-    leader_has_all,
-    leader_is_newer,
-    waits_for_barrier,
-    where,
-    where_undecided,
 )
 from rlm.copy.scanner import Breathe
 from rlm.data_plane.ranges_in_order import READER_BYTES_MAX

@@ -28,7 +28,7 @@ from pipeline.jobs.frame_errors import our_errors
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.kept_frames import Keep, kept_frames
 from pipeline.listing.listed_objects import listed_objects
-from pipeline.reconcile.judged import judged_objects, judged_segments, table_rows
+from pipeline.reconcile.judged_objects import judged_objects, judged_segments, table_rows
 from pipeline.reconcile.known_rows import (
     DELETE_STATES,
     asked_anew,

@@ -14,8 +14,6 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.tasks import run_tasks
 from pipeline.process import ambient
-from pipeline.restore.begun import Begun
-from pipeline.restore.going_on import ProducePlan, plan_produce
 from pipeline.restore.kafka_target import (
     KafkaAddress,
     Progress,
@@ -44,6 +42,7 @@ from pipeline.restore.produce import (
     compare_partition,
     produce_partition,
 )
+from pipeline.restore.produce_plan import ProducePlan, plan_produce
 from pipeline.restore.ranges import (
     Ranges,
     Wanted,
@@ -57,6 +56,7 @@ from pipeline.restore.reports import (
     ProducedPartition,
     ProduceReport,
 )
+from pipeline.restore.restore_note import Begun
 from pipeline.restore.target_plan import NEW_TOPIC_CONFIGS, check_target, new_topic_configs
 from rlm.data_plane.read_request import Isolation
 

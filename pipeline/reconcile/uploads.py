@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pipeline.listing.listed_objects import object_rows
-from pipeline.reconcile.judged import ID, JUDGED_SCHEMA, incomplete_segments
+from pipeline.reconcile.judged_objects import ID, JUDGED_SCHEMA, incomplete_segments
 from pipeline.reconcile.verdict import segment_id_of
 from pipeline.spark.worker_garbage import begin_task
 from pipeline.stores.many_calls import many_calls

@@ -32,13 +32,13 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.offset_checkpoint import LOG_START_FILE
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
-from pipeline.restore.begun import Begun, parse_begun
 from pipeline.restore.log_directory_plan import RestoredLog
 from pipeline.restore.log_segment import (
     NOTE_SUFFIX,
     UNFINISHED_SUFFIX,
     write_durably,
 )
+from pipeline.restore.restore_note import Begun, parse_begun
 from rlmm.log.disk import sync_path
 
 STAGING_PREFIX = ".strandline-restore-"

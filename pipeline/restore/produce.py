@@ -14,7 +14,6 @@ from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice, cut
-from pipeline.restore.begun import Begun, parse_begun
 from pipeline.restore.kafka_target import (
     KafkaAddress,
     KafkaRecord,
@@ -22,6 +21,7 @@ from pipeline.restore.kafka_target import (
     Progress,
     read_partition,
 )
+from pipeline.restore.restore_note import Begun, parse_begun
 from rsm_backends.store_config import StoreConfig
 
 COLUMNS = ("key", "value", "offset", "timestamp", "headers")

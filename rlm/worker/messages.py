@@ -34,7 +34,7 @@ from rlm.data_plane.repair_jobs import CheckJob, CheckResult, GatherJob, GatherR
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.local_log.damage import Survey
 from rlm.quota.flow_limits import Flow, Paces
-from rsm_backends.measured import StoreCall
+from rsm_backends.measured_store import StoreCall
 from rsm_backends.store_config import StoreConfig
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024

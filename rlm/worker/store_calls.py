@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rsm_backends.measured import StoreCall
+from rsm_backends.measured_store import StoreCall
 
 CALLS_KEPT_MAX = 256
 """The number of calls after which they are sent at once; fewer go with the next message."""
@@ -40,7 +40,7 @@ class StoreCallLog:
 
 
 class NamedStoreObserver:
-    """A `rsm_backends.measured.StoreObserver` that adds the store's name."""
+    """A `rsm_backends.measured_store.StoreObserver` that adds the store's name."""
 
     def __init__(self, store: str, on_store_call: OnStoreCall) -> None:
         self._store = store

@@ -59,7 +59,7 @@ from rlm.worker.messages import (
 )
 from rlm.worker.store_calls import StoreCallLog
 from rsm_backends.key_rounds import look_again
-from rsm_backends.measured import MeasuredStore
+from rsm_backends.measured_store import MeasuredStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_threads import hanging_calls

@@ -23,10 +23,10 @@ from rlmm.quorum.description import addresses
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.disk_reads import DiskReads, is_damage
 from rlmm.quorum.framing import place
-from rlmm.quorum.initial import Replica, stored
+from rlmm.quorum.initial_state import Replica, stored
+from rlmm.quorum.log_tail import Tail
 from rlmm.quorum.network_ports import Answer, PeerFailedError, Peers
 from rlmm.quorum.observer import DriverTold
-from rlmm.quorum.tail import Tail
 from rlmm.quorum.troubles import CoreWarnings, QuorumTroubles
 from rlmm.raft import actions as do
 from rlmm.raft.events import (

@@ -39,7 +39,7 @@ from rlmm.quorum.description import Surroundings, describe
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.envelopes import Envelopes
 from rlmm.quorum.framing import NO_OP, stored_voters
-from rlmm.quorum.initial import Replica, open_replica
+from rlmm.quorum.initial_state import Replica, open_replica
 from rlmm.quorum.log_cut import cut_log, tell_of_cut
 from rlmm.quorum.network_ports import Peers
 from rlmm.quorum.observer import DriverTold, QuorumStats

@@ -16,7 +16,7 @@ from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import load_schemas
 from rlmm.wire.listener_answers import Answers
 from rlmm.wire.sasl_server import SaslServer, SecretVerifier
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, ListenerLimits, ServerConnection
 from rlmm.wire.tls_handshakes import TlsHandshakes
 

@@ -30,7 +30,7 @@ from rlmm.wire.names import OUR_TOPICS, PARTITION, directory_text
 from rlmm.wire.quorum_codec import Body, QuorumCodec, RequestRefusedError, reachable_voter
 from rlmm.wire.read_answers import ReadAnswers
 from rlmm.wire.schema import Values
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, DisconnectError, ListenerLimits
 
 REMOVE_VOTER_WAIT_MS = 30_000

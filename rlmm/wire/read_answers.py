@@ -20,7 +20,7 @@ from rlmm.wire.frames import Api, Request
 from rlmm.wire.names import PARTITION, directory_bytes
 from rlmm.wire.quorum_codec import Body, QuorumCodec
 from rlmm.wire.schema import Values
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import ListenerLimits
 
 LISTENER_NAME = "QUORUM"

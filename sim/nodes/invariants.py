@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlmm.quorum.initial import persisted
+from rlmm.quorum.initial_state import persisted
 from rlmm.raft import actions as act
 from rlmm.raft.messages import (
     Batch,

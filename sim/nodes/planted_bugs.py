@@ -32,12 +32,12 @@ from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.metadata_log import MetadataLog, SnapshotId
 from rlmm.quorum.disk_queue import DiskQueue, Persist
 from rlmm.quorum.driver import QuorumDriver
-from rlmm.quorum.initial import stored
+from rlmm.quorum.initial_state import stored
+from rlmm.quorum.log_tail import Tail
 from rlmm.quorum.network_ports import ProduceAnswer
 from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import Group
 from rlmm.quorum.quorum_log import QuorumLog
-from rlmm.quorum.tail import Tail
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
 from rlmm.records.control_records import NodeSilence

@@ -13,7 +13,7 @@ from kafka_client.sasl import SaslCredentials
 from kafka_formats.errors import StrandlineError
 from kafka_listener.connections.brokers import OWN_METADATA_VERSION, Brokers, BrokerSecurity, ask
 from kafka_listener.protocol.apis import Api
-from kafka_listener.protocol.told_nodes import brokers_in
+from kafka_listener.protocol.node_rewriting import brokers_in
 from kafka_listener.virtual_nodes import Address, Replica, VirtualNodes, not_shown, port_of
 from strandline.doctor.finding import Finding
 from strandline.doctor.host import in_use

@@ -53,7 +53,7 @@ from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.manager.tombstones import KnownSegments
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.view.view import View
-from rsm_backends.measured import MeasuredStore
+from rsm_backends.measured_store import MeasuredStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient

@@ -143,7 +143,7 @@ async def _listen(
 ) -> None:
     from rlmm.wire.authorisation import Authorisation
     from rlmm.wire.listener import QuorumListener
-    from rlmm.wire.served import ListenerAmbient, ServedLog
+    from rlmm.wire.served_log import ListenerAmbient, ServedLog
     from rlmm.wire.server_connection import ListenerLimits
 
     cluster_id = directory.cluster_id

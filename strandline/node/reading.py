@@ -75,8 +75,8 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
     from kafka_listener.connections.leader_transactions import LeaderTransactions
     from kafka_listener.connections.listener import ReadListener
     from kafka_listener.live_replicas import LiveReplicas, replica_at
+    from kafka_listener.reading.fetch_target import Prefer
     from kafka_listener.reading.tier_reading import TierReading
-    from kafka_listener.reading.where import Prefer
     from kafka_listener.virtual_nodes import REPLICA_IDS
     from strandline.node.broker_connection import broker_security
 

@@ -11,7 +11,7 @@ from kafka_listener.access import rights
 from kafka_listener.access.login import MECHANISMS, Terms
 from kafka_listener.access.rights import GivenTopics
 from kafka_listener.access.users import NAME_CHARACTERS_MAX, parse_user
-from kafka_listener.protocol import codec, fetch, offsets, told_nodes
+from kafka_listener.protocol import codec, fetch, node_rewriting, offsets
 from kafka_listener.protocol.apis import SERVED, Api, Treatment, served
 from kafka_listener.protocol.codec import Head
 from kafka_listener.protocol.refusals import produce_refused
@@ -100,17 +100,17 @@ def _answer(data: bytes) -> None:
     body = codec.decode_response(head, data[2:])
     match api_key:
         case Api.METADATA:
-            told_nodes.topics_in(body)
-            told_nodes.brokers_in(body)
+            node_rewriting.topics_in(body)
+            node_rewriting.brokers_in(body)
             rights.rights_in(body)
             rights.leave_out(body, GivenTopics(("a*",)).gives, {"topics": [{"name": "orders"}]})
-            told_nodes.rewrite_metadata(body, _NODES)
+            node_rewriting.rewrite_metadata(body, _NODES)
         case Api.FIND_COORDINATOR:
-            told_nodes.rewrite_coordinators(body, _NODES)
+            node_rewriting.rewrite_coordinators(body, _NODES)
         case Api.DESCRIBE_CLUSTER:
-            told_nodes.rewrite_cluster(body, _NODES)
+            node_rewriting.rewrite_cluster(body, _NODES)
         case Api.API_VERSIONS:
-            told_nodes.rewrite_versions(body, logs_in=bool(version % 2))
+            node_rewriting.rewrite_versions(body, logs_in=bool(version % 2))
         case Api.LIST_OFFSETS:
             offsets.offsets_in(body)
         case Api.OFFSET_FOR_LEADER_EPOCH:

@@ -40,7 +40,7 @@ from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from strandline.node import ambient
 from strandline.node.event_loop import leave_out_of_collections, node_runner
 from strandline.settings.settings import MetadataSettings

@@ -30,7 +30,7 @@ from rlm.repair.repair_run import RepairRequest
 from rlm.stores.store_watch import StoreWatch
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.raft.timers import RaftSettings
-from rsm_backends.measured import MeasuredStore
+from rsm_backends.measured_store import MeasuredStore
 from strandline.node.readiness import NodeFacts, missing_until_ready
 from strandline.settings.settings import QuorumSettings
 from tests.api.fakes import FakeNode, make_node

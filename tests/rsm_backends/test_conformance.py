@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rsm_backends.measured import MeasuredStore, StoreCall
+from rsm_backends.measured_store import MeasuredStore, StoreCall
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_config import StoreConfig

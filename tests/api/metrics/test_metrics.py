@@ -26,7 +26,7 @@ from rlm.control.run_events import (
 from rlm.copy.lag import Lag
 from rlm.copy.partition_status import Role as NodeRole
 from rlmm.segment import RemoteLogSegmentId
-from rsm_backends.measured import MeasuredStore
+from rsm_backends.measured_store import MeasuredStore
 from rsm_backends.memory import MemoryStore
 from tests.api.fakes import (
     BASE,

@@ -16,7 +16,7 @@ from kafka_listener.connections.client import Client, Told
 from kafka_listener.connections.log_ends import ENDS_S, LogEnds
 from kafka_listener.connections.topic_ids import KNOWN_S
 from kafka_listener.protocol.fetch import Ends, Wanted
-from kafka_listener.protocol.told_nodes import ToldTopic
+from kafka_listener.protocol.node_rewriting import ToldTopic
 from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))

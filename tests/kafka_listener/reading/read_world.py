@@ -20,6 +20,14 @@ from kafka_formats.leader_epoch_checkpoint import (
     truncate_from_end,
     truncate_from_start,
 )
+from kafka_listener.reading.fetch_target import (
+    FromTier,
+    Prefer,
+    TierAt,
+    Where,
+    leader_is_newer,
+    waits_for_barrier,
+)
 from kafka_listener.reading.leaders import agreed_until
 from kafka_listener.reading.read_port import (
     BrokerLogEnds,
@@ -29,14 +37,6 @@ from kafka_listener.reading.read_port import (
     NotAvailable,
     OutOfRange,
     TierEnds,
-)
-from kafka_listener.reading.where import (
-    FromTier,
-    Prefer,
-    TierAt,
-    Where,
-    leader_is_newer,
-    waits_for_barrier,
 )
 from rlmm.lineage import merge
 

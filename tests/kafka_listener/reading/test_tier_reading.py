@@ -18,6 +18,7 @@ from kafka_formats.leader_epoch_checkpoint import (
     truncate_from_start,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.reading.fetch_target import Prefer
 from kafka_listener.reading.read_port import (
     AbortedFrom,
     BrokerLogEnds,
@@ -34,7 +35,6 @@ from kafka_listener.reading.read_port import (
     TierReads,
 )
 from kafka_listener.reading.tier_reading import TierReading
-from kafka_listener.reading.where import Prefer
 from rlm.leadership.leadership import Leads
 from rlmm.records import control_records as control
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint, write_log_dir

@@ -163,7 +163,7 @@ class HeldJobs:
         yield mock.patch.object(store_calls, "ONE_RANGE_KEYS_MAX", 1)
         yield self._held_batches("usage", "pipeline.listing.listed_objects", "_ListGroups")
         yield self._held_batches("rebuild", "pipeline.rebuild.manifest_rows", "_ReadManifests")
-        yield self._held_batches("reconcile", "pipeline.reconcile.judged", "_JudgeObjects")
+        yield self._held_batches("reconcile", "pipeline.reconcile.judged_objects", "_JudgeObjects")
 
     def _held_batches(self, part: str, module: str, name: str) -> AbstractContextManager[Any]:
         def held(*arguments: Any) -> HeldBatches:

@@ -19,7 +19,7 @@ IN_TASKS = (
     "pipeline.listing.listed_objects",
     "pipeline.rebuild.manifest_rows",
     "pipeline.rebuild.partition_group",
-    "pipeline.reconcile.judged",
+    "pipeline.reconcile.judged_objects",
     "pipeline.reconcile.known_rows",
     "pipeline.reconcile.tally",
     "pipeline.reconcile.uploads",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.listing.listed_objects import OBJECTS_SCHEMA
-from pipeline.reconcile.judged import KNOWN_COLUMNS, _JudgeObjects
+from pipeline.reconcile.judged_objects import KNOWN_COLUMNS, _JudgeObjects
 from pipeline.reconcile.verdict import DELETED, NEVER, KnownSegment, object_class
 from rlm.format.object_keys import segment_keys
 from rlmm.segment import RemoteLogSegmentId, SegmentState

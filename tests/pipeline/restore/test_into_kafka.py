@@ -22,7 +22,6 @@ from pipeline.jobs.job import JobContext
 from pipeline.jobs.restore import IntoKafka, run
 from pipeline.read.segment_slice import ReadSettings, plan_slices
 from pipeline.restore import kafka_target, produce
-from pipeline.restore.begun import Begun
 from pipeline.restore.kafka_target import (
     KafkaAddress,
     KafkaRecord,
@@ -35,6 +34,7 @@ from pipeline.restore.kafka_target import (
 from pipeline.restore.produce import PartitionRestore, compare_partition, produce_partition
 from pipeline.restore.ranges import Wanted
 from pipeline.restore.reports import ProduceReport
+from pipeline.restore.restore_note import Begun
 from pipeline.restore.target_plan import check_target, new_topic_configs
 from rlm.data_plane.read_request import Isolation
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured

@@ -17,7 +17,6 @@ from kafka_formats.batch_scan import scan
 from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from pipeline.restore.begun import Begun
 from pipeline.restore.log_directory import (
     Place,
     check_empty,
@@ -35,6 +34,7 @@ from pipeline.restore.log_directory_plan import (
 )
 from pipeline.restore.log_segment import SegmentFiles, WrittenSegment, restore_segment
 from pipeline.restore.ranges import Wanted, find_ranges, holes
+from pipeline.restore.restore_note import Begun
 from rlm.data_plane.read_request import Isolation
 from tests.pipeline.restore.captured_tier import CapturedTier, captured_partitions, tier_captured
 from tests.rlm.tier import STORE

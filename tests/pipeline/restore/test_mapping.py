@@ -11,10 +11,10 @@ import pytest
 from pipeline.jobs.restore import write_mapping
 from pipeline.read.segment_slice import ReadSettings
 from pipeline.restore import produce
-from pipeline.restore.begun import Begun
 from pipeline.restore.kafka_target import KafkaAddress, KafkaRecord
 from pipeline.restore.produce import Compared, PartitionRestore, compare_partition
 from pipeline.restore.reports import ProducedPartition, ProduceReport
+from pipeline.restore.restore_note import Begun
 from tests.pipeline.source.tiered import partition
 
 PAIRS = ((0, 0), (5, 1), (6, 2), (9, 3), (10, 4), (20, 5), (30, 30))

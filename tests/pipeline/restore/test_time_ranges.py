@@ -18,9 +18,9 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline.jobs import restore as job
 from pipeline.jobs.job import JobContext
 from pipeline.read.records import read_slices
-from pipeline.restore.going_on import plan_produce
 from pipeline.restore.kafka_target import Progress
 from pipeline.restore.produce import COLUMNS
+from pipeline.restore.produce_plan import plan_produce
 from pipeline.restore.ranges import Wanted
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
 from tests.pipeline.source.captured_rows import consumed

@@ -35,7 +35,7 @@ def loggers() -> Iterator[None]:
         ("rlm.copy.copier", LogArea.TIER),
         ("rlm.worker.pool", LogArea.WORKERS),
         ("rlm.workerless", LogArea.TIER),
-        ("rsm_backends.measured", LogArea.STORES),
+        ("rsm_backends.measured_store", LogArea.STORES),
         ("aiobotocore.credentials", None),
         ("botocore.auth", None),
         ("root", None),

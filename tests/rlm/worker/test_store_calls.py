@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlm.worker.store_calls import CALLS_KEPT_MAX, StoreCallLog
-from rsm_backends.measured import StoreCall
+from rsm_backends.measured_store import StoreCall
 
 CALL = StoreCall("get", 0.1, 0, 7, None)
 

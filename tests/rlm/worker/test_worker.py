@@ -48,7 +48,7 @@ from rlm.worker.messages import (
     frame,
     receive,
 )
-from rsm_backends.measured import StoreCall
+from rsm_backends.measured_store import StoreCall
 from rsm_backends.store_config import StoreConfig
 from tests.rlm.broker_files import ReplicaWriter, write_log_dir
 from tests.rlm.tier import NOW_MS, STORE, first_job, now_ms, small_parts, tiered

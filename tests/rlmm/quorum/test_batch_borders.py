@@ -10,7 +10,7 @@ from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.framing import voter_set
-from rlmm.quorum.initial import initial_state
+from rlmm.quorum.initial_state import initial_state
 from rlmm.quorum.quorum_log import QuorumLog
 from tests.rlmm.log.crash_disk import CrashDisk
 from tests.rlmm.quorum.test_sole_voter import METADATA, ROLLING, VOTER, data, open_log

@@ -31,7 +31,7 @@ from rlmm.raft.messages import (
 )
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peers import WirePeers
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from strandline.node import ambient
 from tests.rlmm.quorum.following import collect, data
 from tests.rlmm.quorum.local_network import directory_id

@@ -17,7 +17,7 @@ from rlmm.wire.frames import Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.sasl_server import PEER_USER, PLAIN
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from strandline.node import ambient
 from tests.real.ports import free_ports
 from tests.rlmm.wire.test_listener import FakeServer, read_frame

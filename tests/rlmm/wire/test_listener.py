@@ -29,7 +29,7 @@ from rlmm.wire.authorisation import Authorisation
 from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peers import WirePeers
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import ListenerLimits
 from strandline.node import ambient
 from tests.rlmm.quorum.local_network import directory_id

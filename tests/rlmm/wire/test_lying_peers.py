@@ -33,7 +33,7 @@ from rlmm.wire.frames import SIZE, VERSIONS, Api
 from rlmm.wire.listener import QuorumListener
 from rlmm.wire.quorum_codec import QuorumCodec, api_of
 from rlmm.wire.sasl_server import SaslServer
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, DisconnectError
 from strandline.node import ambient
 from tests.rlmm.quorum.following import data

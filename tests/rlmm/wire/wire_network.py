@@ -25,7 +25,7 @@ from rlmm.wire.listener import QuorumListener
 from rlmm.wire.peer_connection import PeerSecurity
 from rlmm.wire.peers import PeerLimits, WirePeers
 from rlmm.wire.sasl_server import PEER_USER, SCRAM
-from rlmm.wire.served import ListenerAmbient, ServedLog
+from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import ListenerLimits
 from strandline.node import ambient
 from tests.real.ports import free_ports

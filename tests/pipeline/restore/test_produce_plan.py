@@ -10,11 +10,11 @@ import pytest
 from kafka_formats.errors import Conflict, NotFound, RetryLater
 from pipeline.read.segment_slice import ReadSettings
 from pipeline.restore import produce
-from pipeline.restore.begun import Begun, parse_begun
-from pipeline.restore.going_on import ProducePlan, plan_produce
 from pipeline.restore.kafka_target import KafkaAddress, Progress
 from pipeline.restore.produce import COLUMNS, PartitionRestore, Produced, Since, produce_partition
+from pipeline.restore.produce_plan import ProducePlan, plan_produce
 from pipeline.restore.ranges import Wanted
+from pipeline.restore.restore_note import Begun, parse_begun
 from pipeline.source import tier_view
 from tests.pipeline.source.tiered import MadeUpCatalogue, partition, segment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlmm.metadata_log import Proposal
 from rlmm.quorum.framing import NO_OP, PlacedBatch
-from rlmm.quorum.tail import Tail
+from rlmm.quorum.log_tail import Tail
 
 
 def batch(base: int, *, records: int = 4, control_type: int | None = None) -> PlacedBatch:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import NotFound, RetryLater
-from rsm_backends.deferred import DeferredStore
+from rsm_backends.deferred_store import DeferredStore
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore

@@ -14,7 +14,6 @@ from kafka_formats.errors import Conflict
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
-from pipeline.restore.begun import Begun, parse_begun
 from pipeline.restore.kafka_target import Progress
 from pipeline.restore.ranges import (
     Wanted,
@@ -23,6 +22,7 @@ from pipeline.restore.ranges import (
     nothing_to_restore,
     source_name,
 )
+from pipeline.restore.restore_note import Begun, parse_begun
 from rlm.data_plane.read_request import Isolation
 
 ISOLATION = Isolation.READ_COMMITTED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_listener.protocol import told_nodes
+from kafka_listener.protocol import node_rewriting
 from kafka_listener.protocol.apis import SERVED, Api, Treatment, announced, served
 from kafka_listener.protocol.codec import Head, decode_response, encode_response
 from kafka_listener.protocol.error_codes import ErrorCode
@@ -57,8 +57,8 @@ def as_broker(head: Head, body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("head", versions(Api.METADATA))
 def test_metadata_names_replicas_and_the_cluster_as_it_is(head: Head) -> None:
     body = as_broker(head, metadata())
-    assert told_nodes.brokers_in(body) == REAL
-    told_nodes.rewrite_metadata(body, NODES)
+    assert node_rewriting.brokers_in(body) == REAL
+    node_rewriting.rewrite_metadata(body, NODES)
     told = sent(head, body)
     ids = [each["node_id"] for each in told["brokers"]]
     assert len(ids) == 4
@@ -77,23 +77,23 @@ def test_metadata_names_replicas_and_the_cluster_as_it_is(head: Head) -> None:
 @pytest.mark.parametrize("leader", [-1, 40_000])
 def test_a_partition_that_nobody_leads_or_nobody_that_is_shown_has_no_leader(leader: int) -> None:
     body = metadata(leader)
-    told_nodes.rewrite_metadata(body, NODES)
+    node_rewriting.rewrite_metadata(body, NODES)
     (partition,) = sent(Head(Api.METADATA, 12, 5), body)["topics"][0]["partitions"]
     assert partition["leader_id"] == -1
     assert partition["error_code"] == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def test_topics_that_metadata_names_are_taken_with_their_ids() -> None:
-    assert told_nodes.topics_in(metadata()) == (told_nodes.ToldTopic("orders", TOPIC_ID),)
+    assert node_rewriting.topics_in(metadata()) == (node_rewriting.ToldTopic("orders", TOPIC_ID),)
     oldest = as_broker(Head(Api.METADATA, 9, 5), metadata())
-    assert told_nodes.topics_in(oldest) == ()
+    assert node_rewriting.topics_in(oldest) == ()
 
 
 @pytest.mark.parametrize("head", versions(Api.FIND_COORDINATOR))
 def test_a_coordinator_is_this_replicas_node_of_its_broker(head: Head) -> None:
     one = {"error_code": 0, "node_id": 9, "host": REAL[9][0], "port": REAL[9][1]}
     body = as_broker(head, {**one, "coordinators": [{**one, "key": "group"}]})
-    told_nodes.rewrite_coordinators(body, NODES)
+    node_rewriting.rewrite_coordinators(body, NODES)
     told = sent(head, body)
     (found,) = told.get("coordinators", [told])
     node = NODES.node(OWN, 9)
@@ -104,7 +104,7 @@ def test_a_coordinator_is_this_replicas_node_of_its_broker(head: Head) -> None:
 def test_an_error_about_a_coordinator_names_none(head: Head) -> None:
     one = {"error_code": 15, "node_id": 9, "host": REAL[9][0], "port": REAL[9][1]}
     body = as_broker(head, {**one, "coordinators": [{**one, "key": "group"}]})
-    told_nodes.rewrite_coordinators(body, NODES)
+    node_rewriting.rewrite_coordinators(body, NODES)
     told = sent(head, body)
     assert told.get("coordinators", [told])[0]["error_code"] == 15
 
@@ -116,7 +116,7 @@ def test_describe_cluster_names_replicas(head: Head) -> None:
         for node, (host, port) in REAL.items()
     ]
     body = as_broker(head, {"cluster_id": "c", "controller_id": 7, "brokers": brokers})
-    told_nodes.rewrite_cluster(body, NODES)
+    node_rewriting.rewrite_cluster(body, NODES)
     told = sent(head, body)
     assert len(told["brokers"]) == 4
     assert told["controller_id"] in {each["broker_id"] for each in told["brokers"]}

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import NotFound
-from rsm_backends.measured import MeasuredStore, StoreCall
+from rsm_backends.measured_store import MeasuredStore, StoreCall
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo
 from rsm_backends.streams import closing_stream, read_all

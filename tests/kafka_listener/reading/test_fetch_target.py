@@ -8,15 +8,7 @@ from random import Random
 
 import pytest
 
-from kafka_listener.reading.read_port import (
-    BrokerLogEnds,
-    GoToBroker,
-    LostOffsets,
-    NotAvailable,
-    OutOfRange,
-    TierEnds,
-)
-from kafka_listener.reading.where import (
+from kafka_listener.reading.fetch_target import (
     FromTier,
     Prefer,
     TierAt,
@@ -25,6 +17,14 @@ from kafka_listener.reading.where import (
     waits_for_barrier,
     where,
     where_undecided,
+)
+from kafka_listener.reading.read_port import (
+    BrokerLogEnds,
+    GoToBroker,
+    LostOffsets,
+    NotAvailable,
+    OutOfRange,
+    TierEnds,
 )
 from rlmm.segment import OFFSET_MAX
 from tests.kafka_listener.reading.read_world import WhereRule, World

@@ -18,7 +18,7 @@ from kafka_listener.protocol.codec import (
     encode_response,
 )
 from kafka_listener.protocol.fetch import Ends, Wanted, answer_of, records_answer
-from kafka_listener.protocol.further import further_requests
+from kafka_listener.protocol.further_requests import further_requests
 from rlm.data_plane.further_requests import FurtherRequests
 from rlmm.wire.schema import Elsewhere
 
