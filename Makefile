@@ -11,7 +11,7 @@ naming = $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests)
 
 # Once, beside `check`, and not by each of four test processes: tests and what they import are
 # compiled, and Hypothesis's table of characters is made.
-READY := $(VENV)/.dev $(VENV)/.compiled-tests
+READY := $(VENV)/.dev $(VENV)/.compiled-tests $(VENV)/.ui
 
 # Tests start hundreds of Python processes: each would compile all of ours anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,7 +31,7 @@ LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_n
 
 .PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites mutants golden lock executors plugin clean
 
-demo: $(VENV)/.demo        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
+demo: $(VENV)/.demo $(VENV)/.ui        ## three nodes copy real segments, their leader is killed (KEEP=1 leaves them running)
 	$(BIN)/strandline demo $(if $(KEEP),--keep)
 
 test:                      ## everything: lint, types, architecture, unit, Spark, integration, end to end
@@ -54,7 +54,7 @@ unit: $(READY)              ## four processes for two cores: half of the time ea
 spark: tools $(READY)        ## a file goes to one process: each has one Spark session
 	$(PYTEST) -m "spark and not integration and not e2e and not soak" -n 2 --dist loadfile -q $(call naming,spark)
 
-tools: $(VENV)/.dev        ## servers and clients that tests run against, once a machine
+tools: $(VENV)/.dev $(VENV)/.ui   ## servers and clients that tests run against, once a machine
 	$(BIN)/python -m tests.real.fetch
 
 servers: tools $(READY)      ## integration and end to end
@@ -106,7 +106,7 @@ plugin:                    ## the broker's plug-in: build and test it (needs Jav
 	fi
 
 clean:
-	rm -rf broker_plugin/target tests/kafka_suites/target $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf api/ui/dist api/ui/node_modules broker_plugin/target tests/kafka_suites/target $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Strandline needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -126,6 +126,11 @@ $(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python
 	@echo "installing the packages of requirements/dev.txt (once, about a minute)"
 	$(PIP) install --no-compile --no-deps -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+# The page of /ui, where Node.js is there: nothing is done while its sources are those it was built from.
+$(VENV)/.ui: $(shell find api/ui -path api/ui/node_modules -prune -o -path api/ui/dist -prune -o -type f -print) | $(BIN)/python
+	$(BIN)/python api/ui/build.py
 	touch $@
 
 $(VENV)/.compiled-tests: $(VENV)/.dev   # pytest writes its asserts into them

@@ -1,4 +1,5 @@
-"""Builds the compiled modules of the pipeline: in place for development, and into wheels.
+"""Builds the compiled modules of the pipeline: in place for development, and into wheels, which
+carry the page of `/ui`, too, if it is built or Node.js is there to build it.
 
 `python hatch_build.py` builds them beside their sources. A wheel built where there is Cython and a
 C compiler carries them and is for that platform; elsewhere the wheel is `py3-none-any` without, and
@@ -8,6 +9,7 @@ pure Python does their work.
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +23,7 @@ MODULES = tuple(
     for source in sorted((ROOT / "pipeline").glob("*/*.pyx"))
 )
 COMPILE_ARGS = ["-O3", "-g0"]
+UI = "api/ui"
 
 
 def source_of(module: str) -> Path:
@@ -86,6 +89,13 @@ class CompiledHook(BuildHookInterface):
         for source, module in built.items():
             inside = source.relative_to(ROOT).with_name(module.name)
             build_data["force_include"][str(module)] = str(inside)
+        if Path(self.root) == ROOT:  # the executors' wheel has no page
+            self._include_page(build_data)
+
+    def _include_page(self, build_data: dict[str, Any]) -> None:
+        subprocess.run([sys.executable, ROOT / UI / "build.py"], check=True)  # noqa: S603 - ours
+        if (ROOT / UI / "dist").is_dir():
+            build_data["force_include"][str(ROOT / UI / "dist")] = f"{UI}/dist"
 
     def finalize(self, version: str, *_: object) -> None:
         """Called when the wheel is written."""

@@ -33,10 +33,12 @@ from api.routes import (
     jobs,
     known_segments,
     limits,
+    live,
     log,
     node,
     node_views,
     nodes,
+    page,
     partitions,
     quorum,
     retention,
@@ -75,6 +77,7 @@ def create_app(context: ApiContext) -> FastAPI:
     )
     app.include_router(_v1(), prefix="/v1")  # one of its own would build each route twice
     app.include_router(health.router)
+    app.include_router(page.router)
     app.add_api_route(
         "/v1/openapi.json",
         _openapi_route(app),
@@ -113,6 +116,7 @@ def _v1() -> APIRouter:
         whole_views,
         nodes,
         limits,
+        live,
         log,
         stores,
         known_segments,

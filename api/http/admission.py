@@ -144,7 +144,7 @@ def is_local(scope: Scope) -> bool:
 
 
 def is_from_a_page(headers: Mapping[str, str]) -> bool:
-    """True for a request that a web page made a browser send; the node has no pages of its own.
+    """True for a request that a web page made a browser send, the node's own `/ui` among them.
 
     Browsers add these headers themselves (Fetch standard: `Origin` to all but GET and HEAD). A POST
     whose body looks like a form's or plain text they send without asking the node first.

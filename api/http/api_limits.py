@@ -40,6 +40,9 @@ class ApiLimits:
     `view_nodes_parallel_max` nodes are asked at once; `view_asks_per_node_max` are with one node at
     once, so that a node that hangs holds up no other. Each of `views_parallel_max` such views has
     the parts of all nodes in memory, up to two megabytes each.
+    `event_streams_max` bounds streams of events; each looks for a new one every `event_pause_s`,
+    says that there is none after `event_beat_s`, and ends after `event_stream_s`, so that a token
+    that was taken back counts no longer.
     `health_parallel_max` bounds health
     and readiness, which `requests_parallel_max` does not count. `pipelined_requests_max` requests
     may wait on a connection.
@@ -54,6 +57,7 @@ class ApiLimits:
     view_nodes_parallel_max: int = 16
     view_asks_per_node_max: int = 4
     views_parallel_max: int = 16
+    event_streams_max: int = 64
     stream_bytes_per_s_min: int = 131_072
     connections_max: int = 1_000
     connections_refused_max: int = 64
@@ -65,6 +69,9 @@ class ApiLimits:
     quorum_deadline_s: float = 20.0
     hand_on_deadline_s: float = 25.0
     view_deadline_s: float = 2.0
+    event_pause_s: float = 1.0
+    event_beat_s: float = 10.0
+    event_stream_s: float = 60.0
     header_deadline_s: float = 10.0
     idle_deadline_s: float = 60.0
     close_iterator_deadline_s: float = 5.0

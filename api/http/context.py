@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from api.http.api_limits import ApiLimits
+from api.http.live_streams import LiveStreams
+from api.http.page_files import PageFiles
 from api.http.silent_nodes import SilentNodes
 from api.http.streaming import StreamSlots
 from api.http.survey import Surveys
@@ -93,6 +95,8 @@ class ApiContext:
     streams: StreamSlots = field(default_factory=StreamSlots)
     silent_nodes: SilentNodes = field(default_factory=SilentNodes)
     surveys: Surveys = field(default_factory=Surveys)
+    live: LiveStreams = field(default_factory=LiveStreams)
+    page: PageFiles = field(default_factory=PageFiles)
     not_ready: Callable[[], Sequence[str]] = always_ready
     broker: BrokerCalls | None = None
     envelopes: Envelopes = field(default_factory=Envelopes)

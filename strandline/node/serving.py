@@ -52,6 +52,7 @@ def api_limits(http: HttpSettings) -> ApiLimits:
         chunk_deadline_s=http.request_timeout_s,
         stream_bytes_per_s_min=http.stream_bytes_per_s_min,
         quorum_deadline_s=http.request_timeout_s * 2 / 3,
+        event_streams_max=http.event_streams_max,
         hand_on_deadline_s=http.hand_on_timeout_s,
         view_deadline_s=http.view_timeout_s,
     )
@@ -127,4 +128,5 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         yield HttpInterface(url, tokens, server)
     finally:
         node.metadata_log.envelopes.take = None
+        context.live.end()
         await server.close()

@@ -51,6 +51,9 @@ class HttpSettings(Section):
         description="A client that takes a stream more slowly on average is cut off.",
     )
 
+    event_streams_max: PositiveInt = Field(
+        default=64, description="Open streams of events: pages of `/ui` that are being looked at."
+    )
     hand_on_timeout_s: PositiveSeconds = Field(
         default=25.0,
         description="Deadline for another node's answer to a request that only that one can "

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.http.api_limits import ApiLimits
 from api.http.tokens import Role
 from kafka_formats.log_names import segment_file_name
 from rlmm.rows.feature_level import LEVELS_KNOWN
@@ -41,7 +42,7 @@ async def asked(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[httpx.AsyncCl
     """A client of a node that has copied [0, 9], [10, 14] and [15, 19]."""
     async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
         assert (await node.remote_log.run_once()).complete
-        fake = make_node()
+        fake = make_node(limits=ApiLimits(event_stream_s=0.0))  # its clock stands still
         fake.quorum.levels_known = LEVELS_KNOWN
         context = replace(
             fake.context,

@@ -69,4 +69,7 @@ def test_a_wheel_built_without_a_compiler_is_pure_and_lacks_nothing_else(tmp_pat
     assert wheel.name.endswith("-py3-none-any.whl")
     found = names(wheel)
     assert {"pipeline/decode/pure_rows.py", "pyspark_strandline/__init__.py"} <= found
+    page = {name for name in found if name.startswith("api/ui/")}
+    assert {name.split("/")[2] for name in page} <= {"dist"}, "the page's sources are no part of it"
+    assert ("api/ui/dist/index.html" in page) is ((REPOSITORY / "api/ui/dist").is_dir())
     assert not [name for name in found if name.endswith(".so")]

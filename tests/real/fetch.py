@@ -15,6 +15,7 @@ import pytest
 
 from tests.kafka_suites.run import fetch_suites
 from tests.real.broker_plugin import fetch_plugin_packages
+from tests.real.chromium import chromium
 from tests.real.image_build import build_image
 from tests.real.kafka import KAFKA_VERSION, kafka_class_data, kafka_jars
 from tests.real.kcat import kcat_folder
@@ -39,6 +40,7 @@ TOOLS: dict[str, Callable[[], object]] = {
     "Debian's rclone": packaged_rclone,
     f"kustomize {KUSTOMIZE_VERSION}, built from its Go module": kustomize_program,
     "LocalStack": install_localstack,
+    "Chromium": chromium,
     "a clean Debian root, and the image's layers in it": build_image,
 }
 

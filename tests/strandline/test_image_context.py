@@ -19,6 +19,8 @@ IGNORE = (REPOSITORY / ".dockerignore").read_text().splitlines()
         ("strandline/settings/settings.py", True),
         ("strandline/__pycache__/settings.cpython-311.pyc", False),
         ("pipeline/decode/kernel.cpython-311-x86_64-linux-gnu.so", False),
+        ("api/ui/dist/index.html", True),
+        ("api/ui/node_modules/uplot/package.json", False),
         ("tests/conftest.py", False),
         (".git/config", False),
         ("credentials", False),

@@ -263,7 +263,7 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
     }
     collector = FakeCollector()
     collector.start(CollectionRequest(), "somebody")
-    node = make_node()
+    node = make_node(limits=ApiLimits(event_stream_s=0.0))
     repairs = FakeRepairs()
     repairs.start(RepairRequest("payments"), "somebody")
     node = replace(node, context=replace(node.context, collector=collector, repairs=repairs))

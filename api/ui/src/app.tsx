@@ -1,0 +1,68 @@
+// The frame of all views.
+import { useEffect, useRef, type ReactNode } from "react";
+import { LiveProvider, useLive } from "./live";
+import { Overview } from "./overview";
+import { Status } from "./parts";
+import { usePlace, type Place } from "./router";
+import { Who } from "./sign_in";
+
+const VIEWS: { way: string; name: string }[] = [{ way: "", name: "Overview" }];
+
+function view({ parts }: Place): ReactNode {
+  switch (parts[0]) {
+    case undefined:
+      return <Overview />;
+    default:
+      return <h1>There is no such view</h1>;
+  }
+}
+
+function Connection() {
+  const { connected, state } = useLive();
+  return (
+    <span role="status">
+      {connected ? <Status tone="good">live from node {state?.node_id}</Status> : <Status tone="warn">not connected</Status>}
+    </span>
+  );
+}
+
+function Frame() {
+  const place = usePlace();
+  const here = place.parts[0] ?? "";
+  const main = useRef<HTMLElement>(null);
+  const first = useRef(true);
+  const way = place.parts.join("/");
+  useEffect(() => {
+    document.title = `${VIEWS.find((each) => each.way === here)?.name ?? "Strandline"} · Strandline`;
+    if (first.current) first.current = false;
+    else main.current?.focus(); // keyboards and screen readers go on in the view that was chosen
+  }, [way, here]);
+  return (
+    <>
+      <a className="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>Skip to the content</a>
+      <header className="container-fluid">
+        <strong>Strandline</strong>
+        <nav aria-label="Views">
+          <ul>
+            {VIEWS.map((each) => (
+              <li key={each.way}>
+                <a href={`#/${each.way}`} aria-current={here === each.way ? "page" : undefined}>{each.name}</a>
+              </li>
+            ))}
+          </ul>
+        </nav>
+        <Connection />
+        <Who />
+      </header>
+      <main ref={main} id="main" tabIndex={-1} className="container-fluid">{view(place)}</main>
+    </>
+  );
+}
+
+export function App() {
+  return (
+    <LiveProvider>
+      <Frame />
+    </LiveProvider>
+  );
+}

@@ -1,0 +1,80 @@
+"""Chromium: the machine's own, or Debian's packages, unpacked into the tools folder with what this
+machine lacks of its libraries.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.real.toolbox import missing, only_one, require_program, tools_dir
+
+FETCH_DEADLINE_S = 600
+FLAGS = (
+    "--no-sandbox",  # tests may run as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chromium:
+    """The program, and what its environment needs besides."""
+
+    program: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def chromium() -> Chromium:
+    """The machine's own, or the unpacked one; the first call on a machine fetches it."""
+    own = shutil.which("chromium")
+    if own is not None:
+        return Chromium(Path(own))
+    folder = tools_dir() / "chromium"
+    with only_one("chromium"):
+        if not (folder / "usr" / "bin" / "chromium").exists():
+            _fetch(folder)
+    libraries = [str(each) for each in (folder / "usr" / "lib").glob("*-linux-gnu*")]
+    libraries += [str(each) for each in (folder / "lib").glob("*-linux-gnu*")]
+    libraries.append(str(folder / "usr" / "lib" / "chromium"))
+    return Chromium(
+        folder / "usr" / "lib" / "chromium" / "chromium",
+        {
+            "LD_LIBRARY_PATH": ":".join(libraries),
+            "FONTCONFIG_FILE": str(folder / "fonts.conf"),
+        },
+    )
+
+
+def _fetch(folder: Path) -> None:
+    """Everything that an installation would bring onto this machine, and one font."""
+    apt, unpack = require_program("apt-get"), require_program("dpkg-deb")
+    told = subprocess.run(
+        [apt, "-s", "-qq", "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"],
+        capture_output=True, text=True, timeout=FETCH_DEADLINE_S,
+    )  # fmt: skip
+    packages = [line.split()[1] for line in told.stdout.splitlines() if line.startswith("Inst ")]
+    if told.returncode != 0 or not packages:
+        missing(f"Debian's package chromium ({told.stderr[-500:]})")
+    scratch = folder.with_suffix(".unfinished")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    subprocess.run(
+        [apt, "-qq", "download", *packages],
+        cwd=scratch, check=True, timeout=FETCH_DEADLINE_S, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    for package in sorted(scratch.glob("*.deb")):
+        subprocess.run([unpack, "-x", str(package), str(scratch)], check=True)
+        package.unlink()
+    fonts = folder / "usr" / "share" / "fonts"
+    (scratch / "fonts.conf").write_text(
+        f"<fontconfig><dir>{fonts}</dir><cachedir>{folder / 'font-cache'}</cachedir></fontconfig>"
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch.rename(folder)
