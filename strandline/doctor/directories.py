@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kafka_formats.errors import StrandlineError
-from rlm.leadership.topic_filter import TopicFilter
+from rlm.leadership.topic_filter import TopicFilter, is_internal
 from rlm.local_log.log_dir import LocalPartition, LogDirScan, find_partitions
 from strandline.doctor import host as doctor_host
 from strandline.doctor.finding import Finding
@@ -37,7 +37,8 @@ def check_log_dirs(
         each for each in scan.partitions if topics.why_left_out(each.partition.topic) is None
     )
     detail = f"{len(scan.partitions)} partitions, {len(tiered)} of them tiered by the settings file"
-    nothing_yet = not (scan.partitions or scan.problems) and bool(settings.topics.include)
+    has_topics = not all(is_internal(each.partition.topic) for each in scan.partitions)
+    nothing_yet = not (has_topics or scan.problems) and bool(settings.topics.include)
     if nothing_yet:
         detail += ": the broker has no topics yet; the node finds them once they exist"
     elif not scan.partitions and scan.problems:

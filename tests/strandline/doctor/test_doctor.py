@@ -108,10 +108,16 @@ def test_topics_that_are_chosen_in_the_metadata_log_alone(formatted: Home) -> No
     assert "only topics of `strandline topics enable` are tiered" in found.detail
 
 
-def test_a_broker_without_topics_yet_is_no_finding(formatted: Home, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [(), ("__consumer_offsets-0",)], ids=["none", "internal"])
+def test_a_broker_without_topics_yet_is_no_finding(
+    formatted: Home, tmp_path: Path, own: tuple[str, ...]
+) -> None:
+    """It makes internal ones by itself, as soon as a consumer joins a group."""
     logs = tmp_path / "logs"
     logs.mkdir()
     shutil.copy(CAPTURED / "meta.properties", logs)
+    for name in own:
+        shutil.copytree(CAPTURED / name, logs / name)
     formatted.sections["kafka"] = {"log_dirs": [str(logs)]}
     found = formatted.findings(code=ExitCode.OK)["log directories"]
     assert found.ok
