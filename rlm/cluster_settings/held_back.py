@@ -14,6 +14,10 @@ NOT_RECONCILED = (
     "the metadata was restarted from a snapshot and not compared with the store yet: run "
     "`strandline reconcile`"
 )
+NOT_CAUGHT_UP = (
+    "this node has not caught up with the metadata log since its start, and deleting may have been "
+    "paused meanwhile: it waits for a quorum leader"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,9 @@ class HeldBack:
         return self._paused(Switch.COPYING)
 
     def deleting(self, topic: str) -> str | None:
-        """The pause of deletes; a doubtful clock and a restart hold them back too."""
+        """The pause of deletes; a doubtful clock, a view from before the start and a restart hold
+        them back too.
+        """
         paused = self._paused(Switch.DELETING)
         if paused is not None:
             return paused
@@ -44,6 +50,8 @@ class HeldBack:
                 f"deleting of {topic} is paused by its policy; `strandline resume deleting --topic "
                 f"{topic}` ends that"
             )
+        if not self.metadata.is_caught_up():
+            return NOT_CAUGHT_UP
         if self._not_reconciled():
             return NOT_RECONCILED
         return self.clock.trouble() or self.clock.set_ahead()

@@ -460,7 +460,9 @@ class RemoteLogMetadataManager(MetadataReads):
                     limit.reschedule(None)  # the log keeps it, and knows if anything was appended
                     offset = await self._log.propose((proposal,), deadline_s=deadline_s)
                     limit.reschedule(due)
-                    return offset, await self._waiters.wait(offset)
+                    decision = await self._waiters.wait(offset)
+                    self._readiness.own_record_applied()
+                    return offset, decision
             except TimeoutError as error:
                 raise OutcomeUnknown(
                     f"no outcome within {deadline_s} s: read the row by its id before deciding "

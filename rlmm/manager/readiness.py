@@ -41,6 +41,7 @@ class Readiness:
         self._wait_for = wait_for
         self._changes = 1
         self._proven = 0  # every change up to this one lies before a barrier that is applied here
+        self._own_applied = False
         self._all_changed_at = 1
         self._changed_at: dict[TopicIdPartition, int] = {}
         self._due = asyncio.Event()
@@ -61,8 +62,12 @@ class Readiness:
 
     @property
     def is_caught_up(self) -> bool:
-        """True once any barrier taken since the start is applied here."""
-        return self._proven > 0
+        """True once any barrier taken, or record proposed, since the start is applied here."""
+        return self._own_applied or self._proven > 0
+
+    def own_record_applied(self) -> None:
+        """A record that was proposed since the start, and everything before it, is applied here."""
+        self._own_applied = True
 
     async def run(self) -> None:
         """One barrier proves all changes before it; later ones share the next."""

@@ -10,8 +10,11 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.cluster_settings.known import Setting
 from rlm.control.surroundings import CopyLimits
 from rlm.control.why_not import WhyNot
+from rlmm.records.control_records import ClusterSetting
+from rlmm.records.setting_scope import CLUSTER
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node as RemoteNode
 from tests.rlm.one_node import new_world
@@ -19,7 +22,7 @@ from tests.rlm.retention.test_topic_deletion import ONLY_THE_MARKER, mark
 from tests.rlm.test_service_retention import EVERYTHING_IS_OLD, decide
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.metadata_node import incarnation
-from tests.rlmm.quorum.local_network import Network
+from tests.rlmm.quorum.local_network import NODES, Network
 from tests.rlmm.quorum.lost_leader import PATIENT, asked, eventually, lose_the_leader
 from tests.rlmm.quorum.three_managers import leading, three_nodes
 
@@ -258,5 +261,44 @@ def test_what_is_due_to_go_waits_for_a_leader_and_then_goes(
             assert await remote.keys() == ONLY_THE_MARKER
             await remote.remote_log.close()
             await remote.assert_quiesced()  # deletes in their order is one part of it
+
+    run_virtually(main)
+
+
+def test_a_restarted_node_removes_nothing_before_it_can_know_of_a_pause(tmp_path: Path) -> None:
+    """Deleting was paused while it was down, and it hears of no leader."""
+    orders = two_segments(tmp_path)
+    limits = CopyLimits(scan_interval_s=1.0, deletion_settle_s=1.0, upload_margin_s=1.0)
+
+    async def main() -> None:
+        network = Network(settings=PATIENT)
+        async with three_nodes(tmp_path, network) as nodes:
+            node = await leading(nodes)
+            again = next(each for each in nodes if each is not node)
+            world = new_world(tmp_path, (orders.log_dir,))
+            remote, _ = world.node(node.manager, incarnation(), limits=limits)
+            await remote.remote_log.start()
+            await eventually(lambda: remote.finished(orders.partition) == [(0, 9), (10, 19)])
+            await mark(remote, orders.partition, 0)
+            marked = [(start, start + 9, "DELETE_SEGMENT_STARTED") for start in (0, 10)]
+            await eventually(lambda: remote.rows(orders.partition) == marked)
+            end = node.manager.applied_offset
+            await eventually(lambda: again.manager.applied_offset >= end)
+            await again.stop()
+            pause = ClusterSetting(CLUSTER, Setting.DELETING_PAUSED, "true", "ann", "", -1)
+            await node.manager.set_cluster_setting(pause)
+            network.isolate(again.replica.node_id, NODES)
+            await again.start()
+            before = await remote.keys()
+            other, _ = world.node(again.manager, incarnation(2), limits=limits)
+            await other.remote_log.start()
+            await asyncio.sleep(120)
+            assert (len(before), await remote.keys()) == (7, before)
+            assert "not caught up" in str(other.parts.held_back.deleting("orders"))
+            network.cut.clear()
+            await eventually(again.manager.is_caught_up)
+            assert "paused for the cluster" in str(other.parts.held_back.deleting("orders"))
+            for each in (other, remote):
+                await each.remote_log.close()
 
     run_virtually(main)
