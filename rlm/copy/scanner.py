@@ -67,6 +67,9 @@ class BrokerPort(Protocol):
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
         """The id under which it knows each topic; empty if it knows no ids."""
 
+    async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
+        """False: its metadata has no such topic (any more)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -193,11 +196,15 @@ class Scanner:
             for local, word in found
         )
 
-    async def is_removed(self, local: LocalPartition | None, topic_id: Uuid) -> bool:
-        """True if the broker has no such replica any more, by its disk or its metadata."""
+    async def is_deleted(self, local: LocalPartition | None, topic_id: Uuid) -> bool:
+        """True if the topic is deleted, by the broker's disk and metadata: a replica that moves to
+        another broker goes from the disk, too.
+        """
         if self.told is not None:
             return await self.told.is_deleted(topic_id)
-        return local is None or not await asyncio.to_thread(local.directory.is_dir)
+        if local is not None and await asyncio.to_thread(local.directory.is_dir):
+            return False
+        return self.broker is None or await self.broker.knows_topic(topic_id) is not True
 
     async def _contradicted(self, delegated: set[str]) -> dict[str, Wait]:
         """Topics that the plug-in announces and the broker's configs do not tier: one of the two is

@@ -105,11 +105,11 @@ class WorkTable:
         """True if the broker's disk is not seen from here, and it tells what a claim needs."""
         return self._scanner.told is not None
 
-    async def is_removed(self, partition: TopicIdPartition) -> bool:
-        """True if the broker has no such replica any more; its disk or it is asked now."""
+    async def is_topic_deleted(self, partition: TopicIdPartition) -> bool:
+        """True if the broker's replica went with its topic; its disk and it are asked now."""
         work = self.work(partition)
         local = None if work is None else work.local
-        return await self._scanner.is_removed(local, partition.topic_id)
+        return await self._scanner.is_deleted(local, partition.topic_id)
 
     def works(self) -> Iterable[PartitionWork]:
         """All rows."""

@@ -115,7 +115,7 @@ class BrokerCalls:
         self._check_readable(tip)
         if self.why_not_writable(tip) is None:
             await self.older.before_list(tip)
-        elif not await self._is_replica_removed(tip):
+        elif not await self._is_topic_deleted(tip):
             self._check_writable(tip)
         await self._until_added(tip)
         return await self.lists.answer(asked, takes_changes=takes_changes)
@@ -190,7 +190,7 @@ class BrokerCalls:
             raise RetryLater(f"{row.segment_id} is still being copied")
         if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
             state = self.metadata.partition_state(tip)
-            if state and is_kept(row, state) and not await self._is_replica_removed(tip):
+            if state and is_kept(row, state) and not await self._is_topic_deleted(tip):
                 await self.older.check(row, token)
             self._check_deleting(tip)
         if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:  # no repetition
@@ -390,17 +390,17 @@ class BrokerCalls:
                 f"{state.lineage[-1].epoch}"
             )
 
-    async def _is_replica_removed(self, tip: TopicIdPartition) -> bool:
-        """True if the directory of a replica whose claim is this process's has gone. A broker that
-        deletes a topic renames it first, then asks for the segments once, and for good: the disk
-        tells, as this node's last look at it may be older. Where that is not seen from here, the
-        broker's metadata tells, which lets go of the topic before its disk does.
+    async def _is_topic_deleted(self, tip: TopicIdPartition) -> bool:
+        """True if a replica whose claim is this process's has gone with its topic. A broker that
+        deletes a topic renames the directory first, then asks for the segments once, and for good:
+        the disk tells, as this node's last look at it may be older, and the broker's metadata,
+        which lets go of the topic before. A replica that moves away leaves the disk alone.
         """
         state = self.metadata.partition_state(tip)
         mine = self.around.identity.incarnation
         if state is None or state.claim is None or state.claim.incarnation != mine:
             return False
-        return await self.table.is_removed(tip)
+        return await self.table.is_topic_deleted(tip)
 
     def _check_deleting(self, tip: TopicIdPartition) -> None:
         why = self.why_not_delete(tip.topic)

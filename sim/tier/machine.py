@@ -374,6 +374,9 @@ class NodeBroker:
             for topic, there in found.items()
         }
 
+    async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
+        return not self._machine.world.brokers.with_id(topic_id).deleted
+
     async def _answer(self, name: str) -> None:
         delay_ms = self._machine.world.faults.answer_ms(self._machine, name)
         await asyncio.sleep(delay_ms / 1000)

@@ -24,6 +24,7 @@ class FakeBroker:
     )
     ids: dict[str, Uuid | NoAnswer] = field(default_factory=dict)
     tiered_start: EpochAt | NotLeading | NoAnswer = field(default_factory=lambda: EpochAt(0, 0))
+    unknown_topics: bool = False
 
     async def leadership(
         self, partitions: Sequence[TopicPartition]
@@ -45,3 +46,6 @@ class FakeBroker:
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
         return {each: self.ids[each] for each in topics if each in self.ids}
+
+    async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
+        return not self.unknown_topics

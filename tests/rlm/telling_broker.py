@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, end_offset_for
 from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import Leads, NoAnswer, NotLeading
@@ -19,7 +18,6 @@ class TellingBroker(FakeBroker):
 
     epochs: Epochs = ()
     end_offset: int = 25
-    unknown_topics: bool = False
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     async def log_start(
@@ -40,6 +38,3 @@ class TellingBroker(FakeBroker):
             else:
                 found[each] = NotLeading()
         return found
-
-    async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        return not self.unknown_topics

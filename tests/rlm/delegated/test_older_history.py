@@ -174,9 +174,28 @@ def test_a_deleted_topic_goes_with_all_that_was_tiered(tmp_path: Path, orders: K
             rows = await listed(plugin, orders)
             shutil.rmtree(orders.directory)
             broker.tiered_start = NoAnswer("unknown topic")
+            broker.unknown_topics = True
             for row in rows:
                 await plugin.update(row, DELETING)
             assert node.finished(orders.partition) == []
+
+    run_virtually(main)
+
+
+def test_a_replica_that_is_moved_away_takes_nothing_with_it(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Its broker renames the directory first, and ends the tasks of its remote log manager then."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        broker.tiered_start = EpochAt(0, 10)
+        async with switched(tmp_path, orders, broker) as (node, plugin):
+            rows = await listed(plugin, orders)
+            shutil.rmtree(orders.directory)
+            for row in rows:
+                assert (await refused(plugin.update(row, DELETING))).kind == "retry_later"
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
 
     run_virtually(main)
 

@@ -34,6 +34,7 @@ def test_a_deleted_topics_segments_go_though_the_broker_removed_the_replica_and_
                 await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
             shutil.rmtree(orders.directory)
             broker.words[("orders", 0)] = NoAnswer("unknown topic")
+            broker.unknown_topics = True
             await asyncio.sleep(30)
             for row in rows:
                 await plugin.update(row, DELETING)
@@ -61,6 +62,7 @@ def test_a_deleted_topics_segments_are_listed_though_its_replica_is_gone(
             await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
             shutil.rmtree(orders.directory)
             broker.words[("orders", 0)] = NoAnswer("unknown topic")
+            broker.unknown_topics = True
             await asyncio.sleep(30)
             _, rows, _ = await plugin.page(orders.partition)
             assert [each.segment_id for each in rows or ()] == [row.segment_id]
@@ -80,6 +82,7 @@ def test_they_are_listed_though_the_node_has_not_seen_yet_that_the_replica_went(
             await plugin.add(row)
             await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
             broker.words[("orders", 0)] = NoAnswer("unknown topic")
+            broker.unknown_topics = True
             await asyncio.sleep(30)
             assert (await refused(plugin.page(orders.partition))).kind == "retry_later"
             shutil.rmtree(orders.directory)
