@@ -44,6 +44,7 @@ from api.routes import (
     retention,
     segments,
     stores,
+    strip,
     tiered_data,
     tiering_effects,
     topics,
@@ -119,6 +120,7 @@ def _v1() -> APIRouter:
         live,
         log,
         stores,
+        strip,
         known_segments,
     )
     for resource in (segments, contents, broker, partitions, topics, coverage, *asked_rarely):

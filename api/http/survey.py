@@ -40,7 +40,8 @@ class TopicSize:
 class Survey:
     """`behind`: the partitions that lag or are blocked, of which this node reports the lag, by
     `partition_key`; `worst` are the most urgent of them. `lag` is the sum over all that it reports,
-    `reported` their number. `topics` come by name. All up to `metadata_offset` is in them.
+    `reported` their number. `topics` come by name, `partitions`, all that it knows, by
+    `partition_key`. All up to `metadata_offset` is in them.
     """
 
     made_at_s: float
@@ -51,6 +52,7 @@ class Survey:
     behind: tuple[PartitionStatus, ...]
     worst: tuple[PartitionStatus, ...]
     topics: tuple[TopicSize, ...]
+    partitions: tuple[PartitionStatus, ...]
 
     @property
     def fresh_s(self) -> float:
@@ -74,8 +76,17 @@ def survey_of(
     behind.sort(key=partition_key)
     topics = tuple(_size(topic, by_topic[topic]) for topic in sorted(by_topic))
     worst = tuple(heapq.nsmallest(WORST_SHOWN, behind, key=_urgency_of))
+    everything = sorted((each for known in by_topic.values() for each in known), key=partition_key)
     return Survey(
-        made_at_s, took_s, metadata_offset, len(lags), summed(lags), tuple(behind), worst, topics
+        made_at_s,
+        took_s,
+        metadata_offset,
+        len(lags),
+        summed(lags),
+        tuple(behind),
+        worst,
+        topics,
+        tuple(everything),
     )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Annotated, NamedTuple
+
+from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import MIN_OFFSET_HEADER, Context
 from api.http.context import ApiContext
 from api.http.cursors import CursorKey, decode_cursor, encode_cursor
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
-from api.http.listing import page_after, statuses_of
+from api.http.listing import first_after, page_after, statuses_of
 from api.http.survey import Survey, partition_key
-from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
+from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, PartitionNumber
+from api.models.partition_rows import NodePartitionsView, Only, PartitionRow
 from api.models.views import (
     LaggingView,
     LagSumView,
@@ -28,6 +35,7 @@ from rlm.delete.clean_up_tasks import PendingCleanUp
 router = APIRouter(prefix="/node", tags=["node"])
 
 SHAPES: dict[str, tuple[type, ...]] = {
+    "partitions": (str, int, str),
     "lag": (str, int, str, int),
     "sizes": (str,),
     "running": (str, int, str, str, int),
@@ -35,14 +43,59 @@ SHAPES: dict[str, tuple[type, ...]] = {
 """Keys of the lists. A cursor is the same for a node and for the whole cluster."""
 
 
-def place_of(listing: str, cursor: str | None) -> CursorKey | None:
+def place_of(
+    listing: str, cursor: str | None, filters: Mapping[str, object] = MappingProxyType({})
+) -> CursorKey | None:
     """The key after which the page begins. InvalidRequest: no cursor of this list."""
-    return None if cursor is None else decode_cursor(listing, {}, cursor, SHAPES[listing])
+    return None if cursor is None else decode_cursor(listing, filters, cursor, SHAPES[listing])
 
 
-def cursor_of(listing: str, last: CursorKey | None) -> str | None:
+def cursor_of(
+    listing: str, last: CursorKey | None, filters: Mapping[str, object] = MappingProxyType({})
+) -> str | None:
     """The cursor of the page after the one that ends with `last`; None: there is none."""
-    return None if last is None else encode_cursor(listing, {}, last)
+    return None if last is None else encode_cursor(listing, filters, last)
+
+
+class PartitionFilters(NamedTuple):
+    """Filters of the list of partitions; they combine, and None leaves one out."""
+
+    topic: str | None
+    partition: int | None
+    contains: str | None
+    only: Only | None
+
+    def matches(self, status: PartitionStatus) -> bool:
+        """True if all filters let the partition pass."""
+        tip = status.partition
+        return (
+            (self.topic is None or tip.topic == self.topic)
+            and (self.partition is None or tip.partition == self.partition)
+            and (self.contains is None or self.contains in tip.topic)
+            and (self.only is None or self.only.holds(status))
+        )
+
+
+async def partition_filters(
+    topic: Annotated[
+        str | None, Query(max_length=249, description="Only partitions of this topic.")
+    ] = None,
+    partition: Annotated[
+        PartitionNumber | None, Query(description="Only partitions of this number.")
+    ] = None,
+    contains: Annotated[
+        str | None, Query(max_length=249, description="Only topics with this in their name.")
+    ] = None,
+    only: Annotated[
+        Only | None,
+        Query(description="Only those that are behind or blocked, or have lost offsets."),
+    ] = None,
+) -> PartitionFilters:
+    """Filters of the query."""
+    return PartitionFilters(topic, partition, contains, only)
+
+
+Filters = Annotated[PartitionFilters, Depends(partition_filters)]
 
 
 async def _survey(request: Request, context: ApiContext) -> tuple[Survey, int]:
@@ -126,4 +179,32 @@ async def node_running(
         ),
         running=[RunningView.of_work(node_id, each) for each in page],
         next_cursor=cursor_of("running", key(page[-1]) if more else None),
+    )
+
+
+@router.get("/partitions", summary="Partitions that this node knows, with filters")
+async def node_partitions(
+    request: Request,
+    context: Context,
+    filters: Filters,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> NodePartitionsView:
+    """Facts are gathered anew about every second, less often with thousands of partitions."""
+    asked = filters._asdict()
+    after = place_of("partitions", cursor, asked)
+    survey, age_ms = await _survey(request, context)
+    begin = 0 if after is None else bisect_right(survey.partitions, after, key=partition_key)
+    page, more = await first_after(
+        islice(survey.partitions, begin, None),
+        partition_key,
+        None,  # it begins there
+        limit,
+        context.sleep,
+        filters.matches,
+    )
+    return NodePartitionsView(
+        survey_age_ms=age_ms,
+        partitions=[PartitionRow.of_status(context.identity.node_id, each) for each in page],
+        next_cursor=cursor_of("partitions", partition_key(page[-1]) if more else None, asked),
     )

@@ -14,6 +14,7 @@ from api.http.asking_all import Question, Told, ask_all
 from api.http.merging import merge
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from api.models.cluster import ClusterView, TierTotals
+from api.models.partition_rows import NodePartitionsView, WholePartitionsView, told_best
 from api.models.views import (
     LaggingView,
     LagSumView,
@@ -31,7 +32,14 @@ from api.models.views import (
 )
 from api.models.whole import NodePartView
 from api.routes.cluster import describe_cluster
-from api.routes.node_views import cursor_of, node_lag, node_running, node_sizes
+from api.routes.node_views import (
+    Filters,
+    cursor_of,
+    node_lag,
+    node_partitions,
+    node_running,
+    node_sizes,
+)
 
 router = APIRouter(prefix="/cluster", tags=["cluster"])
 
@@ -112,6 +120,38 @@ async def whole_sizes(
         local=[each.local for each in _parts(told)],
         topics=topics,
         next_cursor=cursor_of("sizes", (topics[-1].topic,) if more else None),
+    )
+
+
+@router.get("/partitions", summary="Partitions of all nodes, with filters")
+async def whole_partitions(
+    request: Request,
+    context: Context,
+    filters: Filters,
+    limit: PageLimit = PAGE_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+) -> WholePartitionsView:
+    """Each once, as the node tells it that reports its lag; `nodes` names the missing ones."""
+    asked = filters._asdict()
+    told = await ask_all(
+        request,
+        Question(
+            "/v1/node/partitions",
+            lambda _: {**asked, "limit": limit, "cursor": cursor},
+            NodePartitionsView,
+        ),
+        lambda: node_partitions(request, context, filters, limit, cursor),
+    )
+    groups, more = merge(
+        ((each.partitions, each.next_cursor is not None) for each in _parts(told)),
+        attrgetter("key"),
+        limit,
+    )
+    page = [told_best(group) for group in groups]
+    return WholePartitionsView(
+        nodes=NodePartView.all_of(told),
+        partitions=page,
+        next_cursor=cursor_of("partitions", page[-1].key if more else None, asked),
     )
 
 

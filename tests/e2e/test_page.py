@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from kafka_formats.properties import parse_meta_properties
-from tests.e2e.browser import Tab, browser
+from tests.e2e.browser import PHONE, Tab, browser
 from tests.e2e.http import PLAIN
 from tests.e2e.node_quorum import NodeQuorum
 from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS
@@ -88,3 +88,96 @@ def test_the_overview_says_if_data_is_safe_and_goes_on_saying_it(
     expect(page.get_by_role("heading", level=2).first).to_contain_text("look at this")
     tab.picture("overview-paused")
     assert tab.violations() == []
+
+
+def test_a_partition_is_found_and_zoomed_by_keyboard_down_to_a_segment_and_its_history(
+    tab: Tab,
+) -> None:
+    page = tab.open("partitions")
+    table = page.get_by_role("table", name="Partitions by topic and number")
+    expect(table).to_contain_text("payments-1")
+    page.get_by_label("Part of the topic's name").fill("pay")
+    page.keyboard.press("Enter")
+    expect(table.get_by_role("row")).not_to_have_count(0)
+    expect(table).not_to_contain_text("orders-")
+    assert tab.violations() == []
+    tab.picture("partitions")
+    table.get_by_role("link", name="payments-1").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("payments-1")
+    pieces = page.get_by_role("table", name="Segments that serve these offsets")
+    expect(pieces.get_by_role("link").nth(1)).to_be_visible()
+    expect(page.get_by_text("Retention", exact=True)).to_be_visible()
+    assert tab.violations() == []
+    tab.picture("partition")
+    page.get_by_role("button", name="Zoom in").focus()
+    for _ in range(12):
+        page.keyboard.press("Enter")
+    expect(pieces.get_by_role("row")).to_have_count(2)  # with the one of the names
+    tab.picture("partition-zoomed")
+    pieces.get_by_role("link").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Segment ")
+    history = page.get_by_role("table", name="Records of the metadata log about it, oldest first")
+    expect(history).to_contain_text("COPY_SEGMENT_STARTED")
+    expect(history).to_contain_text("COPY_SEGMENT_FINISHED")
+    expect(page.get_by_role("table", name="In the store main")).to_contain_text(".rsm-manifest")
+    assert tab.violations() == []
+    tab.picture("segment")
+
+
+def test_quorum_and_audit_show_what_all_nodes_tell(quorum: NodeQuorum, tab: Tab) -> None:
+    page = tab.open("quorum")
+    replicas = page.get_by_role("table", name="Replicas of the log")
+    expect(replicas.get_by_role("row")).to_have_count(4)
+    nodes = page.get_by_role("table", name="Nodes that registered")
+    expect(nodes.get_by_role("row")).to_have_count(4)
+    expect(page.locator(".chart canvas")).to_be_visible()
+    assert tab.violations() == []
+    tab.picture("quorum")
+    said = PLAIN.put(
+        f"{quorum.nodes[3].url}/v1/node/switches/deleting",
+        json={"paused": True, "why": "to be seen in the audit"},
+        headers={"Authorization": "Bearer operator"},
+    )
+    assert said.status_code == 200, said.text
+    page = tab.open("audit")
+    lines = page.get_by_role("table", name="Newest first, times by each node's clock")
+    expect(lines).to_contain_text("to be seen in the audit")
+    expect(lines).to_contain_text("operator")
+    assert tab.violations() == []
+    tab.picture("audit")
+
+
+def test_a_phone_shows_each_view_without_moving_sideways(
+    quorum: NodeQuorum, opened: Browser
+) -> None:
+    tab = Tab(opened, quorum.nodes[FOLLOWER].url, size=PHONE)
+    for place in ("", "partitions", "partitions/payments/1", "quorum", "audit"):
+        page = tab.open(place)
+        expect(page.locator("[aria-busy=true]")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0], place
+        assert tab.violations() == [], place
+        tab.picture(f"phone-{place.replace('/', '-') or 'overview'}")
+    assert (tab.foreign(), tab.console) == ([], [])
+    tab.close()
+
+
+def test_a_token_is_in_this_tab_alone(quorum: NodeQuorum, tab: Tab) -> None:
+    page = tab.open()
+    expect(page.get_by_text("anonymous: read, reads only")).to_be_visible()
+    page.get_by_role("button", name="Use a token").click()
+    expect(page.get_by_role("dialog", name="Token")).to_be_visible()
+    assert tab.violations() == []
+    page.get_by_label("A token of the node's token file").fill("chief")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("chief: admin")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("chief: admin")).to_be_visible()
+    assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+    assert [each for each in tab.asked if "chief" in each] == []
+    other = page.context.new_page()
+    other.goto(f"{tab.url}/ui")
+    expect(other.get_by_text("anonymous: read, reads only")).to_be_visible()
+    page.get_by_role("button", name="Forget the token").click()
+    expect(page.get_by_text("anonymous: read, reads only")).to_be_visible()

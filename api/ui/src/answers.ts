@@ -92,3 +92,104 @@ export interface WholeRunning {
   running: Running[];
   next_cursor: string | null;
 }
+
+export interface PartitionRow extends PartitionName {
+  node: number;
+  role: string;
+  mode: string;
+  leader_epoch: number | null;
+  claimed_by_node: number | null;
+  log_start_offset: number | null;
+  local_log_start_offset: number | null;
+  next_offset: number | null;
+  high_watermark: number | null;
+  lag: Lag | null;
+  gone_offsets: number;
+  lost_offsets: number;
+  local_bytes: number | null;
+  remote_segments: number;
+  remote_bytes: number;
+  why_not_copying: string | null;
+  why_not_text: string;
+  blocked: string | null;
+}
+
+export interface WholePartitions {
+  nodes: NodePart[];
+  partitions: PartitionRow[];
+  next_cursor: string | null;
+}
+
+export interface StripPiece {
+  start_offset: number;
+  end_offset: number;
+  segment_id: string;
+  size_bytes: number;
+  max_timestamp_ms: number;
+}
+
+export interface Strip extends PartitionName {
+  first_offset: number;
+  last_offset: number;
+  whole: boolean;
+  pieces: StripPiece[];
+  lost_ranges: { start_offset: number; end_offset: number; why: string }[];
+}
+
+export interface Segment extends PartitionName {
+  segment_id: string;
+  state: string;
+  start_offset: number;
+  end_offset: number;
+  leader_epochs: { epoch: number; start_offset: number }[];
+  size_bytes: number;
+  max_timestamp_ms: number;
+  broker_id: number;
+  txn_index_empty: boolean;
+  objects: { store: string; log_bytes: number; log_crc32c: string; indexes_bytes: number; indexes_crc32c: string; manifest_bytes: number; manifest_crc32c: string } | null;
+  last_scrubbed_ms: number | null;
+  damage: { object: string; what: string; action: string }[];
+}
+
+export interface SegmentHistory {
+  changes: { metadata_offset: number; timestamp_ms: number; record: string; state: string; broker_id: number }[];
+}
+
+export interface RetentionPlan {
+  new_log_start_offset: number | null;
+  segments: { segment_id: string; start_offset: number; end_offset: number; size_bytes: number; max_timestamp_ms: number; why: string }[];
+  segment_count: number;
+  expiring_bytes: number;
+  tiered_bytes: number;
+  next_due_ms: number | null;
+  held_back: string | null;
+  brake: string | null;
+  accepted: string | null;
+  summary: string;
+  retention_ms: number | null;
+  retention_bytes: number | null;
+  retention_of: string;
+}
+
+export interface AuditLine {
+  node: number;
+  at_ms: number;
+  action: string;
+  topic: string | null;
+  partition: number | null;
+  segment_id: string | null;
+  size_bytes: number | null;
+  why: string;
+  by: string;
+}
+
+export interface WholeAudit {
+  nodes: NodePart[];
+  lines: AuditLine[];
+  unreadable: number;
+  next_cursor: string | null;
+}
+
+export interface ClusterNodes {
+  nodes: { node_id: number; liveness: string; liveness_since_ms: number; quorum_role: string; release: string | null; feature_levels: string | null; http: string | null; log_dirs: number | null; contested: boolean }[];
+}

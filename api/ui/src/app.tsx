@@ -1,17 +1,38 @@
 // The frame of all views.
 import { useEffect, useRef, type ReactNode } from "react";
 import { LiveProvider, useLive } from "./live";
+import { Audit } from "./audit";
 import { Overview } from "./overview";
+import { Partition } from "./partition";
+import { Partitions } from "./partitions";
 import { Status } from "./parts";
+import { Quorum } from "./quorum";
 import { usePlace, type Place } from "./router";
+import { SegmentView } from "./segment";
 import { Who } from "./sign_in";
 
-const VIEWS: { way: string; name: string }[] = [{ way: "", name: "Overview" }];
+const VIEWS: { way: string; name: string }[] = [
+  { way: "", name: "Overview" },
+  { way: "partitions", name: "Partitions" },
+  { way: "quorum", name: "Quorum" },
+  { way: "audit", name: "Audit" },
+];
 
-function view({ parts }: Place): ReactNode {
-  switch (parts[0]) {
+function view({ parts, query }: Place): ReactNode {
+  const [kind, topic, partition, segment] = parts;
+  const key = parts.join("/"); // another thing of the same kind is another view
+  const topicId = query.get("topic_id");
+  switch (kind) {
     case undefined:
       return <Overview />;
+    case "partitions":
+      return topic === undefined ? <Partitions /> : <Partition key={key} topic={topic} partition={Number(partition)} topicId={topicId} />;
+    case "segments":
+      return <SegmentView key={key} topic={topic} partition={Number(partition)} segment={segment} topicId={topicId} />;
+    case "quorum":
+      return <Quorum />;
+    case "audit":
+      return <Audit />;
     default:
       return <h1>There is no such view</h1>;
   }

@@ -260,6 +260,8 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
         "timestamp": "0",
         "fetch_offset": "0",
         "leader_epoch": "2",
+        "name": "payments",
+        "tiered": "true",
     }
     collector = FakeCollector()
     collector.start(CollectionRequest(), "somebody")

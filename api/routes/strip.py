@@ -1,0 +1,80 @@
+"""Segments of a partition between two offsets, at a cost that does not grow with their number."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.http.admission import Context
+from api.http.api_limits import SCAN_ITEMS_PER_SLICE
+from api.http.context import ApiContext
+from api.http.validation import OffsetNumber, Whole
+from api.models.base import LostRangeView, name_of
+from api.models.partition_rows import StripPiece, StripView
+from api.routes.found import FoundPartition
+from kafka_formats.errors import InvalidRequest, NotFound
+from rlmm.partition_state import PartitionState
+from rlmm.rows.queries import ServedSegment
+
+router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["segments"])
+
+POINTS_DEFAULT, POINTS_MAX = 200, 500
+
+
+@router.get("/strip", summary="What the tier serves between two offsets, to draw it")
+async def strip(
+    context: Context,
+    tip: FoundPartition,
+    first_offset: Annotated[
+        OffsetNumber | None, Query(description="Left out: the first that the tier has.")
+    ] = None,
+    last_offset: Annotated[
+        OffsetNumber | None, Query(description="Inclusive; left out: the last that the tier has.")
+    ] = None,
+    points: Annotated[
+        int, Query(ge=2, le=POINTS_MAX, description="Most pieces in the answer."), Whole
+    ] = POINTS_DEFAULT,
+) -> StripView:
+    """Every piece if there are no more than `points`; else those at so many places."""
+    state = context.manager.partition_state(tip)
+    if state is None:
+        raise NotFound(f"{tip} is not in the metadata")
+    highest = -1 if state.highest_copied is None else state.highest_copied[0]
+    first = max(0, state.log_start_offset) if first_offset is None else first_offset
+    last = max(first, highest) if last_offset is None else last_offset
+    if last < first:
+        raise InvalidRequest("must not lie below `first_offset`", field="last_offset")
+    metadata_offset = context.manager.applied_offset
+    served = list(islice(context.manager.served_segments(state, first, last), points + 1))
+    whole = len(served) <= points
+    if not whole:
+        served = await _at_places(context, state, first, last, points)
+    return StripView(
+        **name_of(tip),
+        first_offset=first,
+        last_offset=last,
+        whole=whole,
+        pieces=[StripPiece.of_served(each) for each in served],
+        lost_ranges=LostRangeView.all_of(
+            tuple(each for each in state.lost_ranges if each.end >= first and each.start <= last)
+        ),
+        metadata_offset=metadata_offset,
+    )
+
+
+async def _at_places(
+    context: ApiContext, state: PartitionState, first: int, last: int, points: int
+) -> list[ServedSegment]:
+    """The piece at or after each of `points` places, once."""
+    found: dict[int, ServedSegment] = {}
+    for number in range(points):
+        if number % SCAN_ITEMS_PER_SLICE == 0:
+            await context.sleep(0)
+        place = first + (last - first) * number // (points - 1)
+        at = next(context.manager.served_segments(state, place, last), None)
+        if at is None:
+            break
+        found.setdefault(at[1].start_offset, at)  # two places may lie in one segment
+    return [found[start] for start in sorted(found)]
