@@ -27,7 +27,7 @@ LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py three_brokers.py \
 	sidecar_beside_kafka.py) tests/kafka_suites/test_subset.py \
 	$(addprefix tests/e2e/test_,leaders_and_followers.py pipeline.py broker_that_tiers.py \
-	broker_that_tiers_in_trouble.py read_replicas.py read_replica.py image.py broker_on_another_disk.py)
+	broker_that_tiers_in_trouble.py read_replicas.py read_replica.py page.py image.py broker_on_another_disk.py)
 
 .PHONY: demo test check unit spark tools servers integration e2e soak kafka-suites mutants golden lock executors plugin clean
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ class Tab:
         kept = os.environ.get("STRANDLINE_SCREENSHOTS")
         folder = Path(kept) if kept else Path(tempfile.gettempdir()) / "strandline-screenshots"
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.png"
+        path = folder / f"{re.sub(r'[^a-z0-9-]+', '', name)}.png"
         self.page.screenshot(path=path, full_page=True)
         return path
 

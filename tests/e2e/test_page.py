@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from kafka_formats.properties import parse_meta_properties
 from tests.e2e.browser import PHONE, Tab, browser
@@ -181,3 +182,86 @@ def test_a_token_is_in_this_tab_alone(quorum: NodeQuorum, tab: Tab) -> None:
     expect(other.get_by_text("anonymous: read, reads only")).to_be_visible()
     page.get_by_role("button", name="Forget the token").click()
     expect(page.get_by_text("anonymous: read, reads only")).to_be_visible()
+
+
+def use_token(page: Page, token: str) -> None:
+    page.get_by_role("button", name="Use a token").click()
+    page.get_by_label("A token of the node's token file").fill(token)
+    page.keyboard.press("Enter")
+    expect(page.get_by_text(f"{token}: {TOKENS[token]}")).to_be_visible()
+
+
+def act(tab: Tab, name: str, word: str, **fields: str) -> None:
+    """As a person does it: a dry run, the word, and it is done. The word alone is not enough."""
+    page = tab.page
+    page.get_by_role("button", name=name, exact=True).click()
+    dialog = page.get_by_role("dialog", name=name)
+    for label, value in fields.items():
+        field = dialog.get_by_label(label.replace("_", " "), exact=False)
+        if field.evaluate("each => each.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    expect(dialog.get_by_role("button", name="Do it")).to_have_count(0)
+    dialog.get_by_role("button", name="Show what it would do").click()
+    expect(dialog.get_by_label("What it would do")).to_be_visible()
+    confirmed = dialog.get_by_label("to confirm", exact=False)
+    confirmed.fill(f"{word}x")
+    expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
+    assert tab.violations() == []
+    tab.picture(f"action-{name.lower().replace(' ', '-')}")
+    confirmed.fill(word)
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_text("Done.")).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+
+
+def test_what_a_role_may_not_do_is_there_with_the_reason(tab: Tab) -> None:
+    page = tab.open("actions")
+    buttons = page.get_by_role("list", name="Actions on the cluster").get_by_role("button")
+    expect(buttons).to_have_count(4)
+    for number in range(4):
+        expect(buttons.nth(number)).to_be_disabled()
+        expect(buttons.nth(number)).to_have_accessible_description(re.compile("without a token"))
+    assert tab.violations() == []
+    tab.picture("actions-without-a-token")
+    use_token(page, "operator")
+    expect(page.get_by_role("button", name="Pause or resume this node")).to_be_enabled()
+    handing = page.get_by_role("button", name="Hand over leadership")
+    expect(handing).to_be_disabled()
+    expect(handing).to_have_accessible_description(re.compile("needs the role admin"))
+    tab.picture("actions-of-an-operator")
+    act(tab, "Pause or resume this node", "copying", Why="a look at it")
+
+
+def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
+    quorum: NodeQuorum, tab: Tab
+) -> None:
+    page = tab.open("actions")
+    use_token(page, "chief")
+    noisy = {"Topic_name": "logs.*", "From_now_on": "not tiered", "Why": "noise"}
+    act(tab, "Tier topics, or end it", "logs.*", **noisy)
+    act(tab, "Pause or resume the cluster", "copying", Then_it_is="running", Why="it is over")
+    leader = quorum.leader()
+    other = next(each for each in (1, 3) if each != leader)
+    act(tab, "Hand over leadership", f"{other}", Node_id=f"{other}")
+    url = quorum.nodes[FOLLOWER].url
+    settings = PLAIN.get(f"{url}/v1/settings").json()["settings"]
+    assert {(each["setting"], each["scope"]["name"], each["value"]) for each in settings} == {
+        ("topics.tiered", "logs.*", "false"),
+        ("copying.paused", "", "false"),
+    }
+    page = tab.open("partitions/payments/1")
+    of = f"{url}/v1/topics/payments"
+    act(tab, "Set the topic's retention", "payments", Milliseconds="315360000000", Why="policy")
+    assert PLAIN.get(f"{of}/policy").json()["retention_ms"] == 315_360_000_000
+    act(tab, "Delete records", "payments-1", First_offset="15", Why="by mistake")
+    assert PLAIN.get(f"{of}/partitions/1").json()["log_start_offset"] == 15
+    act(tab, "Delete the topic's tiered data", "payments")
+    act(tab, "Undo the deletion of its tiered data", "payments")
+    states = PLAIN.get(f"{of}/tiered-data").json()["partitions"]
+    assert {each["delete_state"] for each in states} == {None}
+    act(tab, "Change the mode", "payments-1", Mode="paused")
+    assert PLAIN.get(f"{of}/partitions/1").json()["mode"] == "paused"
+    actions = {each["action"] for each in PLAIN.get(f"{url}/v1/cluster/audit").json()["lines"]}
+    assert {"policy_set", "setting_changed", "partition_marked"} <= actions

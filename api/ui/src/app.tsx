@@ -1,6 +1,7 @@
 // The frame of all views.
 import { useEffect, useRef, type ReactNode } from "react";
 import { LiveProvider, useLive } from "./live";
+import { ClusterActions } from "./actions";
 import { Audit } from "./audit";
 import { Overview } from "./overview";
 import { Partition } from "./partition";
@@ -16,6 +17,7 @@ const VIEWS: { way: string; name: string }[] = [
   { way: "partitions", name: "Partitions" },
   { way: "quorum", name: "Quorum" },
   { way: "audit", name: "Audit" },
+  { way: "actions", name: "Actions" },
 ];
 
 function view({ parts, query }: Place): ReactNode {
@@ -31,6 +33,8 @@ function view({ parts, query }: Place): ReactNode {
       return <SegmentView key={key} topic={topic} partition={Number(partition)} segment={segment} topicId={topicId} />;
     case "quorum":
       return <Quorum />;
+    case "actions":
+      return <ClusterActions />;
     case "audit":
       return <Audit />;
     default:

@@ -1,5 +1,6 @@
 // One partition: where its bytes are, why it waits, and what retention would do.
 import { useState } from "react";
+import { PartitionActions } from "./actions";
 import type { PartitionName, PartitionRow, RetentionPlan, Strip, StripPiece, WholePartitions } from "./answers";
 import { partitionPath, path } from "./ask";
 import { age, bytes, number, plural, time } from "./format";
@@ -133,6 +134,8 @@ export function Partition({ topic, partition, topicId }: { topic: string; partit
                 <StripOf name={row} row={row} />
                 <h2>Retention, before it happens</h2>
                 <Plan name={row} />
+                <h2>Actions</h2>
+                <PartitionActions of={row} />
               </>
             )}
           </>

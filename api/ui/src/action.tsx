@@ -1,0 +1,160 @@
+// An action: what it would do first (a dry run), then the word that confirms it, then it is done.
+import * as Ariakit from "@ariakit/react";
+import { useId, useState } from "react";
+import type { Caller } from "./answers";
+import { ProblemError, type Problem } from "./ask";
+import { useLive } from "./live";
+import { Status, Trouble } from "./parts";
+
+const RANKS = { read: 1, operate: 2, admin: 3 };
+const LINES_MAX = 12;
+
+export type Values = Record<string, string>;
+
+export interface Field {
+  name: string;
+  label: string;
+  choices?: string[];
+  value?: string;
+  optional?: boolean;
+}
+
+export interface Action {
+  name: string;
+  explains: string;
+  role: "operate" | "admin";
+  fields: Field[];
+  // Changes nothing: tells what `run` would do.
+  dry: (values: Values) => Promise<unknown>;
+  word: (values: Values) => string;
+  run: (values: Values) => Promise<unknown>;
+}
+
+export function whyNot(action: Action, caller: Caller | null): string | null {
+  if (caller === null) return "the node has not said yet who you are";
+  if (!caller.token) return "a page without a token only reads: use a token above";
+  if (RANKS[caller.role] < RANKS[action.role]) return `needs the role ${action.role}, and ${caller.name} has ${caller.role}`;
+  return null;
+}
+
+function Told({ value }: { value: unknown }) {
+  if (value === null || value === undefined) return <>–</>;
+  if (Array.isArray(value)) {
+    if (value.length === 0) return <>none</>;
+    return (
+      <ul>
+        {value.slice(0, LINES_MAX).map((each, index) => <li key={index}><Told value={each} /></li>)}
+        {value.length > LINES_MAX && <li>and {value.length - LINES_MAX} more</li>}
+      </ul>
+    );
+  }
+  if (typeof value === "object") {
+    return (
+      <dl className="facts">
+        {Object.entries(value).map(([name, each]) => (
+          <div key={name}>
+            <dt>{name.replaceAll("_", " ")}</dt>
+            <dd><Told value={each} /></dd>
+          </div>
+        ))}
+      </dl>
+    );
+  }
+  return <>{String(value)}</>;
+}
+
+function Steps({ action, close }: { action: Action; close: () => void }) {
+  const [values, setValues] = useState<Values>(Object.fromEntries(action.fields.map((each) => [each.name, each.value ?? each.choices?.[0] ?? ""])));
+  const [looked, setLooked] = useState<{ of: string; answer: unknown } | null>(null);
+  const [typed, setTyped] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [done, setDone] = useState<{ answer: unknown } | null>(null);
+  const now = JSON.stringify(values);
+  const isLooked = looked?.of === now; // other values need a dry run of their own
+  const word = action.word(values);
+  const whole = action.fields.every((each) => each.optional || values[each.name] !== "");
+  const attempt = async (what: () => Promise<void>) => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await what();
+    } catch (error) {
+      const lost = error instanceof TypeError || error instanceof DOMException;
+      const detail = lost ? "no answer came: look at the present state before you try again" : String(error);
+      setProblem(error instanceof ProblemError ? error.problem : { status: 0, kind: "unknown", detail });
+    }
+    setBusy(false);
+  };
+  if (done !== null) {
+    return (
+      <>
+        <p role="status"><Status tone="good">Done.</Status></p>
+        <Told value={done.answer} />
+        <button type="button" onClick={close}>Close</button>
+      </>
+    );
+  }
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!isLooked) void attempt(async () => setLooked({ of: now, answer: await action.dry(values) }));
+        else if (typed === word) void attempt(async () => setDone({ answer: await action.run(values) }));
+      }}
+    >
+      {action.fields.map((each) => (
+        <label key={each.name}>
+          {each.label}
+          {each.choices ? (
+            <select value={values[each.name]} onChange={(event) => setValues({ ...values, [each.name]: event.target.value })}>
+              {each.choices.map((choice) => <option key={choice}>{choice}</option>)}
+            </select>
+          ) : (
+            <input value={values[each.name]} onChange={(event) => setValues({ ...values, [each.name]: event.target.value })} />
+          )}
+        </label>
+      ))}
+      <Trouble problem={problem} />
+      {!isLooked ? (
+        <button type="submit" disabled={!whole || busy} aria-busy={busy}>Show what it would do</button>
+      ) : (
+        <>
+          <section aria-label="What it would do" className="told" tabIndex={0}><Told value={looked.answer} /></section>
+          <label>
+            Type <code>{word}</code> to confirm
+            <input value={typed} autoComplete="off" spellCheck={false} onChange={(event) => setTyped(event.target.value)} />
+          </label>
+          <button type="submit" disabled={typed !== word || busy} aria-busy={busy}>Do it</button>
+        </>
+      )}
+      <button type="button" className="secondary" onClick={close}>Leave it</button>
+    </form>
+  );
+}
+
+export function ActionButton({ action }: { action: Action }) {
+  const { caller } = useLive();
+  const [open, setOpen] = useState(false);
+  const why = useId();
+  const reason = whyNot(action, caller);
+  return (
+    <li>
+      <Ariakit.Button className="small" disabled={reason !== null} accessibleWhenDisabled aria-describedby={why} onClick={() => setOpen(true)}>{action.name}</Ariakit.Button>
+      <span id={why}>{action.explains}{reason !== null && <em> Not now: {reason}.</em>}</span>
+      <Ariakit.Dialog open={open} onClose={() => setOpen(false)} unmountOnHide className="dialog" backdrop={<div className="backdrop" />}>
+        <Ariakit.DialogHeading>{action.name}</Ariakit.DialogHeading>
+        <p>{action.explains}</p>
+        <Steps action={action} close={() => setOpen(false)} />
+      </Ariakit.Dialog>
+    </li>
+  );
+}
+
+export function Actions({ actions, name }: { actions: Action[]; name: string }) {
+  return (
+    <ul className="actions" aria-label={name}>
+      {actions.map((each) => <ActionButton key={each.name} action={each} />)}
+    </ul>
+  );
+}
