@@ -35,7 +35,7 @@ async def throw_switch(
     if body.paused:
         await context.switches.pause(switch, by=principal.name, why=body.why)
     else:
-        await context.switches.resume(switch, by=principal.name)
+        await context.switches.resume(switch, by=principal.name, why=body.why)
     return await _view(context)
 
 

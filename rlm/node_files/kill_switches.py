@@ -104,7 +104,7 @@ class KillSwitches:
                     f"({error.strerror}): mend that and pause it again, or a restart resumes it"
                 ) from error
 
-    async def resume(self, switch: Switch, *, by: str) -> None:
+    async def resume(self, switch: Switch, *, by: str, why: str = "") -> None:
         """Go on; no effect if not paused. RetryLater: the work stays paused, because the file could
         not be written, or because somebody paused it again meanwhile.
         """
@@ -126,7 +126,7 @@ class KillSwitches:
             self._pauses = {
                 each: pause for each, pause in self._pauses.items() if each is not switch
             }
-        self._tell(AuditAction.RESUMED, switch, by, "")
+        self._tell(AuditAction.RESUMED, switch, by, why)
 
     async def _store(self, pauses: Pauses) -> None:
         if self._path is not None:

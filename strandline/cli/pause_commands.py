@@ -89,6 +89,7 @@ def resume_command(
     ahead: AheadOption = False,
     cluster: ClusterOption = False,
     node: NodeOption = None,
+    why: WhyOption = "",
 ) -> Answer:
     """Resume what `strandline pause` paused.
 
@@ -99,11 +100,11 @@ def resume_command(
     """
     scope = _scope(topic, cluster=cluster, node=node)
     if scope is not None:
-        return _pause_scope(client, what, scope, paused=False)
+        return _pause_scope(client, what, scope, paused=False, why=why)
     if topic is not None:
-        answer = _pause_topic(client, topic, what, paused=False, ahead=ahead)
+        answer = _pause_topic(client, topic, what, paused=False, ahead=ahead, why=why)
     else:
-        answer = _pause_node(client, what, paused=False, why="")
+        answer = _pause_node(client, what, paused=False, why=why[:WHY_CHARACTERS_MAX])
     return _answer(answer, what, topic)
 
 
@@ -115,7 +116,7 @@ def _scope(topic: str | None, *, cluster: bool, node: int | None) -> Scope | Non
 
 
 def _pause_scope(
-    client: NodeClient, what: Switch, scope: Scope, *, paused: bool, why: str = ""
+    client: NodeClient, what: Switch, scope: Scope, *, paused: bool, why: str
 ) -> Answer:
     """Pause or resume by a setting in the metadata log."""
     setting = PAUSES[what]
@@ -154,7 +155,7 @@ def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> 
 
 
 def _pause_topic(
-    client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool, why: str = ""
+    client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool, why: str
 ) -> Any:
     """Change one switch of a topic's policy and nothing else."""
     policy = standing_policy(client, topic)

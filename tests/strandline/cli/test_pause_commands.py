@@ -51,11 +51,12 @@ def test_a_pause_of_the_node_is_shown_and_survives_a_restart(idle: NodeProcess) 
     assert list(paused_in_status(idle)) == ["deleting"]
     status = ask(idle, "status").stdout
     assert "paused: deleting is paused on this node by anonymous (a wrong policy)" in status
-    assert ask(idle, "resume", "deleting").stdout == "deleting goes on, on node 1\n"
+    resumed = ask(idle, "resume", "deleting", "--why", "it is mended")
+    assert resumed.stdout == "deleting goes on, on node 1\n"
     assert paused_in_status(idle) == {}
     told = json.loads(ask(idle, "audit", "--json").stdout)
     assert [(line["action"], line["by"], line["why"]) for line in told] == [
-        ("resumed", "anonymous", "deleting on this node"),
+        ("resumed", "anonymous", "deleting on this node: it is mended"),
         ("paused", "anonymous", "deleting on this node: a wrong policy"),
     ]
 
