@@ -55,6 +55,71 @@ class LostOffsets:
     why: str
 
 
+class ExpiryMark(NamedTuple):
+    """Readers start at `offset` or above; what lies below is in the trash, and still whole.
+
+    One mark may be the sum of several records: the first at metadata offset `began_at`, the last at
+    `marked_at` (`marked_ms` by record time, for people). `began_ms` and `counts_from_ms` are the
+    measured times from which the first and the last count at the latest. Once `trash_ms` passed
+    since the last, the log start may follow. `segments` and `size_bytes` are those that the records
+    added to the trash, `why` is the last one's reason.
+    """
+
+    offset: int
+    began_at: int
+    began_ms: int
+    marked_at: int
+    marked_ms: int
+    counts_from_ms: int
+    trash_ms: int
+    segments: int
+    size_bytes: int
+    why: str
+
+
+class ExpiryHold(NamedTuple):
+    """Retention marks nothing while the topic's policy is that of metadata offset `policy_offset`,
+    since `who` took a mark back that it would repeat.
+    """
+
+    policy_offset: int
+    who: str
+    why: str
+    set_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The trash of a partition: its marks, ascending, and a hold. `offset` is the metadata offset
+    of the last record about either, which a change names; -1: there never was one.
+    """
+
+    marks: tuple[ExpiryMark, ...] = ()
+    hold: ExpiryHold | None = None
+    offset: int = UNKNOWN_OFFSET
+
+    @property
+    def below(self) -> int:
+        """Everything below is in the trash or gone; -1 without a mark."""
+        return self.marks[-1].offset if self.marks else UNKNOWN_OFFSET
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(mark.size_bytes for mark in self.marks)
+
+    @property
+    def segments(self) -> int:
+        return sum(mark.segments for mark in self.marks)
+
+    def held_by(self, policy_offset: int) -> ExpiryHold | None:
+        """The hold, if it stands under the policy of this metadata offset."""
+        hold = self.hold
+        return hold if hold is not None and hold.policy_offset == policy_offset else None
+
+
+NOTHING_EXPIRES = Expiry()
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """A partition at one metadata offset.
@@ -72,7 +137,8 @@ class PartitionState:
     a restart from a snapshot nobody has recorded what the store holds of the partition; the
     claimant does before it copies. `reset_stands`: an admin's ClaimReset waits for the next claim,
     which may cut the lineage at `reset_cut_at` or above (-1: it is to cut nothing). `gaps_allowed`:
-    the reason why offsets without a batch are legal, empty where they are damage.
+    the reason why offsets without a batch are legal, empty where they are damage. `expiry`: what
+    readers don't get any more, though nothing of it is deleted.
     """
 
     partition: TopicIdPartition
@@ -97,6 +163,12 @@ class PartitionState:
     reset_cut_at: int = UNKNOWN_OFFSET
     gaps_allowed: str = ""
     delete_counts_from_ms: int = UNKNOWN_OFFSET
+    expiry: Expiry = NOTHING_EXPIRES
+
+    @property
+    def first_readable_offset(self) -> int:
+        """Readers start here: at the log start, or above what is in the trash. -1: not known."""
+        return max(self.log_start_offset, self.expiry.below)
 
     @property
     def last_claim(self) -> Claim | None:

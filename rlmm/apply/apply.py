@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claims import apply_claim, apply_claim_reset, apply_mode_change
+from rlmm.apply.expiry import apply_expiry_mark, apply_expiry_taken_back
 from rlmm.apply.gaps import apply_gaps_allowed, apply_offsets_skipped
 from rlmm.apply.nodes import (
     apply_node_contested,
@@ -131,4 +132,6 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     control.NodeStopped: apply_node_stopped,
     control.NodeRemoved: apply_node_removed,
     control.ClusterSetting: apply_cluster_setting,
+    control.ExpiryMark: apply_expiry_mark,
+    control.ExpiryTakenBack: apply_expiry_taken_back,
 }

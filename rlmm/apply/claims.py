@@ -13,6 +13,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_holes import forget_lost_ranges, record_holes, settle_after_mode_change
+from rlmm.apply.expiry import forget_expiry, settle_marks
 from rlmm.apply.offsets import forget_lost_below
 from rlmm.apply.outcome import (
     ACCEPTED,
@@ -297,6 +298,7 @@ def _accept(
         row = settle_after_mode_change(draft, partition, row, merged)
     elif row.mode is Mode.SIDECAR:
         record_holes(draft, partition, row.log_start_offset, before, merged)
+    settle_marks(draft, partition, row.log_start_offset, cut_at)
     if is_new:
         draft.create_partition(partition, row)
     else:
@@ -343,6 +345,8 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
             f"the mode of {partition} was set to {row.mode.name} at metadata offset "
             f"{row.mode_offset}, not at {change.replaces_offset}: read it again, then decide"
         )
+    if change.mode is Mode.DELEGATED:
+        forget_expiry(draft, partition)  # retention is the broker's from here on
     draft.put_partition(
         partition,
         row._replace(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.expiry import not_due, settle_marks
+from rlmm.apply.lower_end import check_place, check_writer
 from rlmm.apply.outcome import (
     ACCEPTED,
     NO_EFFECT,
     Draft,
     Outcome,
-    Verdict,
     conflict,
-    decided_otherwise,
-    deleting_paused,
     find_live,
     invalid,
     without_token,
@@ -31,36 +29,19 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
         return row
-    if not 0 <= record.offset <= OFFSET_MAX:
-        return invalid(f"{record.offset} is not an offset")
-    problem = without_token(row, record.token, "a log start")
+    problem = check_writer(row, record, "a log start")
     if problem is not None:
         return problem
     if record.offset == row.log_start_offset:
         return NO_EFFECT
     if record.offset < row.log_start_offset:
         return conflict(f"log start of {partition} is {row.log_start_offset} and never goes back")
-    lineage = read_lineage(draft.rows, partition)
-    if not _is_in_epoch(lineage, record.offset, record.offset_epoch):
-        return Outcome(
-            Verdict.DIVERGED,
-            f"offset {record.offset} is not in epoch {record.offset_epoch} of the lineage of "
-            f"{partition}: read the lineage again",
-        )
-    following = next_offset(draft.rows, partition, lineage, row.log_start_offset)
-    if row.mode is Mode.SIDECAR and 0 <= following < record.offset:
-        return Outcome(
-            Verdict.GAP,
-            f"log start {record.offset} lies above the next offset {following} of {partition}: "
-            "record what is between as a lost range first",
-        )
-    if record.policy_offset is not None:
-        problem = deleting_paused(draft, partition)
-        problem = problem or decided_otherwise(draft, partition, record.policy_offset)
-        if problem is not None:
-            return problem
+    problem = check_place(draft, row, record, "log start") or not_due(draft, record)
+    if problem is not None:
+        return problem
     draft.put_partition(partition, row._replace(log_start_offset=record.offset))
     forget_lost_below(draft, partition, record.offset)
+    settle_marks(draft, partition, record.offset)
     return ACCEPTED
 
 
@@ -71,14 +52,6 @@ def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) ->
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
             if lost.end >= offset:
                 draft.put_lost_range(partition, offset, lost.end, lost.why)
-
-
-def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
-    """True if it is in the epoch; below the lineage, whose start may be too high, in the first."""
-    found = epoch_for_offset(lineage, offset)
-    if found is None:
-        return bool(lineage) and lineage[0].epoch == epoch
-    return found == epoch
 
 
 def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:

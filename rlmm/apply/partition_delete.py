@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claims import check_partition
+from rlmm.apply.expiry import forget_expiry
 from rlmm.apply.outcome import (
     ACCEPTED,
     NO_EFFECT,
@@ -134,6 +135,7 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
     draft.rows.delete(keys.lineage_key(partition))
     _leave_the_name(draft, partition)
     draft.rows.delete(keys.adopted_key(partition))
+    forget_expiry(draft, partition)
     for prefix in (keys.highest_copied_prefix(partition), keys.lost_range_prefix(partition)):
         for key, _ in list(draft.rows.scan(prefix, prefix_end(prefix))):
             draft.rows.delete(key)

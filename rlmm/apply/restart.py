@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.expiry import settle_marks
 from rlmm.apply.offsets import forget_lost_below
 from rlmm.apply.outcome import (
     ACCEPTED,
@@ -142,6 +143,7 @@ def _let_go(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Non
     if log_start != row.log_start_offset:
         draft.put_partition(partition, row._replace(log_start_offset=log_start))
         forget_lost_below(draft, partition, log_start)
+        settle_marks(draft, partition, log_start)
 
 
 def _no_restart() -> Outcome:

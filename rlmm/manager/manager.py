@@ -317,6 +317,18 @@ class RemoteLogMetadataManager(MetadataReads):
         """Set a setting of the cluster, a node or topics, or remove it; an admin's."""
         return await self._write(record, deadline_s)
 
+    async def mark_expired(
+        self, record: control.ExpiryMark, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Hide what retention lets go from readers; the log start follows later."""
+        return await self._write(record, deadline_s)
+
+    async def take_expiry_back(
+        self, record: control.ExpiryTakenBack, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Take a partition's expiry marks back, or release a hold; an admin's."""
+        return await self._write(record, deadline_s)
+
     async def finalise_feature_level(
         self, level: int, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:

@@ -33,6 +33,7 @@ from rlmm.records.setting_scope import ScopeKind, SettingScope
 
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
+_TAG_MARK = 1  # of LOG_START: offset of the mark, ms that it was seen
 _TAG_CUT_AT = 0  # of CLAIM_RESET
 _TAG_TOPIC_ID = 0  # of TOPIC_POLICY
 _TAG_FOLLOW_DELETE_RECORDS = 1  # of TOPIC_POLICY, without a value: present or not
@@ -186,6 +187,31 @@ _LAYOUTS: Mapping[
             "replaces_offset": _INT64,
         },
     ),
+    _Type.EXPIRY_MARK: (
+        control.ExpiryMark,
+        {
+            "partition": _PARTITION,
+            "token": _INT64,
+            "offset_epoch": _INT32,
+            "offset": _INT64,
+            "policy_offset": _INT64,
+            "trash_ms": _INT64,
+            "segments": _INT64,
+            "size_bytes": _INT64,
+            "joins": _FLAG,
+            "why": _WHY,
+        },
+    ),
+    _Type.EXPIRY_TAKEN_BACK: (
+        control.ExpiryTakenBack,
+        {
+            "partition": _PARTITION,
+            "replaces_offset": _INT64,
+            "hold": _FLAG,
+            "who": _TEXT,
+            "why": _WHY,
+        },
+    ),
 }
 _TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}
 
@@ -202,8 +228,8 @@ def encode_control(record: control.ControlRecord) -> tuple[control.ControlRecord
 
 
 def _known_tags(record: control.ControlRecord) -> Tags:
-    if isinstance(record, control.LogStart) and record.policy_offset is not None:
-        return ((_TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)),)
+    if isinstance(record, control.LogStart):
+        return _log_start_tags(record)
     if isinstance(record, control.ClaimReset) and record.cut_at is not None:
         return ((_TAG_CUT_AT, int64_bytes(record.cut_at)),)
     if isinstance(record, control.NodeRegistration):
@@ -215,6 +241,15 @@ def _known_tags(record: control.ControlRecord) -> Tags:
         tags.append((_TAG_TOPIC_ID, bytes(policy.topic_id)))
     if policy.follow_delete_records:
         tags.append((_TAG_FOLLOW_DELETE_RECORDS, b""))
+    return tuple(tags)
+
+
+def _log_start_tags(record: control.LogStart) -> Tags:
+    tags = []
+    if record.policy_offset is not None:
+        tags.append((_TAG_POLICY_OFFSET, int64_bytes(record.policy_offset)))
+    if record.mark_offset is not None:
+        tags.append((_TAG_MARK, int64_bytes(record.mark_offset) + int64_bytes(record.seen_ms)))
     return tuple(tags)
 
 
@@ -236,10 +271,7 @@ def decode_control(type_: int, value: bytes, *, source: str) -> control.ControlR
 def _with_known_tags(record: control.ControlRecord, reader: Reader) -> control.ControlRecord:
     """The record with the tagged fields of its type that are known here in its own fields."""
     if isinstance(record, control.LogStart):
-        offset, unknown = _taken(record.unknown_tags, _TAG_POLICY_OFFSET)
-        if offset is not None:
-            policy_offset = value_of(offset, "policy offset of a log start", Reader.int64)
-            return replace(record, policy_offset=policy_offset, unknown_tags=unknown)
+        return _with_log_start_tags(record)
     if isinstance(record, control.ClaimReset):
         cut, unknown = _taken(record.unknown_tags, _TAG_CUT_AT)
         if cut is not None:
@@ -259,6 +291,22 @@ def _with_known_tags(record: control.ControlRecord, reader: Reader) -> control.C
         policy = replace(record.policy, topic_id=id_, follow_delete_records=follows is not None)
         return replace(record, policy=policy, unknown_tags=unknown)
     return record
+
+
+def _with_log_start_tags(record: control.LogStart) -> control.LogStart:
+    offset, unknown = _taken(record.unknown_tags, _TAG_POLICY_OFFSET)
+    mark, unknown = _taken(unknown, _TAG_MARK)
+    if offset is not None:
+        policy_offset = value_of(offset, "policy offset of a log start", Reader.int64)
+        record = replace(record, policy_offset=policy_offset, unknown_tags=unknown)
+    if mark is not None:
+        mark_offset, seen_ms = value_of(mark, "mark of a log start", _read_two)
+        record = replace(record, mark_offset=mark_offset, seen_ms=seen_ms, unknown_tags=unknown)
+    return record
+
+
+def _read_two(reader: Reader) -> tuple[int, int]:
+    return reader.int64(), reader.int64()
 
 
 def _taken(tags: Tags, number: int) -> tuple[bytes | None, Tags]:

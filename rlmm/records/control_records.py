@@ -40,6 +40,8 @@ class ControlRecordType(IntEnum):
     NODE_STOPPED = 1018
     NODE_REMOVED = 1019
     CLUSTER_SETTING = 1020
+    EXPIRY_MARK = 1021
+    EXPIRY_TAKEN_BACK = 1022
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
 
@@ -71,7 +73,9 @@ class PartitionClaim(_Extensible):
 @dataclass(frozen=True, slots=True)
 class LogStart(_Extensible):
     """The tier's log start moves forward to `offset` in epoch `offset_epoch`. `policy_offset`: that
-    of the topic's policy whose retention moves it; None if retention does not.
+    of the topic's policy whose retention moves it; None if retention does not. `mark_offset`: the
+    metadata offset of the expiry mark that it follows, which its proposer saw for `seen_ms` (by its
+    monotonic clock); -1 if retention keeps no trash, None if retention does not move it.
     """
 
     partition: TopicIdPartition
@@ -79,6 +83,8 @@ class LogStart(_Extensible):
     offset_epoch: int
     offset: int
     policy_offset: int | None = None
+    mark_offset: int | None = None
+    seen_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +269,40 @@ class ClusterSetting(_Extensible):
     replaces_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class ExpiryMark(_Extensible):
+    """Retention lets all below `offset` go, in epoch `offset_epoch`: readers start there at once,
+    the log start follows after `trash_ms`. `policy_offset` is that of the topic's policy that
+    decided it. `segments` and `size_bytes` come into the trash by this mark. `joins`: it makes one
+    with the mark before, whose time begins anew.
+    """
+
+    partition: TopicIdPartition
+    token: int
+    offset_epoch: int
+    offset: int
+    policy_offset: int
+    trash_ms: int
+    segments: int
+    size_bytes: int
+    joins: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryTakenBack(_Extensible):
+    """An admin takes all expiry marks of a partition back; `replaces_offset` is `Expiry.offset`.
+    `hold`: retention marks nothing until the topic's policy is another one; without it such a hold
+    ends.
+    """
+
+    partition: TopicIdPartition
+    replaces_offset: int
+    hold: bool
+    who: str
+    why: str
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -284,4 +324,6 @@ ControlRecord = (
     | NodeStopped
     | NodeRemoved
     | ClusterSetting
+    | ExpiryMark
+    | ExpiryTakenBack
 )

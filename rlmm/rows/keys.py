@@ -31,6 +31,7 @@ class RowKind(IntEnum):
     LOST_RANGE = 0x23  # partition, start
     TOPIC_NAME = 0x24  # topic, 0, partition number, topic id
     ADOPTED = 0x25  # partition
+    EXPIRY = 0x26  # partition
     SEGMENT = 0x30  # segment id
     UNFINISHED = 0x31  # partition, segment id: COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED
     INTERVAL = 0x32  # partition, epoch, span class, start, segment id: COPY_SEGMENT_FINISHED
@@ -63,6 +64,7 @@ _LINEAGE = bytes((RowKind.LINEAGE,))
 _HIGHEST_COPIED = bytes((RowKind.HIGHEST_COPIED,))
 _LOST_RANGE = bytes((RowKind.LOST_RANGE,))
 _ADOPTED = bytes((RowKind.ADOPTED,))
+EXPIRY_PREFIX = bytes((RowKind.EXPIRY,))
 _TOPIC_NAME = bytes((RowKind.TOPIC_NAME,))
 _SEGMENT = bytes((RowKind.SEGMENT,))
 _UNFINISHED = bytes((RowKind.UNFINISHED,))
@@ -123,6 +125,16 @@ def partition_key(partition: TopicIdPartition) -> bytes:
 
 def lineage_key(partition: TopicIdPartition) -> bytes:
     return _LINEAGE + partition_bytes(partition)
+
+
+def expiry_key(partition: TopicIdPartition) -> bytes:
+    return EXPIRY_PREFIX + partition_bytes(partition)
+
+
+def partition_of_expiry_key(topic: str, key: bytes) -> TopicIdPartition:
+    """The key names no topic; its row does."""
+    number: int = _INT32.unpack_from(key, 17)[0]
+    return TopicIdPartition(topic, Uuid(key[1:17]), number)
 
 
 def adopted_key(partition: TopicIdPartition) -> bytes:

@@ -20,6 +20,7 @@ from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import PartitionState, TopicPolicy
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import covered_ranges, covering, epoch_ranges
+from rlmm.rows.expiry import find_expiry
 from rlmm.rows.nodes import is_voided
 from rlmm.rows.reads import (
     highest_copied,
@@ -324,6 +325,7 @@ def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionSt
         reset_cut_at=row.reset_cut_at,
         gaps_allowed=row.gaps_allowed,
         delete_counts_from_ms=row.delete_counts_from_ms,
+        expiry=find_expiry(rows, partition),
     )
 
 

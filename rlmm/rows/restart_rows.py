@@ -2,15 +2,18 @@
 
 All claims are void, and the row of the restart says from which offset on records are its own. Marks
 for deletion are void, too: one may have been taken back after the snapshot, and its grace be over
-by now. A deletion that had started goes on, once the reconciliation is recorded.
+by now. So are expiry marks; a hold of retention stays. A deletion that had started goes on, once
+the reconciliation is recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rlmm.partition_state import UNKNOWN_OFFSET, Restart
 from rlmm.rows import keys, values
+from rlmm.rows.expiry import decode_expiry, encode_expiry
 from rlmm.rows.keys import RowKind
 from rlmm.rows.partitions import decode_partition, encode_partition
 from rlmm.segment import PartitionDeleteState
@@ -32,9 +35,18 @@ def restarted(
         if not written and key > keys.RESTART_KEY:
             written = True
             yield keys.RESTART_KEY, values.encode_restart(Restart(end_offset))
-        yield key, _voided(value) if key.startswith(_PARTITION) else value
+        if not key.startswith(keys.EXPIRY_PREFIX):
+            yield key, _voided(value) if key.startswith(_PARTITION) else value
+        elif (held := _without_marks(value)) is not None:
+            yield key, held
     if not written:
         yield keys.RESTART_KEY, values.encode_restart(Restart(end_offset))
+
+
+def _without_marks(value: bytes) -> bytes | None:
+    """None if there is no hold either."""
+    topic, expiry = decode_expiry(value)
+    return None if expiry.hold is None else encode_expiry(topic, replace(expiry, marks=()))
 
 
 def _voided(value: bytes) -> bytes:

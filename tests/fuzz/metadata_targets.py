@@ -17,12 +17,15 @@ from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.partition_state import Mode, Restart, TopicPolicy
+from rlmm.partition_state import Expiry, ExpiryHold, Mode, Restart, TopicPolicy
+from rlmm.partition_state import ExpiryMark as Mark
 from rlmm.records import fixed_layout as row_segments
 from rlmm.records import record_fields
 from rlmm.records.control_records import (
     ClaimReset,
     ClusterSetting,
+    ExpiryMark,
+    ExpiryTakenBack,
     FeatureLevel,
     GapsAllowed,
     LogStart,
@@ -50,6 +53,7 @@ from rlmm.rows import partitions as row_partitions
 from rlmm.rows import snapshot_rows
 from rlmm.rows import values as row_values
 from rlmm.rows.cluster_settings import SettingRow, decode_setting, encode_setting, setting_key
+from rlmm.rows.expiry import decode_expiry, encode_expiry
 from rlmm.rows.keys import RowKind
 from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -78,13 +82,21 @@ _NODE = RegisteredNode(
 )
 _SETTING = SettingRow(CLUSTER, "copying.paused", "true", "ann", "why", 5, 60, ((7, b"new"),))
 _SETTING_KEY = setting_key(_SETTING.key, _SETTING.scope)
+_EXPIRY = Expiry(
+    (Mark(1_000, 5, 60, 7, 1_700_000_000_000, 70, 86_400_000, 2, 5_000, "retention"),),
+    ExpiryHold(3, "ann", "the policy was wrong", 1_700_000_000_000),
+    9,
+)
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_021), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_023), 1_100)
 _OURS: tuple[MetadataRecord, ...] = (
     PartitionClaim(
         ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, unknown_tags=((7, b"x"),)
     ),
     LogStart(ORDERS, 9, 4, 1_000),
+    LogStart(ORDERS, 9, 4, 1_000, policy_offset=3, mark_offset=7, seen_ms=86_400_000),
+    ExpiryMark(ORDERS, 9, 4, 1_000, 3, 86_400_000, 2, 5_000, joins=True, why="retention"),
+    ExpiryTakenBack(ORDERS, 7, hold=True, who="ann", why="the policy was wrong"),
     LostRange(ORDERS, 9, 10, 12, "retention"),
     PartitionModeChange(ORDERS, Mode.PAUSED, -1),
     TopicPolicyChange("orders", TopicPolicy(retention_ms=5, copy_paused=True), -1),
@@ -216,6 +228,12 @@ def _rows_targets() -> list[Target]:
             ("rlmm.rows.cluster_settings.decode_setting",),
             lambda data: decode_setting(_SETTING_KEY, data),
             lambda: [encode_setting(_SETTING)],
+        ),
+        Target(
+            "row_expiry.decode_expiry",
+            ("rlmm.rows.expiry.decode_expiry",),
+            decode_expiry,
+            lambda: [encode_expiry("orders", _EXPIRY)],
         ),
         Target(
             "snapshot_rows.from_proposals",

@@ -17,6 +17,8 @@ from rlmm.records.control_records import (
     ClaimReset,
     ClusterSetting,
     ControlRecordType,
+    ExpiryMark,
+    ExpiryTakenBack,
     FeatureLevel,
     GapsAllowed,
     LogStart,
@@ -108,11 +110,14 @@ def test_kafka_records_are_bit_exact(record: MetadataRecord, golden: str) -> Non
 
 
 NEW = ((9, b"new"),)
+SETTING = ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", 5)
 OURS: list[MetadataRecord] = [
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55),
     PartitionClaim(ORDERS, Mode.DELEGATED, 0, NODE_1, 0, epochs((0, 0)), unknown_tags=((7, b"x"),)),
     LogStart(ORDERS, 17, 6, 2**40),
     LogStart(ORDERS, 17, 6, 70, unknown_tags=((7, b"x"),), policy_offset=-1),
+    LogStart(ORDERS, 17, 6, 70, policy_offset=3, mark_offset=-1),
+    LogStart(ORDERS, 17, 6, 70, unknown_tags=((7, b"x"),), mark_offset=2**40, seen_ms=5),
     LostRange(ORDERS, 17, 5, 9, "local retention"),
     PartitionModeChange(ORDERS, Mode.PAUSED, -1),
     TopicPolicyChange("orders", TopicPolicy(1000, -1, copy_paused=True), 5),
@@ -145,7 +150,11 @@ OURS: list[MetadataRecord] = [
     NodeRemoved(1, 77),
     ClusterSetting(CLUSTER, "copying.paused", "true", "ann", "", -1),
     ClusterSetting(of_node(7), "copying.paused", None, "ann", "moved", 2**40, unknown_tags=NEW),
-    ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", 5),
+    SETTING,
+    ExpiryMark(ORDERS, 17, 6, 70, -1, 86_400_000, 2, 2**40, joins=True, why="retention"),
+    ExpiryMark(ORDERS, 17, 6, 70, 3, 1, 0, 0, joins=False, why="", unknown_tags=NEW),
+    ExpiryTakenBack(ORDERS, 21, hold=True, who="ann", why="the policy was wrong"),
+    ExpiryTakenBack(ORDERS, 2**40, hold=False, who="ann", why="", unknown_tags=NEW),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -200,15 +209,15 @@ def test_every_record_comes_back_as_it_was(record: MetadataRecord) -> None:
 
 def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
-        1000, 1000, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006, 1007, 1008, 1009,
-        1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
-        1020, 1020, 1020,
+        1000, 1000, 1001, 1001, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006,
+        1007, 1008, 1009, 1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
+        1020, 1020, 1020, 1021, 1021, 1022, 1022,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
 
 def test_the_bytes_of_a_setting() -> None:
-    proposal = encode(OURS[-1])
+    proposal = encode(SETTING)
     golden = (
         "0000" "02" "076c6f67732e2a" "0e746f706963732e746965726564" "0574727565" "04616e6e"
         "0f7468652061756469742061736b73" "0000000000000005" "00"

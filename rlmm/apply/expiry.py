@@ -1,0 +1,179 @@
+"""The trash: retention marks what it lets go, and the log start follows later.
+
+A mark hides offsets from readers and deletes nothing, so an admin may take it back. From the log
+start's move on nothing leads back. Neither goes by a wall clock: a mark's time is the measured one,
+or that of the log start's proposer by its monotonic clock (`rlmm/apply/purge.py`).
+"""
+
+from __future__ import annotations
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.apply.lower_end import check_place, check_writer
+from rlmm.apply.outcome import (
+    ACCEPTED,
+    NO_EFFECT,
+    Draft,
+    Outcome,
+    conflict,
+    find_live,
+    invalid,
+)
+from rlmm.apply.purge import wait_for_time
+from rlmm.partition_state import Expiry, ExpiryHold, Mode
+from rlmm.partition_state import ExpiryMark as Mark
+from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, LogStart
+from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
+from rlmm.rows import keys
+from rlmm.rows.expiry import encode_expiry, find_expiry
+from rlmm.rows.reads import read_measured_time, read_policy
+
+MARKS_MAX = 64
+"""Marks of a partition; one more makes one with the last."""
+TRASH_MS_MAX = 10 * 366 * 24 * 3_600_000
+
+
+def apply_expiry_mark(draft: Draft, record: ExpiryMark) -> Outcome:
+    """Forward only, by the policy that stands, and never past what is copied or lost."""
+    partition = record.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    if not 0 < record.trash_ms <= TRASH_MS_MAX or min(record.segments, record.size_bytes) < 0:
+        return invalid(f"a mark stands for 1 to {TRASH_MS_MAX} ms, and counts no less than 0")
+    problem = check_writer(row, record, "an expiry mark")
+    if problem is not None:
+        return problem
+    if row.mode is not Mode.SIDECAR:
+        return conflict(f"{partition} is {row.mode.name}: its retention is the broker's")
+    before = find_expiry(draft.rows, partition)
+    lowest = max(row.log_start_offset, before.below)
+    if record.offset == lowest:
+        return NO_EFFECT
+    if record.offset < lowest:
+        return conflict(f"readers of {partition} start at {lowest}: an admin takes a mark back")
+    problem = check_place(draft, row, record, "expiry mark") or on_hold(draft, partition, before)
+    if problem is not None:
+        return problem
+    mark = _mark(draft, record)
+    joins = bool(before.marks) and (record.joins or len(before.marks) >= MARKS_MAX)
+    marks = (*before.marks, mark)
+    if joins:
+        marks = (*before.marks[:-1], _joined(before.marks[-1], mark))
+    put_expiry(draft, partition, Expiry(marks, None, draft.offset))
+    return ACCEPTED
+
+
+def _mark(draft: Draft, record: ExpiryMark) -> Mark:
+    wait_for_time(draft, record.trash_ms)
+    counts_from_ms = wait_for_time(draft, 0)
+    return Mark(
+        record.offset, draft.offset, counts_from_ms, draft.offset, draft.record_time_ms,
+        counts_from_ms, record.trash_ms, record.segments, record.size_bytes, record.why,
+    )  # fmt: skip
+
+
+def _joined(before: Mark, mark: Mark) -> Mark:
+    """One mark of two, with the later one's time: nothing goes before its own is over."""
+    return mark._replace(
+        began_at=before.began_at,
+        began_ms=before.began_ms,
+        trash_ms=max(before.trash_ms, mark.trash_ms),
+        segments=before.segments + mark.segments,
+        size_bytes=before.size_bytes + mark.size_bytes,
+    )
+
+
+def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
+    """Readers start at the log start again. From there up every offset still has its segment."""
+    partition = record.partition
+    row = find_live(draft, partition)
+    if isinstance(row, Outcome):
+        return row
+    if len(record.who) > WHO_CHARACTERS_MAX:
+        return invalid(f"who has at most {WHO_CHARACTERS_MAX} characters")
+    if row.mode is Mode.DELEGATED:
+        return conflict(f"{partition} is DELEGATED: its retention is the broker's, without trash")
+    before = find_expiry(draft.rows, partition)
+    policy_offset = read_policy(draft.rows, partition.topic).offset
+    if not before.marks and record.hold == (before.held_by(policy_offset) is not None):
+        return NO_EFFECT
+    if record.replaces_offset != before.offset:
+        return conflict(
+            f"the trash of {partition} changed at metadata offset {before.offset}, not at "
+            f"{record.replaces_offset}: look at it again, then decide"
+        )
+    hold = ExpiryHold(policy_offset, record.who, record.why, draft.record_time_ms)
+    put_expiry(draft, partition, Expiry((), hold if record.hold else None, draft.offset))
+    return ACCEPTED
+
+
+def on_hold(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> Outcome | None:
+    """CONFLICT while an admin's hold stands: retention by this policy was taken back."""
+    hold = expiry.held_by(read_policy(draft.rows, partition.topic).offset)
+    if hold is None:
+        return None
+    return conflict(
+        f"{hold.who} took back what retention of {partition} had marked, and holds it until the "
+        "topic has another policy, or the hold is released"
+    )
+
+
+def not_due(draft: Draft, record: LogStart) -> Outcome | None:
+    """CONFLICT for a log start of retention that a hold forbids, or whose mark does not stand, or
+    not for long enough.
+    """
+    if record.mark_offset is None:
+        return None
+    partition = record.partition
+    expiry = find_expiry(draft.rows, partition)
+    problem = on_hold(draft, partition, expiry)
+    if problem is not None or record.mark_offset < 0:
+        return problem
+    reached = [mark for mark in expiry.marks if mark.marked_at <= record.mark_offset]
+    followed = reached and reached[-1].marked_at == record.mark_offset
+    if not followed or record.offset > reached[-1].offset:
+        return conflict(
+            f"no expiry mark of {partition} was made at metadata offset {record.mark_offset} for "
+            f"offset {record.offset}, or it was taken back: decide anew"
+        )
+    measured_ms = read_measured_time(draft.rows).ms
+    left_ms = max(
+        mark.trash_ms - max(record.seen_ms, measured_ms - mark.counts_from_ms, 0)
+        for mark in reached
+    )
+    if left_ms <= 0:
+        return None
+    return conflict(f"the trash of {partition} is kept for {left_ms} ms more, as measured")
+
+
+def settle_marks(
+    draft: Draft, partition: TopicIdPartition, log_start: int, cut_at: int | None = None
+) -> None:
+    """Keep the marks above a log start, at most up to where a lineage was cut: what is written from
+    there on is new.
+    """
+    before = find_expiry(draft.rows, partition)
+    marks: list[Mark] = []
+    for mark in before.marks:
+        if mark.offset > log_start and (cut_at is None or mark.offset <= cut_at):
+            marks.append(mark)
+        elif cut_at is not None and mark.offset > cut_at > max(
+            log_start, marks[-1].offset if marks else log_start
+        ):
+            marks.append(mark._replace(offset=cut_at))
+    if tuple(marks) != before.marks:
+        put_expiry(draft, partition, Expiry(tuple(marks), before.hold, draft.offset))
+
+
+def put_expiry(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> None:
+    """Write the row; none is left without a mark and a hold."""
+    key = keys.expiry_key(partition)
+    if expiry.marks or expiry.hold is not None:
+        draft.rows.put(key, encode_expiry(partition.topic, expiry))
+    else:
+        draft.rows.delete(key)
+
+
+def forget_expiry(draft: Draft, partition: TopicIdPartition) -> None:
+    """Remove marks and hold: the partition is gone, or its retention is the broker's now."""
+    draft.rows.delete(keys.expiry_key(partition))

@@ -1,0 +1,75 @@
+"""Rows of the trash, both ways: expiry marks of a partition, and a hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.primitives import Reader, Writer
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.partition_state import NOTHING_EXPIRES, Expiry, ExpiryHold, ExpiryMark
+from rlmm.rows import keys
+from rlmm.rows.rows import RowReader, prefix_end
+
+VERSION = 0
+_SOURCE = "expiry row"
+_NUMBERS = Struct(">qqqqqqqqq")  # all fields of a mark but its reason, which is the last
+
+
+def encode_expiry(topic: str, expiry: Expiry) -> bytes:
+    """The topic's name is in the row, since it is not in the key."""
+    writer = Writer()
+    writer.int16(VERSION)
+    writer.string(topic)
+    writer.int64(expiry.offset)
+    writer.array_length(len(expiry.marks))
+    for mark in expiry.marks:
+        *numbers, why = mark
+        writer.fields(_NUMBERS, *numbers)
+        writer.string(why)
+    writer.boolean(expiry.hold is not None)
+    if expiry.hold is not None:
+        writer.int64(expiry.hold.policy_offset)
+        writer.string(expiry.hold.who)
+        writer.string(expiry.hold.why)
+        writer.int64(expiry.hold.set_ms)
+    writer.tagged_fields(())
+    return writer.done()
+
+
+def decode_expiry(value: bytes) -> tuple[str, Expiry]:
+    """(topic, its expiry). CorruptData: not a row that `encode_expiry` writes."""
+    reader = Reader(value, _SOURCE)
+    version = reader.int16()
+    if version != VERSION:
+        raise reader.corrupt(f"version {version}, known is {VERSION}")
+    topic, offset = reader.string(), reader.int64()
+    marks = tuple(_read_mark(reader) for _ in range(reader.array_length()))
+    hold = None
+    if reader.boolean():
+        hold = ExpiryHold(reader.int64(), reader.string(), reader.string(), reader.int64())
+    if reader.tagged_fields():
+        raise reader.corrupt("tagged fields, and none is known")
+    reader.expect_end()
+    return topic, Expiry(marks, hold, offset)
+
+
+def _read_mark(reader: Reader) -> ExpiryMark:
+    numbers: tuple[int, int, int, int, int, int, int, int, int] = reader.fields(_NUMBERS)
+    return ExpiryMark(*numbers, reader.string())
+
+
+def find_expiry(rows: RowReader, partition: TopicIdPartition) -> Expiry:
+    value = rows.get(keys.expiry_key(partition))
+    return NOTHING_EXPIRES if value is None else decode_expiry(value)[1]
+
+
+def all_expiries(rows: RowReader) -> Iterator[tuple[TopicIdPartition, Expiry]]:
+    """Every partition with a mark or a hold, by topic id and number."""
+    prefix = keys.EXPIRY_PREFIX
+    for key, value in rows.scan(prefix, prefix_end(prefix)):
+        if len(key) != 1 + keys.PARTITION_BYTES:
+            raise CorruptData(f"{key.hex()} is not its key", source=_SOURCE, position=0)
+        topic, expiry = decode_expiry(value)
+        yield keys.partition_of_expiry_key(topic, key), expiry
