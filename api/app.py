@@ -48,6 +48,7 @@ from api.routes import (
     tiered_data,
     tiering_effects,
     topics,
+    trash,
     whole_views,
 )
 
@@ -112,6 +113,7 @@ def _v1() -> APIRouter:
         audit,
         jobs,
         retention,
+        trash,
         node,
         node_views,
         whole_views,

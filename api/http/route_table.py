@@ -18,7 +18,9 @@ from starlette.types import Scope
 ROUTE_SCOPE_KEY = "strandline.route"
 _WRITING_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
 _CHANGED_BY_POST = ("/v1/quorum/", "/v1/jobs/", "/v1/broker/")
-_CHANGES = ("/undo", "/reset", "/skip", "/allow-gaps", "/delete-records")
+_CHANGES = (
+    "/undo", "/reset", "/skip", "/allow-gaps", "/delete-records", "/restore", "/release", "/empty",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

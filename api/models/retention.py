@@ -41,9 +41,10 @@ class ExpiringSegment(Wire):
 
 class RetentionPlanView(Wire):
     """A dry run. The log start moves first; `segments` are deleted in this order, of which the
-    first thousand are listed. `held_back`: why nothing may be deleted now. `brake`: why this pass
-    deletes only what lies below the recorded log start. `next_due_ms`: when time retention reaches
-    the next segment.
+    first thousand are listed; the last `trashed_count` of all come into the trash instead.
+    `held_back`: why nothing may be deleted now. `brake`, and `hold` (an admin's, who restored what
+    the policy had taken): why this pass deletes only what lies below the recorded log start.
+    `next_due_ms`: when time retention reaches the next segment.
     """
 
     topic: Annotated[str, Field(examples=["payments"])]
@@ -52,13 +53,19 @@ class RetentionPlanView(Wire):
     new_log_start_offset: Annotated[
         int | None, Field(description="Null: log start stays where it is.", examples=[1200])
     ]
+    new_readable_offset: Annotated[
+        int | None,
+        Field(description="Readers start there; null: where they do now.", examples=[1500]),
+    ]
     segments: list[ExpiringSegment]
     segment_count: int
+    trashed_count: int
     expiring_bytes: int
     tiered_bytes: int
     next_due_ms: int | None
     held_back: str | None
     brake: str | None
+    hold: str | None
     accepted: Annotated[
         str | None,
         Field(description="What was accepted for the next pass of the node asked, and by whom."),
@@ -74,13 +81,15 @@ class RetentionPlanView(Wire):
     def of_plan(
         cls, tip: TopicIdPartition, plan: RetentionPlan, accepted: str | None
     ) -> RetentionPlanView:
-        deletions = plan.deletions[:PLAN_SEGMENTS_MAX]
+        taken = plan.taken
         return cls.of(
             plan,
             **name_of(tip),
             new_log_start_offset=None if plan.log_start is None else plan.log_start.offset,
-            segments=[ExpiringSegment.of_deletion(each) for each in deletions],
-            segment_count=len(plan.deletions),
+            new_readable_offset=None if plan.up_to is None else plan.up_to.offset,
+            segments=[ExpiringSegment.of_deletion(each) for each in taken[:PLAN_SEGMENTS_MAX]],
+            segment_count=len(taken),
+            trashed_count=len(plan.marked),
             accepted=accepted,
             tiered_bytes=plan.size_bytes,
             summary=plan.text,
@@ -111,7 +120,7 @@ class AcceptedPercent(Wire):
     percent: Annotated[StrictFloat | StrictInt, Field(gt=0, le=100, examples=[85])]
     up_to_offset: Annotated[
         OffsetIn | None,
-        Field(description="`new_log_start_offset` of the plan; null as there.", examples=[1200]),
+        Field(description="`new_readable_offset` of the plan; null as there.", examples=[1200]),
     ]
 
 

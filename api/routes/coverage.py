@@ -64,8 +64,10 @@ async def _partitions(
 
 def _of_partition(context: ApiContext, state: PartitionState) -> PartitionCoverage:
     highest = -1 if state.highest_copied is None else state.highest_copied[0]
-    latest = max(highest + 1, state.log_start_offset)
-    first = next(context.manager.served_segments(state, 0, INT64_MAX), None)
+    latest = max(highest + 1, state.first_readable_offset)
+    first = next(
+        context.manager.served_segments(state, state.first_readable_offset, INT64_MAX), None
+    )
     return PartitionCoverage(
         partition=state.partition.partition,
         earliest_offset=latest if first is None else first[0].first_offset,
@@ -101,7 +103,9 @@ def _served_in_all(
 ) -> Iterator[ServedSegment]:
     for tip in partitions:
         if (state := context.manager.partition_state(tip)) is not None:
-            yield from context.manager.served_segments(state, 0, INT64_MAX)
+            yield from context.manager.served_segments(
+                state, state.first_readable_offset, INT64_MAX
+            )
 
 
 @router.get(
@@ -127,13 +131,21 @@ async def partition_coverage(
     state = context.manager.partition_state(tip)
     if state is None:
         raise NotFound(f"{tip} is not in the metadata")
-    served = context.manager.served_segments(state, first_offset, last_offset)
+    served = _readable(context, state, first_offset, last_offset)
     return await open_stream(
         request.scope,
         context.streams.limited(_lines(context, served), context.limits),
         context.limits,
         media_type=JSON_LINES,
     )
+
+
+def _readable(
+    context: ApiContext, state: PartitionState, first: int = 0, last: int = INT64_MAX
+) -> Iterator[ServedSegment]:
+    """The served segments without those in the trash."""
+    first = max(first, state.first_readable_offset)
+    return context.manager.served_segments(state, first, last)
 
 
 async def _lines(context: ApiContext, served: Iterator[ServedSegment]) -> AsyncIterator[bytes]:

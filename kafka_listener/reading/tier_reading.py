@@ -264,7 +264,7 @@ class TierReading:
     def _ends(self, state: PartitionState) -> TierEnds | None:
         if state.highest_copied is None or not state.lineage:
             return None
-        start = state.log_start_offset
+        start = state.first_readable_offset
         if start < 0:
             served = next(self.reads.metadata.served_segments(state, 0, OFFSET_MAX), None)
             if served is None:

@@ -22,6 +22,10 @@ class AuditAction(StrEnum):
     """The audited steps. Values are stable: files and the HTTP interface have them."""
 
     LOG_START_MOVED = "log_start_moved"
+    EXPIRY_MARKED = "expiry_marked"
+    TRASH_RESTORED = "trash_restored"
+    TRASH_EMPTIED = "trash_emptied"
+    RETENTION_RELEASED = "retention_released"
     LOST_RANGE = "lost_range"
     SEGMENT_MARKED = "segment_marked"
     OBJECTS_DELETED = "objects_deleted"

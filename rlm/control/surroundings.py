@@ -25,8 +25,9 @@ class CopyLimits:
     `finish_deadline_s`: wait of a finished upload for a quorum leader. `store_retry_s`: pause
     between two looks at a missing store. `retention_interval_s`: pause between two passes of
     retention; a pass that would take more than `retention_max_percent` of a partition's tiered
-    bytes, or the node's, stops. `delete_delay_s` keeps a finished segment's objects for running
-    readers. `deletion_settle_s`: head start of the node that claimed a deleted partition last.
+    bytes, or the node's, stops. `retention_trash_s`: time from an expiry mark to the log start, 0
+    for no trash. `delete_delay_s` keeps a finished segment's objects for running readers.
+    `deletion_settle_s`: head start of the node that claimed a deleted partition last.
     `takeover_settle_s`: wait after a prefix was taken over, for the last requests of the nodes
     before; covers `store_deadline_s` and the clocks. `clock_hold_s`: longest wait of deletes after
     the clocks of node and store were set ahead together.
@@ -58,6 +59,7 @@ class CopyLimits:
     corrupt_retry_s: float = 600.0
     retention_interval_s: float = 60.0
     retention_max_percent: float = 50.0
+    retention_trash_s: float = 0.0
     delete_delay_s: float = 60.0
     takeover_settle_s: float = 90.0
     deletion_settle_s: float = 60.0

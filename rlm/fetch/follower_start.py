@@ -90,7 +90,7 @@ def answer_follower_fetch(
         raise NotFound(f"{query.partition} is not in the metadata log: nothing of it was tiered")
     _check_epoch(query, state)
     local_start = leader_local_log_start_offset
-    log_start = state.log_start_offset if state.log_start_offset >= 0 else local_start
+    log_start = state.first_readable_offset if state.first_readable_offset >= 0 else local_start
     locally = FollowerFetchAnswer(
         query.partition, FollowerPlan.FETCH_LOCALLY, NONE, query.fetch_offset, log_start,
         local_start, (), None, -1, producer_snapshot_exact=False, metadata_offset=metadata_offset,
@@ -108,7 +108,7 @@ def answer_follower_fetch(
     if state.highest_copied is None:
         return truncated
     up_to = _build_up_to(query, state, local_start)
-    if up_to < state.log_start_offset:
+    if up_to < state.first_readable_offset:
         return truncated
     epoch = epoch_for_offset(state.lineage, up_to)
     found = segment_for_offset(epoch, up_to) if epoch is not None else None
@@ -162,13 +162,13 @@ def _built_from(
 ) -> FollowerFetchAnswer:
     # The segment may reach above the leader's local start; Kafka goes on after it.
     fetch_offset = min(found.metadata.end_offset, found.valid_until) + 1
-    below = locally.fetch_offset < state.log_start_offset
+    below = locally.fetch_offset < state.first_readable_offset
     return replace(
         locally,
         plan=FollowerPlan.BUILD_FROM_TIER,
         error_code=OFFSET_OUT_OF_RANGE if below else OFFSET_MOVED_TO_TIERED_STORAGE,
         fetch_offset=fetch_offset,
-        log_start_offset=state.log_start_offset,
+        log_start_offset=state.first_readable_offset,
         leader_epochs=truncate_from_end(state.lineage, fetch_offset),
         segment=found.metadata,
         valid_until=found.valid_until,

@@ -72,7 +72,7 @@ def answer_leader_transition(
     check_query(query)
     after = _after(forecast)
     highest, epoch = _copied_below(after, query.log_end_offset)
-    log_start = after.log_start_offset
+    log_start = after.first_readable_offset
     if log_start < 0:
         log_start = query.local_log_start_offset  # what a first claim is followed by
     return LeaderTransitionAnswer(

@@ -76,8 +76,8 @@ def _answer(
         case OffsetSpec.LATEST:
             local = _known(partition, local, "latest")
             return local.latest, local.checkpoint[-1].epoch if local.checkpoint else UNKNOWN_EPOCH
-        case OffsetSpec.EARLIEST if state is not None and state.log_start_offset >= 0:
-            return state.log_start_offset, _epoch(state.lineage, state.log_start_offset)
+        case OffsetSpec.EARLIEST if state is not None and state.first_readable_offset >= 0:
+            return state.first_readable_offset, _epoch(state.lineage, state.first_readable_offset)
         case OffsetSpec.EARLIEST | OffsetSpec.EARLIEST_LOCAL:
             local = _known(partition, local, "earliest local")
             start = local.local_log_start_offset
@@ -85,7 +85,7 @@ def _answer(
         case OffsetSpec.LATEST_TIERED if state is not None and state.highest_copied is not None:
             offset, epoch = state.highest_copied
             # As in Kafka: no epoch below the log start.
-            return offset, epoch if offset >= state.log_start_offset else UNKNOWN_EPOCH
+            return offset, epoch if offset >= state.first_readable_offset else UNKNOWN_EPOCH
         case OffsetSpec.EARLIEST_PENDING_UPLOAD if state is not None and state.next_offset >= 0:
             epochs = local.checkpoint if local is not None and local.checkpoint else state.lineage
             return state.next_offset, _epoch(epochs, state.next_offset)

@@ -136,8 +136,9 @@ class ResolvedReads:
         return state
 
     def served_from(self, partition: TopicIdPartition, offset: int) -> ServedSegment | None:
-        """The segment that serves `offset` now, or the next offset that is served; None without."""
+        """The segment that serves `offset` now, or the next readable one; None without."""
         state = self.state_of(partition)
+        offset = max(offset, state.first_readable_offset)
         return next(self.metadata.served_segments(state, offset, OFFSET_MAX), None)
 
     def piece(self, served: ServedSegment) -> SegmentPiece:
@@ -208,7 +209,7 @@ class ResolvedReads:
 
 
 def check_readable(state: PartitionState, offset: int) -> None:
-    """InvalidRequest below 0 and below the log start; NotFound for offsets not in the tier."""
+    """InvalidRequest below 0 and where readers start; NotFound for offsets not in the tier."""
     if offset < 0:
         raise InvalidRequest("must be 0 or more", field="offset")
     if state.highest_copied is None:
@@ -217,6 +218,12 @@ def check_readable(state: PartitionState, offset: int) -> None:
         raise InvalidRequest(
             f"{offset} is below the log start offset {state.log_start_offset}: those records were "
             "deleted (OFFSET_OUT_OF_RANGE)",
+            field="offset",
+        )
+    if offset < state.first_readable_offset:
+        raise InvalidRequest(
+            f"{offset} is below {state.first_readable_offset}, where readers start: those records "
+            "are in the trash (OFFSET_OUT_OF_RANGE)",
             field="offset",
         )
     highest = state.highest_copied[0]

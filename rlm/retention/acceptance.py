@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import Conflict
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.retention.retention_plan import Reason, RetentionPlan
+from rlm.retention.retention_plan import UNCOUNTED, RetentionPlan
 from rlmm.partition_state import TopicPolicy
 
 
@@ -53,9 +53,10 @@ def acceptance_of(
     tip: TopicIdPartition, plan: RetentionPlan, token: int, log_start: int, asked: AskedAcceptance
 ) -> Acceptance:
     """`plan` was made with the asked percent. Conflict: nothing to accept, or not as was shown."""
-    if plan.held_back is not None:
-        raise Conflict(f"nothing of {tip} is deleted now: {plan.held_back}", reason="HELD_BACK")
-    going = [each.row for each in plan.deletions if each.reason is not Reason.LOG_START]
+    held = plan.held_back or plan.hold
+    if held is not None:
+        raise Conflict(f"nothing of {tip} is deleted now: {held}", reason="HELD_BACK")
+    going = [each.row for each in plan.taken if each.reason not in UNCOUNTED]
     if not going:
         raise Conflict(
             f"retention would take nothing of {tip} now: there is nothing to accept. Set the "
@@ -64,7 +65,7 @@ def acceptance_of(
         )
     if plan.brake is not None:
         raise Conflict(f"{tip}: {plan.brake}", reason="TOO_MUCH")
-    up_to = log_start if plan.log_start is None else plan.log_start.offset
+    up_to = log_start if plan.up_to is None else plan.up_to.offset
     shown = log_start if asked.up_to_offset is None else asked.up_to_offset
     if up_to != shown:
         raise Conflict(

@@ -1,7 +1,8 @@
 """Carries out retention for the partitions that this node claims (`retention_plan` decides).
 
-The log start is applied before anything goes; then each segment is marked under the claim's token,
-and `CleanUpTasks` removes its objects. After a crash in between, the next leader's pass finds the
+With a trash an expiry mark is recorded first, and the log start follows once its time is over. The
+log start is applied before anything goes; then each segment is marked under the claim's token, and
+`CleanUpTasks` removes its objects. After a crash in between, the next leader's pass finds the
 segments below log start. A segment that cannot be marked delays no other.
 """
 
@@ -26,9 +27,10 @@ from rlm.retention.acceptance import Acceptance, AskedAcceptance, acceptance_of
 from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
 from rlm.retention.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
 from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
+from rlm.retention.trash import DueMark, MarksSeen
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import PartitionState, TopicPolicy
-from rlmm.records.control_records import LogStart
+from rlmm.partition_state import NOTHING_EXPIRES, PartitionState, TopicPolicy
+from rlmm.records.control_records import ExpiryMark, LogStart
 from rlmm.segment import RemoteLogSegmentMetadata
 
 logger = logging.getLogger(__name__)
@@ -56,12 +58,13 @@ class _Seen(NamedTuple):
     segment_count: int
     size_bytes: int
     policy: TopicPolicy
+    expiry_offset: int
 
     @classmethod
     def of(cls, state: PartitionState, token: int, policy: TopicPolicy) -> _Seen:
         return cls(
             token, state.log_start_offset, state.lineage, state.segment_count, state.size_bytes,
-            policy,
+            policy, state.expiry.offset,
         )  # fmt: skip
 
 
@@ -78,6 +81,7 @@ class _Order:
     token: int
     plan: RetentionPlan
     accepted: bool
+    due: DueMark | None
 
 
 def no_trouble() -> str | None:
@@ -101,6 +105,7 @@ class Expirer:
     lose_claim: Callable[[PartitionWork, str], None]
     audit: Audit
     rules: RetentionRules
+    marks: MarksSeen
     look_trouble: Callable[[], str | None] = no_trouble
     quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
@@ -126,6 +131,7 @@ class Expirer:
             tip: text for tip, text in self.stopped.items() if tip is None or tip in here
         }
         self.failing = {tip: text for tip, text in self.failing.items() if tip in here}
+        self.marks.keep(here)
         await self.rules.refresh(each.topic for each in here)
         orders: list[_Order] = []
         node_bytes = 0
@@ -152,13 +158,18 @@ class Expirer:
         percent_max: float | None = None,
         policy: TopicPolicy | None = None,
         accepted: frozenset[Uuid] = frozenset(),
+        *,
+        restored: bool = False,
     ) -> RetentionPlan:
         """The plan of a pass now (a dry run), whichever node would run it. NotFound if unknown.
         `policy`: plan by this one instead of the standing one. `accepted` as in `RetentionFacts`.
+        `restored`: as if nothing were in the trash.
         """
         state = self.metadata.partition_state(tip)
         if state is None:
             raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+        if restored:
+            state = replace(state, expiry=NOTHING_EXPIRES)
         rows = await self._rows(tip)
         await self.rules.learn(tip.topic)
         by = (
@@ -166,6 +177,7 @@ class Expirer:
             if policy is None
             else RetentionInForce(policy)
         )
+        due = self.marks.due(tip, state.expiry)
         facts = RetentionFacts(
             state=state,
             segments=rows,
@@ -177,10 +189,16 @@ class Expirer:
             held_back=self.held_back(tip.topic) or by.held_back,
             accepted=accepted,
             whose=WHOSE[by.source],
+            trash_ms=self._trash_ms,
+            due=None if due is None else due.mark,
         )
         if len(rows) <= ROWS_ON_LOOP_MAX:
             return plan_retention(facts)
         return await asyncio.to_thread(plan_retention, facts)
+
+    async def would_repeat(self, tip: TopicIdPartition) -> bool:
+        """True if the policy that stands would take again what is restored now."""
+        return (await self.plan(tip, restored=True)).up_to is not None
 
     async def accept(self, tip: TopicIdPartition, asked: AskedAcceptance) -> RetentionPlan:
         """Let the partition's next pass take what the plan, which is returned, says now. Conflict:
@@ -221,9 +239,12 @@ class Expirer:
             raise Conflict(f"nothing is deleted now: {waits}", reason="HELD_BACK")
         if apply and planned.move is not None:
             # With the standing policy's offset apply refuses the move once deleting is paused.
-            offset = self.metadata.topic_policy(tip.topic).offset
-            told = f"records below {before} are deleted: {why}"
-            await self._move_log_start(tip, token, planned.move, (offset, told))
+            policy_offset = self.metadata.topic_policy(tip.topic).offset
+            to, epoch = planned.move.offset, planned.move.leader_epoch
+            await self._move_log_start(
+                LogStart(tip, token, epoch, to, policy_offset=policy_offset),
+                f"records below {before} are deleted: {why}",
+            )
         return planned
 
     async def _rows(self, tip: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
@@ -270,7 +291,7 @@ class Expirer:
     async def _ordered(
         self, work: PartitionWork, accepted: Acceptance | None = None
     ) -> tuple[_Order | None, int]:
-        """The order for a partition, if any, and its bytes in the tier."""
+        """The order for a partition, if any, and its bytes in the tier, but for its trash."""
         tip, claim = work.partition, work.claim
         state = self.metadata.partition_state(tip)
         if (
@@ -281,23 +302,27 @@ class Expirer:
         ):
             return None, 0
         by = self._rule(work)
+        self.marks.look(tip, state.expiry)
+        due = self.marks.due(tip, state.expiry)
+        size_bytes = max(0, state.size_bytes - state.expiry.size_bytes)
         seen = _Seen.of(state, claim.token, by.policy)
         quiet, due_ms = self.quiet.get(tip, (None, None))
-        if quiet == seen and (due_ms is None or self.around.ambient.now_ms() < due_ms):
-            return None, state.size_bytes
+        in_time = due_ms is None or self.around.ambient.now_ms() < due_ms
+        if quiet == seen and in_time and due is None:
+            return None, size_bytes
         if (self.held_back(tip.topic) or by.held_back) is not None:
-            return None, state.size_bytes
+            return None, size_bytes
         counts = accepted is not None and accepted.counts_for(claim.token, by.policy)
         if accepted is not None and not counts:
             logger.warning("%s: another claim or policy stands, so not: %s", tip, accepted.text)
         segments = accepted.segments if accepted is not None and counts else frozenset()
         plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
-        if plan.deletions or plan.held_back is not None:
+        if plan.taken or plan.up_to is not None or plan.held_back is not None:
             self.quiet.pop(tip, None)
-            return _Order(work, claim.token, plan, counts), state.size_bytes
+            return _Order(work, claim.token, plan, counts, due), size_bytes
         self.quiet[tip] = (seen, plan.next_due_ms)
-        return None, state.size_bytes
+        return None, size_bytes
 
     def _rule(self, work: PartitionWork) -> RetentionInForce:
         """Brokers know a topic's configs by its name. While its directory is unreadable, the topic
@@ -313,8 +338,8 @@ class Expirer:
         """All orders; if together they would take too much, those not accepted take only what lies
         below a log start already.
         """
-        taking = [order for order in orders if not order.accepted and order.plan.brake is None]
-        segments = sum(len(order.plan.delete_now) for order in taking)
+        taking = [order for order in orders if not order.accepted and not order.plan.stopped]
+        segments = sum(len(order.plan.taken) for order in taking)
         taken = sum(order.plan.expiring_bytes for order in taking)
         percent = self.around.limits.retention_max_percent
         # After the brake, the rest left by some acceptances must not slip below the number.
@@ -345,24 +370,11 @@ class Expirer:
 
     async def _carry_out(self, order: _Order) -> None:
         try:
-            move = order.plan.move_now
             if not await self._may_go_on(order):
                 return
-            if move is not None:
-                by = (order.plan.policy.offset, order.plan.text)
-                await self._move_log_start(order.work.partition, order.token, move, by)
-            for each in order.plan.delete_now:
-                if self.clean_ups.is_full:
-                    break  # the next pass goes on: log start is where it was planned
-                if not await self._may_go_on(order):
-                    return
-                if not await self.clean_ups.begin(
-                    each.row, order.token, each.text, policy_offset=order.plan.policy.offset
-                ):
-                    logger.info(
-                        "segment %s is kept: it is in use or gone, or the policy changed",
-                        each.row.segment_id,
-                    )
+            await self._delete(order)
+            if order.plan.mark_now is not None and await self._may_go_on(order):
+                await self._mark(order, order.plan.mark_now)
             self.failing.pop(order.work.partition, None)
         except Conflict as error:
             if await self._may_go_on(order):
@@ -371,6 +383,57 @@ class Expirer:
             logger.info("retention of %s is decided anew: %s", order.work.partition, error)
         except Exception as error:  # noqa: BLE001 - told in the partition's status
             self._trouble(order.work, error)
+
+    async def _delete(self, order: _Order) -> None:
+        """The log start first, then the segments, each as long as the order counts."""
+        move, policy_offset = order.plan.move_now, order.plan.policy.offset
+        if move is not None:
+            due = order.due if self._trash_ms else None
+            to = LogStart(
+                order.work.partition, order.token, move.leader_epoch, move.offset,
+                policy_offset=policy_offset,
+                mark_offset=-1 if due is None else due.mark.marked_at,
+                seen_ms=-1 if due is None else due.seen_ms,
+            )  # fmt: skip
+            await self._move_log_start(to, order.plan.text)
+        for each in order.plan.delete_now:
+            if self.clean_ups.is_full:
+                break  # the next pass goes on: log start is where it was planned
+            if not await self._may_go_on(order):
+                return
+            if not await self.clean_ups.begin(
+                each.row, order.token, each.text, policy_offset=policy_offset
+            ):
+                logger.info(
+                    "segment %s is kept: it is in use or gone, or the policy changed",
+                    each.row.segment_id,
+                )
+
+    async def _mark(self, order: _Order, to: LogStartMove) -> None:
+        tip, marked = order.work.partition, order.plan.marked
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            return
+        size_bytes = sum(each.row.size_bytes for each in marked)
+        await self.metadata.mark_expired(
+            ExpiryMark(
+                tip, order.token, to.leader_epoch, to.offset, order.plan.policy.offset,
+                self._trash_ms, len(marked), size_bytes,
+                self.marks.joins(tip, state.expiry, self._trash_ms), order.plan.text,
+            ),
+            deadline_s=self.around.limits.propose_deadline_s,
+        )  # fmt: skip
+        why = order.plan.text
+        self._note(AuditAction.EXPIRY_MARKED, tip, to.offset, why, size_bytes=size_bytes)
+
+    @property
+    def trash_s(self) -> float:
+        """The time from a mark to the log start; 0: no trash."""
+        return self.around.limits.retention_trash_s
+
+    @property
+    def _trash_ms(self) -> int:
+        return round(self.trash_s * 1000)
 
     async def _may_go_on(self, order: _Order) -> bool:
         """Asked before every step: claims, switches and policies change, until apply decides."""
@@ -382,16 +445,11 @@ class Expirer:
         waits = self.held_back(topic) or by.held_back
         return ours and waits is None and by.policy == order.plan.policy
 
-    async def _move_log_start(
-        self, tip: TopicIdPartition, token: int, move: LogStartMove, by: tuple[int, str]
-    ) -> None:
-        """Raises unless applied. `by`: the offset of the policy that must stand, and the reason."""
-        policy_offset, why = by
-        await self.metadata.record_log_start(
-            LogStart(tip, token, move.leader_epoch, move.offset, policy_offset=policy_offset),
-            deadline_s=self.around.limits.propose_deadline_s,
-        )
-        self._note(AuditAction.LOG_START_MOVED, tip, move.offset, why)
+    async def _move_log_start(self, to: LogStart, why: str) -> None:
+        """Raises unless applied."""
+        deadline_s = self.around.limits.propose_deadline_s
+        await self.metadata.record_log_start(to, deadline_s=deadline_s)
+        self._note(AuditAction.LOG_START_MOVED, to.partition, to.offset, why)
 
     def _trouble(self, work: PartitionWork, error: Exception) -> None:
         if isinstance(error, Fenced):

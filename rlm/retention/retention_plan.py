@@ -5,6 +5,8 @@ cannot be deleted delays no other. Log start moves first, so that every offset a
 has the segment that serves it; apply accepts the plan in this order (`rlmm/apply/segments.py`,
 IN_USE).
 
+With a trash the policy sets an expiry mark, which the log start follows once its time is over.
+
 Only the tier's COPY_SEGMENT_FINISHED segments count: neither unfinished copies (KAFKA-17062) nor
 the broker's own segments (KAFKA-20732) push others out of retention. A byte counts at most once,
 and only in the lineage: overlapped segments, and those partly outside the lineage, count nothing.
@@ -13,13 +15,13 @@ That keeps a little more than asked for, never less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
-from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
+from rlmm.partition_state import UNLIMITED, ExpiryMark, Mode, PartitionState, TopicPolicy
 from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, without
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
@@ -34,6 +36,11 @@ class Reason(Enum):
     SIZE = "retention_size"
     LOG_START = "below_log_start"
     UNREFERENCED = "outside_the_lineage"
+    TRASH = "trash_time_over"
+
+
+UNCOUNTED = frozenset({Reason.LOG_START, Reason.TRASH})
+"""No brake stands before these: the policy's decision about them is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,8 @@ class RetentionFacts:
     `segments` may hold rows of any state. `now_ms` is this node's clock, which agrees with the
     store's unless `held_back`, the reason why nothing may be deleted now, is set. `percent_max`:
     the share of the partition's tiered bytes that one pass may take, besides the segments that are
-    `accepted`. `whose` names the source of the retention.
+    `accepted`. `whose` names the source of the retention. `trash_ms`: the time from an expiry mark
+    to the log start, 0 for no trash; `due`: the last mark whose time is over.
     """
 
     state: PartitionState
@@ -54,6 +62,8 @@ class RetentionFacts:
     held_back: str | None = None
     accepted: frozenset[Uuid] = frozenset()
     whose: str = "the topic's policy"
+    trash_ms: int = 0
+    due: ExpiryMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +83,15 @@ class LogStartMove:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """A pass of retention. `log_start` goes first, then `deletions` in this order.
+    """A pass of retention. `log_start` goes first, then `deletions` in this order, then `mark`,
+    which brings `marked` into the trash.
 
     `held_back`: nothing may happen now. `brake`: the share is too large, of all segments or of
-    those that a later leader's log lacks, so only segments below the recorded log start may go.
-    `next_due_ms`: when time retention reaches the next segment (since the epoch), None if never by
-    itself. `size_bytes`: of the finished segments; `expiring_bytes`: the plan's share of it,
-    without segments below the recorded log start.
+    those that a later leader's log lacks, so only segments below the recorded log start may go; so
+    it is with a `hold` of an admin's. `next_due_ms`: when time retention reaches the next segment
+    (since the epoch), None if never by itself. `size_bytes`: of the finished segments;
+    `expiring_bytes`: the plan's share of it, without segments below the recorded log start and in
+    the trash.
     """
 
     log_start: LogStartMove | None
@@ -92,20 +104,44 @@ class RetentionPlan:
     text: str
     policy: TopicPolicy = field(default_factory=TopicPolicy)
     whose: str = "the topic's policy"
+    mark: LogStartMove | None = None
+    marked: tuple[Deletion, ...] = ()
+    hold: str | None = None
+    trash_ms: int = 0
+
+    @property
+    def taken(self) -> tuple[Deletion, ...]:
+        """Everything that readers lose, or the store."""
+        return (*self.deletions, *self.marked)
+
+    @property
+    def up_to(self) -> LogStartMove | None:
+        """The first offset that is readable behind the pass, None if it stays."""
+        return self.mark or self.log_start
 
     @property
     def move_now(self) -> LogStartMove | None:
         """The log start to record in this pass."""
-        return None if self.held_back or self.brake else self.log_start
+        return None if self.stopped else self.log_start
+
+    @property
+    def mark_now(self) -> LogStartMove | None:
+        """The expiry mark to record in this pass."""
+        return None if self.stopped else self.mark
 
     @property
     def delete_now(self) -> tuple[Deletion, ...]:
         """The segments to mark in this pass."""
         if self.held_back:
             return ()
-        if self.brake:
+        if self.stopped:
             return tuple(each for each in self.deletions if each.reason is Reason.LOG_START)
         return self.deletions
+
+    @property
+    def stopped(self) -> str | None:
+        """The reason why the policy takes nothing now."""
+        return self.held_back or self.brake or self.hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,28 +171,64 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
             facts.policy, facts.whose,
         )  # fmt: skip
     live, gone = _sorted_out(facts, finished)
-    new_start = _new_log_start(facts, live)
-    new_start, expired = _settled(state.log_start_offset, new_start, live)
-    deletions = (*gone, *(_expired(each, facts) for each in expired))
-    expiring_bytes = sum(
-        each.row.size_bytes for each in deletions if each.reason is not Reason.LOG_START
-    )
-    move = None
-    if new_start > state.log_start_offset:
-        move = LogStartMove(new_start, _epoch_of(state.lineage, new_start))
-    brake = _brake(facts, deletions, size_bytes) or _cut_off(facts, deletions, finished)
-    kept = [each for each in live if each.high >= new_start]
-    return RetentionPlan(
-        move,
+    target = _settled(state.log_start_offset, _new_log_start(facts, live), live)
+    start, going = target if not facts.trash_ms else (state.log_start_offset, [])
+    if facts.due is not None and facts.due.offset > start:
+        start, going = facts.due.offset, _gone_with(facts.due.offset, live)
+    in_trash = {each.row.segment_id.id for each in live if each.high < state.expiry.below}
+    deletions = (*gone, *(_expired(each, facts, in_trash) for each in going))
+    mark, marked = _marked(facts, target, in_trash)
+    taken = (*deletions, *marked)
+    counted = [each for each in taken if each.reason not in UNCOUNTED]
+    kept_rows = [row for row in finished if row.segment_id.id not in in_trash]
+    kept_bytes = sum(row.size_bytes for row in kept_rows)
+    brake = _brake(facts, counted, kept_bytes) or _cut_off(facts, taken, kept_rows)
+    hold = _hold(facts)
+    kept = [each for each in live if each.high >= target[0]]
+    plan = RetentionPlan(
+        _move(state, start),
         deletions,
-        _next_due_ms(kept, new_start),
+        _next_due_ms(kept, target[0]),
         held_back,
         brake,
         size_bytes,
-        expiring_bytes,
-        _text(facts, deletions, move, held_back or brake),
+        sum(each.row.size_bytes for each in counted),
+        "",
         facts.policy,
         facts.whose,
+        mark,
+        marked,
+        hold,
+        facts.trash_ms,
+    )
+    return replace(plan, text=_text(plan))
+
+
+def _move(state: PartitionState, start: int) -> LogStartMove | None:
+    if start <= state.log_start_offset:
+        return None
+    return LogStartMove(start, _epoch_of(state.lineage, start))
+
+
+def _marked(
+    facts: RetentionFacts, target: tuple[int, list[_Live]], in_trash: Collection[Uuid]
+) -> tuple[LogStartMove | None, tuple[Deletion, ...]]:
+    """The mark for the policy's log start, and the segments that it brings into the trash."""
+    start, going = target
+    if not facts.trash_ms or start <= facts.state.first_readable_offset:
+        return None, ()
+    below = (each for each in going if each.high < start)
+    new = (each for each in below if each.row.segment_id.id not in in_trash)
+    return _move(facts.state, start), tuple(_expired(each, facts) for each in new)
+
+
+def _hold(facts: RetentionFacts) -> str | None:
+    hold = facts.state.expiry.held_by(facts.policy.offset)
+    if hold is None:
+        return None
+    return (
+        f"{hold.who} took back what it had marked, and holds it until the topic has another policy "
+        "or `strandline trash release` ends that"
     )
 
 
@@ -277,9 +349,13 @@ def _settled(old_start: int, start: int, live: Sequence[_Live]) -> tuple[int, li
         if kept_low is None:
             break
         start = max(old_start, kept_low)
+    return start, _gone_with(start, live)
+
+
+def _gone_with(start: int, live: Sequence[_Live]) -> list[_Live]:
     going = [each for each in live if each.high < start]
     going.sort(key=lambda each: (each.low, each.row.segment_id.id))
-    return start, [*going, *_across(start, live)]
+    return [*going, *_across(start, live)]
 
 
 def _across(start: int, live: Sequence[_Live]) -> list[_Live]:
@@ -320,8 +396,11 @@ def _held_by(others: Iterable[_Live], gone: _Live, start: int) -> bool:
     return True
 
 
-def _expired(each: _Live, facts: RetentionFacts) -> Deletion:
+def _expired(each: _Live, facts: RetentionFacts, in_trash: Collection[Uuid] = ()) -> Deletion:
     policy = facts.policy
+    if each.row.segment_id.id in in_trash:
+        why = "its time in the trash is over" if facts.trash_ms else "retention keeps no trash"
+        return Deletion(each.row, Reason.TRASH, why)
     if each.is_expired(facts.now_ms):
         over_s = (facts.now_ms - (each.expires_ms or 0)) / 1000
         text = (
@@ -340,9 +419,7 @@ def _epoch_of(lineage: Epochs, offset: int) -> int:
 
 def _brake(facts: RetentionFacts, deletions: Sequence[Deletion], size_bytes: int) -> str | None:
     counted = [
-        each.row.size_bytes
-        for each in deletions
-        if each.reason is not Reason.LOG_START and each.row.segment_id.id not in facts.accepted
+        each.row.size_bytes for each in deletions if each.row.segment_id.id not in facts.accepted
     ]
     expiring, expiring_bytes = len(counted), sum(counted)
     if expiring < BRAKE_SEGMENTS_MIN or expiring_bytes * 100 <= facts.percent_max * size_bytes:
@@ -403,18 +480,21 @@ def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:
     return max(known) + 1 if known else None
 
 
-def _text(
-    facts: RetentionFacts,
-    deletions: Sequence[Deletion],
-    move: LogStartMove | None,
-    stopped: str | None,
-) -> str:
-    if not deletions and move is None:
-        policy = facts.policy
-        if (policy.retention_ms, policy.retention_bytes) == (UNLIMITED, UNLIMITED):
-            return f"nothing goes: {facts.whose} keeps everything"
+def _text(plan: RetentionPlan) -> str:
+    if not plan.taken and plan.up_to is None:
+        if (plan.policy.retention_ms, plan.policy.retention_bytes) == (UNLIMITED, UNLIMITED):
+            return f"nothing goes: {plan.whose} keeps everything"
         return "nothing goes: everything is within retention"
-    if stopped is not None:
-        return f"nothing goes now: {stopped}"
-    start = "" if move is None else f"log start moves to {move.offset}, then "
-    return f"{start}{len(deletions)} segments go"
+    if plan.stopped is not None:
+        return f"nothing goes now: {plan.stopped}"
+    parts = []
+    if plan.log_start is not None or plan.mark is None:
+        move = plan.log_start
+        start = "" if move is None else f"log start moves to {move.offset}, then "
+        parts.append(f"{start}{len(plan.deletions)} segments go")
+    if plan.mark is not None:
+        parts.append(
+            f"readers start at {plan.mark.offset}, and {len(plan.marked)} segments are in the "
+            f"trash for {plan.trash_ms / 1000:g} s"
+        )
+    return "; ".join(parts)

@@ -18,8 +18,15 @@ from rlm.delete.delete_due import was_finished
 from rlm.format.object_keys import own_prefix, parse_segment_key, segment_keys
 from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
-from rlmm.partition_state import UNLIMITED, Mode, PartitionState, TopicPolicy
-from rlmm.records.control_records import ClusterSetting, LogStart, LostRange, PartitionClaim
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.records.control_records import (
+    ClusterSetting,
+    ExpiryMark,
+    ExpiryTakenBack,
+    LogStart,
+    LostRange,
+    PartitionClaim,
+)
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.reads import read_segment
@@ -34,6 +41,7 @@ from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
 from sim.tier.faults import SKEW_MS_MAX
 from sim.tier.replica import Batch, batches_within
+from sim.tier.retained import RetentionAudit
 from sim.tier.served import unserved
 
 if TYPE_CHECKING:
@@ -72,6 +80,7 @@ class Auditor:
         self._marked_ms: dict[Uuid, int] = {}
         self._uploads: dict[Process, set[TopicIdPartition | RemoteLogSegmentId]] = {}
         self._missing: set[str] = set()
+        self.retained = RetentionAudit(world)
 
     @property
     def claimed(self) -> Collection[TopicIdPartition]:
@@ -114,7 +123,11 @@ class Auditor:
             case LostRange():
                 self._lost(decoded)
             case LogStart():
-                self._log_start(decoded, state_before)
+                self.retained.log_start(decoded, state_before)
+            case ExpiryMark():
+                self.retained.marked(decoded, state_before)
+            case ExpiryTakenBack():
+                self._world.trash.taken_back(decoded)
             case ClusterSetting():
                 self._world.settings.committed(record.offset)
             case _:
@@ -124,6 +137,7 @@ class Auditor:
             partition = decoded.segment_id.partition
         if isinstance(partition, TopicIdPartition):
             self._no_hole(partition)
+            self._world.trash.committed(record.offset, partition)
 
     def applied(self, process: Process, view: View) -> None:
         """Check a step that a node committed to its view."""
@@ -150,8 +164,8 @@ class Auditor:
         return None
 
     def _state(self, record: MetadataRecord) -> PartitionState | None:
-        """The partition before a record that claims it, or moves its log start."""
-        if isinstance(record, LogStart | PartitionClaim):
+        """The partition before a record that claims it, or moves what readers start at."""
+        if isinstance(record, LogStart | PartitionClaim | ExpiryMark):
             return queries.partition_state(self.reference.rows, record.partition)
         return None
 
@@ -243,9 +257,9 @@ class Auditor:
     def _claims_until(self, tip: TopicIdPartition, at_offset: int) -> list[_Claim]:
         return [claim for claim in self._claims.get(tip, ()) if claim.offset <= at_offset]
 
-    def truth(self, tip: TopicIdPartition, at_offset: int) -> list[Batch]:
-        """Log of the leader whose claim stood at a metadata offset."""
-        claims = self._claims_until(tip, at_offset)
+    def truth(self, tip: TopicIdPartition) -> list[Batch]:
+        """Log of the leader whose claim stands."""
+        claims = self._claims_until(tip, self._offset)
         if not claims:
             return []
         return self._world.brokers.partition(tip).truth[claims[-1].leader_epoch]
@@ -285,65 +299,6 @@ class Auditor:
             "no_hole",
             f"{lost} is said to be lost, the log begins at {replica.log_start} on the disk",
         )
-
-    def _log_start(self, record: LogStart, before: PartitionState | None) -> None:
-        """Check that a log start beyond the first takes only what retention allows. What was lost
-        `before` is not in the tier.
-        """
-        state = queries.partition_state(self.reference.rows, record.partition)
-        assert state is not None
-        if before is None or before.log_start_offset < 0:
-            self._world.hold_audit.first_log_start(record, state)
-            return
-        if state.highest_copied is None:
-            return
-        start, lost = before.log_start_offset, before.lost_ranges
-        truth = self.truth(record.partition, self._offset)
-        below = batches_within(truth, start, record.offset)
-        below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
-        tip = record.partition
-        if state.mode is Mode.DELEGATED:
-            self._world.delegated.audit.log_start_recorded(record, below)
-            return
-        policy = queries.topic_policy(self.reference.rows, tip.topic, tip.topic_id)
-        inside = any(each.base < record.offset <= each.last for each in truth)
-        may_follow = policy.follow_delete_records and inside
-        if not may_follow and self._takes(policy, tip, state, below):
-            what, holds = "the_policy_that_stands_decides", not policy.delete_paused
-        else:
-            what = "following_takes_what_delete_records_took"
-            holds = self._world.following.took(record, policy, truth, start)
-        self.check(holds, what, f"{record} takes what {policy} keeps: {below}")
-
-    def _takes(
-        self,
-        policy: TopicPolicy,
-        partition: TopicIdPartition,
-        state: PartitionState,
-        below: list[Batch],
-    ) -> bool:
-        """True if a policy lets all of `below` go: by time, or by size with enough bytes
-        behind it.
-        """
-        slack_ms = round(2 * self._world.limits.clock_difference_max_s * 1000)
-        past_ms = self._world.now_ms() + slack_ms - policy.retention_ms
-        timed = policy.retention_ms != UNLIMITED
-        fresh = [each for each in below if not timed or each.timestamp_ms >= past_ms]
-        if not fresh or policy.retention_bytes == UNLIMITED:
-            return not fresh
-        assert state.highest_copied is not None
-        behind = fresh[-1].last + 1
-        # Segments count as a whole, also with a head that DeleteRecords took.
-        holding = (
-            row.start_offset
-            for row in queries.list_segments(self.reference.rows, partition)
-            if row.state is COPY_FINISHED and row.start_offset <= behind <= row.end_offset
-        )
-        first = min(holding, default=behind)
-        kept = batches_within(
-            self.truth(partition, self._offset), first, state.highest_copied[0] + 1
-        )
-        return sum(len(batch.data) for batch in kept) >= policy.retention_bytes
 
     def _no_hole(self, tip: TopicIdPartition) -> None:
         rows = self.reference.rows
@@ -430,6 +385,8 @@ class Auditor:
                 "is not in the lineage",
             )
         self.check(not got or got[0].last >= offset, "no_bad_byte", f"{got[:1]} for {offset}")
+        if got:
+            self._world.trash.read(tip, offset, span)
 
     # ---- when all is quiet
 

@@ -44,6 +44,7 @@ from sim.tier.machine import Machine, Process
 from sim.tier.readers import Readers
 from sim.tier.rewriting import Rewriting
 from sim.tier.shared_log import SharedLog
+from sim.tier.trash import Trash
 
 T = TypeVar("T")
 
@@ -82,6 +83,8 @@ class Plan:
     rewriting: bool = False
     settings: bool = False
     """Settings of the cluster change."""
+    trash: bool = False
+    """Retention keeps a trash, and admins take back what is in it."""
     quiet: bool = False
     """Local retention takes active segments, too."""
     clocks: bool = False
@@ -111,6 +114,8 @@ class Result:
     read_bytes: int
     followed: int
     rewritten: int
+    restored: int
+    thrown_away: int
     consumed_bytes: int
     heal_ms: int
     trace: int
@@ -154,6 +159,7 @@ class World:
         self.following = Following(self, is_on=plan.following)
         self.rewriting = Rewriting(self, is_on=plan.rewriting)
         self.settings = ClusterSettings(self, is_on=plan.settings)
+        self.trash = Trash(self, is_on=plan.trash)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
@@ -195,7 +201,7 @@ class World:
             delete_delay_s=choose((0.0, 10.0, 40.0)),
             clock_check_interval_s=60.0,
         )
-        self.limits = self.following.limits(limits)
+        self.limits = self.trash.limits(self.following.limits(limits))
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         # Who is silent is judged in the nodes world, which has a quorum.
@@ -293,7 +299,7 @@ class World:
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
-                    self.settings,
+                    self.settings, self.trash,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -314,6 +320,8 @@ class World:
             read_bytes=self.auditor.read_bytes,
             followed=self.following.moved,
             rewritten=self.rewriting.done,
+            restored=self.trash.restored,
+            thrown_away=self.trash.followed,
             consumed_bytes=self.delegated.audit.consumed_bytes,
             heal_ms=heal_ms,
             trace=self.trace_digest,
@@ -347,6 +355,7 @@ class World:
         self.following.stop()
         self.rewriting.stop()
         self.settings.stop()
+        self.trash.stop()
         self.clocks.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
@@ -408,6 +417,7 @@ class World:
         yield from self.hold_audit.unquiet()
         yield from self.damage.left_to_do()
         yield from self.following.left_to_do()
+        yield from self.trash.left_to_do()
         yield from self.delegated.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:

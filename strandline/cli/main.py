@@ -121,6 +121,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "retention_command:retention_app",
             "Retention of a partition in the tier: plan, accept, delete-records.",
         ),
+        "trash": (
+            "trash_commands:trash_app",
+            "What was expired or deleted and is still there: list, restore, release, empty.",
+        ),
         "limits": (
             "limits_commands:limits_app",
             "A node's rate limits for copying to the stores and reading from them: show, set.",

@@ -127,7 +127,7 @@ def _print(plan: dict[str, Any]) -> None:
     if plan["accepted"] is not None:
         print_text(plan["accepted"])
     elif plan["brake"] is not None:
-        start = plan["new_log_start_offset"]
+        start = plan["new_readable_offset"]
         up_to = "" if start is None else f" --up-to {start}"
         print_text(
             f"if all of it is to go: `strandline retention accept {plan['topic']} "

@@ -60,6 +60,7 @@ from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
 from rlm.retention.expirer import Expirer
 from rlm.retention.topic_deletion import TopicDeletion
 from rlm.retention.topic_retention import ByTopicConfig, RetentionRules
+from rlm.retention.trash import MarksSeen
 from rlm.service import RemoteLogManager
 from rlm.stores.clock_check import ClockCheck, ClockMemory
 from rlm.stores.cluster_marker import ignore_shut_out
@@ -263,7 +264,8 @@ def build(given: Given) -> RemoteLogParts:
     looks = LookLoop(table, around)
     expirer = Expirer(
         metadata, clean_ups, table.works, around, held_back.deleting, driver.lose_claim,
-        given.audit, _retention_rules(given), looks.trouble,
+        given.audit, _retention_rules(given),
+        MarksSeen(around.ambient.monotonic, metadata.measured_time_ms), looks.trouble,
     )  # fmt: skip
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,

@@ -64,6 +64,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
         backoff_max_s=copier.backoff_max_s,
         retention_interval_s=settings.retention.interval_s,
         retention_max_percent=settings.retention.max_percent,
+        retention_trash_s=settings.retention.trash_s,
         delete_delay_s=settings.retention.delete_delay_s,
         deletion_settle_s=settings.retention.deletion_settle_s,
         clock_hold_s=settings.retention.clock_hold_s,

@@ -28,6 +28,11 @@ class RetentionSettings(Section):
         "more, or any number that a later leader's log lacks), or of the node's (a hundred or "
         "more), stops until it is accepted.",
     )
+    trash_s: Annotated[float, Field(ge=0, le=366 * 86_400)] = Field(
+        default=86_400.0,
+        description="What retention lets go stays in the trash for this long, hidden from readers, "
+        "where `strandline trash restore` brings it back; 0: no trash, for duties to erase.",
+    )
     delete_delay_s: PositiveSeconds = Field(
         default=60.0,
         description="Objects are kept for this long after their segment is marked, for running "

@@ -24,12 +24,18 @@ class FakeRetention(Expirer):
         self.accepts: list[tuple[TopicIdPartition, AskedAcceptance]] = []
         self.deleted_below: list[int] = []
 
+    @property
+    def trash_s(self) -> float:
+        return 86_400.0
+
     async def plan(
         self,
         tip: TopicIdPartition,
         percent_max: float | None = None,
         policy: TopicPolicy | None = None,
         accepted: frozenset[Uuid] = frozenset(),
+        *,
+        restored: bool = False,
     ) -> RetentionPlan:
         self.asked_by.append(policy)
         return self.made

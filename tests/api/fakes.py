@@ -78,6 +78,7 @@ from tests.api.fake_repairs import FakeCollector, FakeRepairs
 from tests.api.fake_retention import FakeRetention
 from tests.api.fake_settings import FakeDisks, FakeSettings, in_force
 from tests.api.fake_stream import FakeStream as FakeStream
+from tests.api.fake_trash import FakeTrash
 from tests.api.fake_work import FakeWork
 
 TIP = TopicIdPartition("payments", TOPIC_ID, 0)
@@ -117,7 +118,7 @@ def make_segment(
 
 
 @dataclass
-class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, RemoteLogMetadataManager):
+class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, FakeTrash, RemoteLogMetadataManager):
     """Answers from plain attributes; `ready` and `error` are for the unhappy ways."""
 
     segments: list[RemoteLogSegmentMetadata] = field(
@@ -199,6 +200,7 @@ class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, RemoteLogMetadataManag
             delete_state=None,
             segment_count=3,
             size_bytes=3000,
+            expiry=self.expiry,
         )
 
     def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:

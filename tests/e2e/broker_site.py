@@ -58,6 +58,7 @@ SECTIONS: dict[str, dict[str, object]] = {
         "delete_delay_s": 1,
         "deletion_settle_s": 1,
         "max_percent": 95,
+        "trash_s": 0,
     },
 }
 

@@ -29,7 +29,7 @@ SECTIONS: Sections = {
         "backoff_base_s": 0.2,
         "backoff_max_s": 2,
     },
-    "retention": {"interval_s": 1, "delete_delay_s": 0.5},
+    "retention": {"interval_s": 1, "delete_delay_s": 0.5, "trash_s": 0},
     "hold": {"dirs": []},  # nothing beside the folders of Kafka's tests
 }
 

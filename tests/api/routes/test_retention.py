@@ -46,6 +46,16 @@ async def test_the_plan_says_what_goes_and_why() -> None:
     assert (plan["retention_ms"], plan["retention_of"]) == (None, "the topic's policy")
 
 
+async def test_the_plan_names_what_comes_into_the_trash() -> None:
+    marked = (Deletion(make_segment(1), Reason.TIME, "it is too old"),)
+    made = replace(NOTHING, mark=LogStartMove(1500, 7), marked=marked, hold="ann took it back")
+    async with node_with(FakeRetention(made), Role.READ).client() as client:
+        plan = (await client.get(f"{PATH}/plan")).json()
+    assert (plan["new_log_start_offset"], plan["new_readable_offset"]) == (None, 1500)
+    assert (plan["segment_count"], plan["trashed_count"], len(plan["segments"])) == (1, 1, 1)
+    assert plan["hold"] == "ann took it back"
+
+
 async def test_a_policy_is_tried_before_it_is_set() -> None:
     retention = FakeRetention()
     node = node_with(retention, Role.READ)

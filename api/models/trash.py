@@ -1,0 +1,137 @@
+"""The trash: what retention hid from readers and did not delete yet, and topics to be deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool
+
+from api.models.base import (
+    MetadataOffset,
+    NextCursor,
+    OffsetOrNull,
+    PartitionName,
+    Wire,
+    name_of,
+)
+from api.models.gaps import Reason
+from rlmm.partition_state import ExpiryHold, ExpiryMark, PartitionState, TopicPolicy
+from rlmm.segment import PartitionDeleteState
+
+MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
+
+
+class TrashMark(Wire):
+    """Everything below `before_offset`, from the mark before on, is in the trash."""
+
+    before_offset: Annotated[int, Field(examples=[1500])]
+    marked_ms: int
+    goes_from_ms: Annotated[
+        int, Field(description="About when its deletion starts; measured time decides.")
+    ]
+    segments: int
+    size_bytes: int
+    why: str
+
+    @classmethod
+    def of_mark(cls, mark: ExpiryMark) -> TrashMark:
+        return cls.of(mark, before_offset=mark.offset, goes_from_ms=mark.marked_ms + mark.trash_ms)
+
+
+class TrashHold(Wire):
+    """Retention takes nothing until the topic has another policy, or the hold is released."""
+
+    who: str
+    why: str
+    set_ms: int
+
+    @classmethod
+    def of_hold(cls, hold: ExpiryHold | None) -> TrashHold | None:
+        return None if hold is None else cls.of(hold)
+
+
+class TrashedPartition(PartitionName):
+    """A partition with something in the trash, or with a hold. `state`: `deleted` (all of it is
+    marked for deletion), `expired` (by retention: `marks`), or `held`.
+    """
+
+    state: Literal["deleted", "expired", "held"]
+    log_start_offset: OffsetOrNull
+    readable_from_offset: OffsetOrNull
+    segments: int
+    size_bytes: int
+    goes_from_ms: Annotated[
+        int | None, Field(description="About when the first of it is deleted; null: nothing is.")
+    ]
+    marks: list[TrashMark]
+    hold: TrashHold | None
+
+    @classmethod
+    def of_state(cls, state: PartitionState, policy: TopicPolicy) -> TrashedPartition:
+        deleted, expiry = state.delete_state is MARKED, state.expiry
+        marks = [TrashMark.of_mark(mark) for mark in expiry.marks]
+        goes_from_ms = [mark.goes_from_ms for mark in marks]
+        return cls(
+            **name_of(state.partition),
+            state="deleted" if deleted else "expired" if marks else "held",
+            log_start_offset=state.log_start_offset,
+            readable_from_offset=state.first_readable_offset,
+            segments=state.segment_count if deleted else expiry.segments,
+            size_bytes=state.size_bytes if deleted else expiry.size_bytes,
+            goes_from_ms=state.delete_due_ms if deleted else min(goes_from_ms, default=None),
+            marks=marks,
+            hold=TrashHold.of_hold(expiry.held_by(policy.offset)),
+        )
+
+
+class TrashPage(Wire):
+    """Partitions with something in the trash, by topic and number."""
+
+    partitions: list[TrashedPartition]
+    delegated_partitions: Annotated[
+        int,
+        Field(
+            description="Partitions in mode DELEGATED: their retention is the broker's, which has "
+            "no trash. Their topics have one."
+        ),
+    ]
+    trash_s: Annotated[
+        float, Field(description="`retention.trash_s` of the node that is asked; 0: no trash.")
+    ]
+    next_cursor: NextCursor
+    metadata_offset: MetadataOffset
+
+
+class RestoreRequest(Wire):
+    """Take all expiry marks of the partition back."""
+
+    why: Reason
+    hold: Annotated[
+        StrictBool | None,
+        Field(
+            description="Stop its retention until the topic has another policy, or it is released; "
+            "null: if the policy that stands would take the same again."
+        ),
+    ] = None
+
+
+class ReleaseRequest(Wire):
+    """End the hold of a partition's retention."""
+
+    why: Reason
+
+
+class RestoredPartition(PartitionName):
+    """Readers start at `log_start_offset` again. `hold`: retention waits."""
+
+    log_start_offset: OffsetOrNull
+    segments: int
+    size_bytes: int
+    hold: bool
+
+
+class EmptyTrashRequest(Wire):
+    """Delete what is in the trash without waiting for its time."""
+
+    reason: Reason
+    dry_run: StrictBool = True

@@ -1,0 +1,77 @@
+"""The time of expiry marks: which are over, and which are made one.
+
+A mark's time is measured twice: by this process's monotonic clock since it first saw the mark, and
+by all nodes together, for processes that live briefly. The longer one counts, no wall clock does
+(`rlmm/apply/expiry.py`, which has the last word).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.partition_state import Expiry, ExpiryMark
+
+MARKS_IN_TRASH_TIME = 16
+"""About so many marks stand at most: those within a part of the trash's time are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueMark:
+    """The log start may follow this mark, which was seen for `seen_ms`."""
+
+    mark: ExpiryMark
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class MarksSeen:
+    """The times at which this process first saw each mark, by its monotonic clock. `measured_ms`:
+    the time that all nodes measured together.
+    """
+
+    monotonic: Callable[[], float]
+    measured_ms: Callable[[], int]
+    _since_s: dict[TopicIdPartition, dict[int, float]] = field(default_factory=dict)
+
+    def look(self, tip: TopicIdPartition, expiry: Expiry) -> None:
+        """Remember the marks that stand now, and no others."""
+        if not expiry.marks:
+            self._since_s.pop(tip, None)
+            return
+        before, now_s = self._since_s.get(tip, {}), self.monotonic()
+        offsets = {offset for mark in expiry.marks for offset in (mark.began_at, mark.marked_at)}
+        self._since_s[tip] = {offset: before.get(offset, now_s) for offset in offsets}
+
+    def keep(self, tips: Collection[TopicIdPartition]) -> None:
+        """Forget all other partitions."""
+        self._since_s = {tip: seen for tip, seen in self._since_s.items() if tip in tips}
+
+    def due(self, tip: TopicIdPartition, expiry: Expiry) -> DueMark | None:
+        """The last mark whose time, and that of all before it, is over."""
+        found = None
+        for mark in expiry.marks:
+            if self.left_ms(tip, mark) > 0:
+                break
+            found = DueMark(mark, self._seen_ms(tip, mark.marked_at))
+        return found
+
+    def left_ms(self, tip: TopicIdPartition, mark: ExpiryMark) -> int:
+        """Milliseconds until the log start may follow."""
+        return max(0, mark.trash_ms - self._passed_ms(tip, mark.marked_at, mark.counts_from_ms))
+
+    def joins(self, tip: TopicIdPartition, expiry: Expiry, trash_ms: int) -> bool:
+        """True if a mark made now is one with the last."""
+        if not expiry.marks:
+            return False
+        last = expiry.marks[-1]
+        passed_ms = self._passed_ms(tip, last.began_at, last.began_ms)
+        return passed_ms * MARKS_IN_TRASH_TIME < trash_ms
+
+    def _passed_ms(self, tip: TopicIdPartition, offset: int, counts_from_ms: int) -> int:
+        return max(self._seen_ms(tip, offset), self.measured_ms() - counts_from_ms)
+
+    def _seen_ms(self, tip: TopicIdPartition, offset: int) -> int:
+        since_s = self._since_s.get(tip, {}).get(offset)
+        return 0 if since_s is None else int((self.monotonic() - since_s) * 1000)

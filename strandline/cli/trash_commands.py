@@ -1,0 +1,200 @@
+"""`strandline trash`: what retention and topic deletion took, and did not delete yet."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kafka_formats.errors import NotFound
+from strandline.cli.asking import Answer, asks_node, command_group
+from strandline.cli.client import NodeClient
+from strandline.cli.output import human_bytes, human_time, print_table, print_text
+from strandline.cli.query_answers import partition_path, topic_path
+
+PATH = "/v1/trash"
+COLUMNS = [
+    "topic", "partition", "state", "log start", "readable from", "segments", "size",
+    "deleted from", "why",
+]  # fmt: skip
+trash_app = command_group(
+    "What was expired or deleted and is still there: list, restore, release, empty."
+)
+
+TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
+PartitionArgument = Annotated[
+    int | None, typer.Argument(min=0, help="Its number; left out: all partitions.")
+]
+WhyOption = Annotated[str, typer.Option(help="Reason; it is recorded with your name.")]
+
+
+@trash_app.command("list")
+@asks_node
+def trash_list_command(
+    client: NodeClient,
+    topic: Annotated[str | None, typer.Option(help="Of this topic alone.")] = None,
+) -> Answer:
+    """List what is in the trash, until when, and the partitions whose retention is held.
+
+    Example: `strandline trash list`
+    """
+    page = client.get(PATH, topic=topic, limit=1)
+    found = _listed(client, topic)
+
+    def show() -> None:
+        print_table(COLUMNS, [_row(each) for each in found])
+        if page["trash_s"] == 0:
+            print_text("retention.trash_s is 0 on this node: what it lets go is deleted at once")
+        if page["delegated_partitions"]:
+            print_text(
+                f"{page['delegated_partitions']} partitions are in mode DELEGATED: their "
+                "retention is the broker's, which has no trash"
+            )
+
+    return Answer(page | {"partitions": found, "next_cursor": None}, show)
+
+
+@trash_app.command("restore")
+@asks_node
+def trash_restore_command(
+    client: NodeClient,
+    topic: TopicArgument,
+    why: WhyOption,
+    partition: PartitionArgument = None,
+    hold: Annotated[
+        bool | None,
+        typer.Option(
+            help="Stop its retention until the topic has another policy; by default where the "
+            "policy would take the same again."
+        ),
+    ] = None,
+) -> Answer:
+    """Bring back what retention hid from readers, or a topic that is marked for deletion.
+
+    Set a wrong policy right first. What retention would take again at once is held, until the topic
+    has another policy or `strandline trash release`.
+
+    Example: `strandline trash restore orders --why "the policy was for logs"`
+    """
+    found = _of(client, topic, partition)
+    done: list[object] = []
+    lines = []
+    deleted = sorted({each["topic_id"] for each in found if each["state"] == "deleted"})
+    for topic_id in deleted if partition is None else []:
+        change = client.change("POST", f"{topic_path(topic)}/tiered-data/undo", topic_id=topic_id)
+        lines.append(f"{change['changed']} partitions of {topic} are no longer deleted")
+    for each in found:
+        if each["marks"]:
+            path = f"{partition_path(topic, each['partition'])}/trash/restore"
+            body: dict[str, object] = {"why": why, "hold": hold}
+            restored = client.change("POST", path, body, topic_id=each["topic_id"])
+            done.append(restored)
+            lines.append(_restored_text(restored))
+    if not lines:
+        raise NotFound(_not_there(topic, partition, found))
+    return Answer({"topic_ids_restored": deleted if partition is None else [], "partitions": done},
+                  lambda: print_text("\n".join(lines)))  # fmt: skip
+
+
+@trash_app.command("release")
+@asks_node
+def trash_release_command(
+    client: NodeClient, topic: TopicArgument, why: WhyOption, partition: PartitionArgument = None
+) -> Answer:
+    """Let retention go on that a restore holds: its next pass marks what the policy lets go.
+
+    Example: `strandline trash release orders 0 --why "the policy is right after all"`
+    """
+    held = [each for each in _of(client, topic, partition) if each["hold"] is not None]
+    if not held:
+        raise NotFound(f"retention of {topic} is not held: nothing was changed")
+    done = [
+        client.change(
+            "POST",
+            f"{partition_path(topic, each['partition'])}/trash/release",
+            {"why": why},
+            topic_id=each["topic_id"],
+        )
+        for each in held
+    ]
+    return Answer(
+        {"partitions": done},
+        lambda: print_text(f"retention of {len(done)} partitions of {topic} goes on"),
+    )
+
+
+@trash_app.command("empty")
+@asks_node
+def trash_empty_command(
+    client: NodeClient,
+    topic: TopicArgument,
+    why: WhyOption,
+    partition: PartitionArgument = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it, only say what would be deleted.")
+    ] = False,
+) -> Answer:
+    """Delete what retention marked without waiting for its time, for good.
+
+    Example: `strandline trash empty orders --why "the disk is full" --yes`
+    """
+    found = _of(client, topic, partition)
+    done = [
+        client.change(
+            "POST",
+            f"{partition_path(topic, each['partition'])}/trash/empty",
+            {"reason": why, "dry_run": not yes},
+            topic_id=each["topic_id"],
+        )
+        for each in found
+        if each["marks"]
+    ]
+    if not done:
+        raise NotFound(_not_there(topic, partition, found))
+    segments, size = (sum(each[name] for each in done) for name in ("segment_count", "size_bytes"))
+    text = f"{segments} segments of {len(done)} partitions, {human_bytes(size)}"
+    said = f"{text}, are deleted" if yes else f"nothing was changed: --yes deletes {text}, for good"
+    return Answer({"partitions": done}, lambda: print_text(said))
+
+
+def _listed(client: NodeClient, topic: str | None) -> list[dict[str, Any]]:
+    return list(client.pages(PATH, "partitions", topic=topic))
+
+
+def _of(client: NodeClient, topic: str, partition: int | None) -> list[dict[str, Any]]:
+    return [each for each in _listed(client, topic) if partition in (None, each["partition"])]
+
+
+def _not_there(topic: str, partition: int | None, found: list[dict[str, Any]]) -> str:
+    if partition is not None and any(each["state"] == "deleted" for each in found):
+        return (
+            f"{topic} is marked for deletion as a topic: `strandline trash restore {topic}` brings "
+            "back all of it"
+        )
+    of = topic if partition is None else f"{topic}-{partition}"
+    return f"nothing of {of} is in the trash: nothing was changed"
+
+
+def _restored_text(done: dict[str, Any]) -> str:
+    text = (
+        f"{done['topic']}-{done['partition']} is readable from {done['log_start_offset']} on "
+        f"again: {done['segments']} segments, {human_bytes(done['size_bytes'])}"
+    )
+    if not done["hold"]:
+        return text
+    return (
+        f"{text}. Its retention is held: the policy that stands would take them again. It goes on "
+        f"once the topic has another policy, or after `strandline trash release {done['topic']}`"
+    )
+
+
+def _row(each: dict[str, Any]) -> tuple[object, ...]:
+    goes = each["goes_from_ms"]
+    why = each["marks"][-1]["why"] if each["marks"] else None
+    if each["hold"] is not None:
+        why = f"held by {each['hold']['who']}: {each['hold']['why']}"
+    return (
+        each["topic"], each["partition"], each["state"], each["log_start_offset"],
+        each["readable_from_offset"], each["segments"], human_bytes(each["size_bytes"]),
+        None if goes is None else human_time(goes), why,
+    )  # fmt: skip

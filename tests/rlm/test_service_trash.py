@@ -1,0 +1,125 @@
+"""Retention with a trash of a whole node, on the real metadata log and view, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_formats.errors import InvalidRequest
+from rlm.data_plane.read_request import RecordsRequest
+from rlmm.apply.purge import TIME_STEP_MS_MAX
+from rlmm.partition_state import PartitionState
+from rlmm.records.control_records import ExpiryTakenBack
+from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.one_node import LIMITS, Node, new_world
+from tests.rlm.test_service_retention import (
+    EVERYTHING_IS_OLD,
+    GONE_AFTER_S,
+    decide,
+    keeps_the_last,
+    three_segments,
+)
+from tests.rlm.virtual_time import run_virtually
+
+TRASH_S = 3_600.0
+WITH_TRASH = replace(LIMITS, retention_trash_s=TRASH_S)
+A_PASS_S = 2 * LIMITS.retention_interval_s
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> KafkaLog:
+    return three_segments(tmp_path)
+
+
+def state_of(node: Node, log: KafkaLog) -> PartitionState:
+    state = node.metadata.partition_state(log.partition)
+    assert state is not None
+    return state
+
+
+async def read(node: Node, log: KafkaLog, offset: int) -> bytes:
+    pieces = node.parts.reads.records(log.partition, RecordsRequest(offset, 1 << 20))
+    return b"".join([piece async for piece in pieces])
+
+
+def test_what_is_out_of_retention_is_hidden_first_and_goes_after_its_time(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, limits=WITH_TRASH) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            await decide(node, keeps_the_last(orders))
+            await asyncio.sleep(A_PASS_S)
+            state = state_of(node, orders)
+            assert (state.log_start_offset, state.first_readable_offset) == (0, 20)
+            with pytest.raises(InvalidRequest, match="in the trash"):
+                await read(node, orders, 19)
+            assert await read(node, orders, 20) == orders.log_bytes(20)
+            await asyncio.sleep(TRASH_S - 2 * A_PASS_S)
+            assert len(node.finished(orders.partition)) == 3, "its time is not over"
+            await asyncio.sleep(2 * A_PASS_S + GONE_AFTER_S)
+            state = state_of(node, orders)
+            assert (state.log_start_offset, state.expiry.marks) == (20, ())
+            assert node.finished(orders.partition) == [(20, 29)]
+            await node.remote_log.close()
+            await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_what_is_restored_is_all_there_and_held_while_the_policy_stands(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, limits=WITH_TRASH) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            before = await read(node, orders, 0)
+            await decide(node, EVERYTHING_IS_OLD)
+            await asyncio.sleep(A_PASS_S)
+            assert state_of(node, orders).first_readable_offset == 30
+            expiry = state_of(node, orders).expiry
+            assert await node.parts.expirer.would_repeat(orders.partition)
+            back = ExpiryTakenBack(orders.partition, expiry.offset, True, "ann", "by mistake")
+            await node.metadata.take_expiry_back(back)
+            assert await read(node, orders, 0) == before
+            await asyncio.sleep(TRASH_S + A_PASS_S)
+            assert await read(node, orders, 0) == before, "the policy is held"
+            await decide(node, keeps_the_last(orders))
+            await asyncio.sleep(A_PASS_S)
+            assert state_of(node, orders).first_readable_offset == 20, "another one takes again"
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_a_restart_neither_shortens_the_time_nor_makes_it_begin_anew(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """All nodes together measure it; the last measurement may have begun before the mark."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            await node.parts.expirer.run_pass()
+            (mark,) = state_of(node, orders).expiry.marks
+            assert (mark.offset, mark.segments) == (30, 3)
+            await asyncio.sleep(TRASH_S / 2)
+        async with world.boot(limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            await asyncio.sleep(TRASH_S / 2 - 1)
+            await node.parts.expirer.run_pass()
+            assert len(node.finished(orders.partition)) == 3
+            await asyncio.sleep(3 * TIME_STEP_MS_MAX / 1000)
+            await node.parts.expirer.run_pass()
+            assert state_of(node, orders).log_start_offset == 30
+
+    run_virtually(main)
