@@ -157,13 +157,16 @@ export interface SegmentHistory {
 
 export interface RetentionPlan {
   new_log_start_offset: number | null;
+  new_readable_offset: number | null;
   segments: { segment_id: string; start_offset: number; end_offset: number; size_bytes: number; max_timestamp_ms: number; why: string }[];
   segment_count: number;
+  trashed_count: number;
   expiring_bytes: number;
   tiered_bytes: number;
   next_due_ms: number | null;
   held_back: string | null;
   brake: string | null;
+  hold: string | null;
   accepted: string | null;
   summary: string;
   retention_ms: number | null;

@@ -72,9 +72,12 @@ function Plan({ name }: { name: PartitionName }) {
               ["Retention", `${data.retention_ms === null ? "no limit of time" : age(data.retention_ms)}, ${data.retention_bytes === null ? "no limit of size" : bytes(data.retention_bytes)}, of ${data.retention_of}`],
               ["Would go", `${number(data.segment_count)} segments, ${bytes(data.expiring_bytes)} of ${bytes(data.tiered_bytes)}`],
               ["New log start", number(data.new_log_start_offset)],
+              ["Readers start at", number(data.new_readable_offset)],
+              ["Into the trash", `${number(data.trashed_count)} segments`],
               ["Next is due", time(data.next_due_ms)],
               ["Held back", data.held_back ?? "no"],
               ["Brake", data.brake ?? "no"],
+              ["Hold", data.hold ?? "no"],
             ]}
           />
           {data.segments.length > 0 && (
