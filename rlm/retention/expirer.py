@@ -318,6 +318,10 @@ class Expirer:
         segments = accepted.segments if accepted is not None and counts else frozenset()
         plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
+        held = plan.hold is not None and plan.held_back is None and not plan.delete_now
+        if held:  # until another policy, or a release, which `seen` tells
+            self.quiet[tip] = (seen, None)
+            return None, size_bytes
         if plan.taken or plan.up_to is not None or plan.held_back is not None:
             self.quiet.pop(tip, None)
             return _Order(work, claim.token, plan, counts, due), size_bytes

@@ -91,6 +91,7 @@ def test_what_is_restored_is_all_there_and_held_while_the_policy_stands(
             assert await read(node, orders, 0) == before
             await asyncio.sleep(TRASH_S + A_PASS_S)
             assert await read(node, orders, 0) == before, "the policy is held"
+            assert orders.partition in node.parts.expirer.quiet, "and not planned at each pass"
             await decide(node, keeps_the_last(orders))
             await asyncio.sleep(A_PASS_S)
             assert state_of(node, orders).first_readable_offset == 20, "another one takes again"
