@@ -1,4 +1,5 @@
-"""Views of the whole cluster, of three whole nodes: time of one request, and of the first.
+"""Views of the whole cluster, of three whole nodes: time of one request, and of the first; the page
+of `/ui` over them in Chromium: first paint, its requests, memory.
 
 `python -m bench.views [PARTITIONS] [REQUESTS]` (10,000; 200 of each view). Node 1 has a log
 directory of so many partitions, each with two sealed segments that wait, copying being paused;
@@ -19,13 +20,18 @@ from bench.idle_log_dir import write_log_dir
 from bench.log_dir_files import CLUSTER_ID
 from bench.metadata_node import CACHE
 from bench.table import Measure, percentile, write_table
+from tests.e2e.browser import Tab, browser, renderer_mib
 from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
 
 ASKED = 2
-VIEWS = ("lag", "sizes", "running", "problems", "audit")
+VIEWS = ("lag", "sizes", "running", "problems", "audit", "partitions")
 SEGMENTS = 3
 P95_MAX_MS = 200.0
+PLACES = ("", "partitions", "partitions/topic-0/0", "quorum", "audit", "actions")
+LOOKS = 10
+PAINT_MAX_MS, MEMORY_MAX_MIB = 1_000.0, 200.0
 SETTLED_DEADLINE_S = 600.0
+_FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
 def main() -> None:
@@ -75,7 +81,43 @@ def _measured(home: Path, partitions: int, requests: int) -> list[Measure]:
         measures = [Measure("all partitions claimed and seen", "s", [perf_counter() - begun])]
         for view in VIEWS:
             measures += _view(client, f"{url}/{view}", view, requests)
-        return measures
+        (name, *_) = (each.name.rpartition("-")[0] for each in log_dir.iterdir() if each.is_dir())
+        return measures + _page(quorum.nodes[ASKED].url, name)
+
+
+def _page(url: str, topic: str) -> list[Measure]:
+    """Each view several times in one tab; the first paint of a new tab each time."""
+    with browser() as opened:
+        paints, facts = [], []
+        for _ in range(LOOKS):
+            fresh = Tab(opened, url)
+            fresh.open()
+            fresh.page.wait_for_selector(".verdict")
+            facts.append(fresh.page.evaluate("performance.now()"))
+            paints.append(fresh.page.evaluate(_FIRST_PAINT))
+            fresh.close()
+        tab = Tab(opened, url)
+        for _ in range(LOOKS):
+            for place in PLACES:
+                tab.open(place.replace("topic-0", topic))
+                tab.page.wait_for_selector("[aria-busy=true]", state="detached")
+        heap = tab.page.evaluate("performance.memory.usedJSHeapSize") / 2**20
+        memory = renderer_mib(opened)
+        took = [ms for path, each in tab.took_ms.items() if path.startswith("/v1/") for ms in each]
+        assert (tab.console, tab.foreign()) == ([], [])
+    p95 = percentile(took, 95)
+    return [
+        Measure(
+            "page: first paint", "ms", paints, f"< {PAINT_MAX_MS:g}", max(paints) < PAINT_MAX_MS
+        ),
+        Measure("page: until it says if data is safe", "ms", facts),
+        Measure("page: p95 of a request", "ms", [p95], f"< {P95_MAX_MS:g}", p95 < P95_MAX_MS),
+        Measure("page: heap of the tab", "MiB", [heap]),
+        Measure(
+            "page: memory of the tab's process", "MiB", [memory], f"< {MEMORY_MAX_MIB:g}",
+            memory < MEMORY_MAX_MIB,
+        ),
+    ]  # fmt: skip
 
 
 def _view(client: httpx.Client, url: str, view: str, requests: int) -> list[Measure]:

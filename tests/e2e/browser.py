@@ -37,6 +37,23 @@ def browser() -> Iterator[Browser]:
             opened.close()
 
 
+def renderer_mib(opened: Browser) -> float:
+    """Private memory of the largest process that shows a page: the shared rest is the browser's."""
+    session = opened.new_browser_cdp_session()
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    sizes = [
+        sum(
+            int(line.split()[1])
+            for line in Path(f"/proc/{each['id']}/smaps_rollup").read_text().splitlines()
+            if line.startswith("Private_")
+        )
+        for each in processes
+        if each["type"] == "renderer"
+    ]
+    session.detach()
+    return max(sizes) / 1024
+
+
 class Tab:
     """One tab at a node's page, with everything that went on in it."""
 

@@ -37,6 +37,7 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeQuorum]:
         "http": {"anonymous_role": "read", "tokens_file": str(tokens)},
         "topics": {"include": ["*"]},
         "stores.main": {"kind": "filesystem", "path": str(home / "store")},
+        "retention": {"interval_s": 1.0},
     }
     with NodeQuorum(home, str(kafka_cluster_id), sections, home / "kafka") as running:
         url = running.nodes[FOLLOWER].url
@@ -234,6 +235,26 @@ def test_what_a_role_may_not_do_is_there_with_the_reason(tab: Tab) -> None:
     act(tab, "Pause or resume this node", "copying", Why="a look at it")
 
 
+def restore_what_a_slip_took(quorum: NodeQuorum, tab: Tab) -> None:
+    """A person set the retention too low: the trash shows what went, and gives it back."""
+    act(tab, "Set the topic's retention", "payments", Bytes="9000", Why="a slip")
+    listed = f"{tab.url}/v1/trash?topic=payments"
+
+    def in_trash() -> set[int]:
+        return {each["partition"] for each in PLAIN.get(listed).json()["partitions"]}
+
+    quorum.wait_until(lambda: in_trash() == {0, 1}, "the trash")
+    page = tab.open("trash")
+    trash = page.get_by_role("table", name="Partitions with something in the trash, or held")
+    expect(trash).to_contain_text("taken by retention")
+    assert tab.violations() == []
+    tab.picture("trash")
+    trash.get_by_role("link", name="payments-1").click()
+    act(tab, "Restore from the trash", "payments-1", Why="it was a slip")
+    found = PLAIN.get(f"{listed}&limit=10").json()["partitions"]
+    assert {each["partition"]: each["state"] for each in found} == {0: "expired", 1: "held"}
+
+
 def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
     quorum: NodeQuorum, tab: Tab
 ) -> None:
@@ -255,6 +276,7 @@ def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
     of = f"{url}/v1/topics/payments"
     act(tab, "Set the topic's retention", "payments", Milliseconds="315360000000", Why="policy")
     assert PLAIN.get(f"{of}/policy").json()["retention_ms"] == 315_360_000_000
+    restore_what_a_slip_took(quorum, tab)
     act(tab, "Delete records", "payments-1", First_offset="15", Why="by mistake")
     assert PLAIN.get(f"{of}/partitions/1").json()["log_start_offset"] == 15
     act(tab, "Delete the topic's tiered data", "payments")

@@ -10,11 +10,13 @@ import { Status } from "./parts";
 import { Quorum } from "./quorum";
 import { usePlace, type Place } from "./router";
 import { SegmentView } from "./segment";
+import { TrashView } from "./trash";
 import { Who } from "./sign_in";
 
 const VIEWS: { way: string; name: string }[] = [
   { way: "", name: "Overview" },
   { way: "partitions", name: "Partitions" },
+  { way: "trash", name: "Trash" },
   { way: "quorum", name: "Quorum" },
   { way: "audit", name: "Audit" },
   { way: "actions", name: "Actions" },
@@ -31,6 +33,8 @@ function view({ parts, query }: Place): ReactNode {
       return topic === undefined ? <Partitions /> : <Partition key={key} topic={topic} partition={Number(partition)} topicId={topicId} />;
     case "segments":
       return <SegmentView key={key} topic={topic} partition={Number(partition)} segment={segment} topicId={topicId} />;
+    case "trash":
+      return <TrashView />;
     case "quorum":
       return <Quorum />;
     case "actions":

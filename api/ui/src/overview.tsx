@@ -133,6 +133,7 @@ export function Overview() {
         </Card>
         <Card title="Trash and cost">
           <p>{running.data ? plural(running.data.total.deletions, "deletion") : "–"} under way, {number(state?.totals.delete_segment_started)} segments marked</p>
+          <p><a href="#/trash">What is in the trash</a></p>
           <Cost tiered={state?.totals.size_bytes ?? 0} />
         </Card>
       </div>

@@ -7,6 +7,7 @@ import { age, bytes, number, plural, time } from "./format";
 import { useAnswer } from "./live";
 import { StateOf } from "./partitions";
 import { Facts, Loaded, partitionLink, Silent, Status, Table } from "./parts";
+import { TrashActions } from "./trash";
 import { StripPicture, type Range } from "./strip";
 
 const PIECES = 200;
@@ -139,6 +140,7 @@ export function Partition({ topic, partition, topicId }: { topic: string; partit
                 <Plan name={row} />
                 <h2>Actions</h2>
                 <PartitionActions of={row} />
+                <TrashActions of={row} />
               </>
             )}
           </>
