@@ -40,9 +40,7 @@ def chromium() -> Chromium:
     with only_one("chromium"):
         if not (folder / "usr" / "bin" / "chromium").exists():
             _fetch(folder)
-    libraries = [str(each) for each in (folder / "usr" / "lib").glob("*-linux-gnu*")]
-    libraries += [str(each) for each in (folder / "lib").glob("*-linux-gnu*")]
-    libraries.append(str(folder / "usr" / "lib" / "chromium"))
+    libraries = sorted({str(each.parent) for each in folder.glob("**/lib*.so*")})
     return Chromium(
         folder / "usr" / "lib" / "chromium" / "chromium",
         {
@@ -72,9 +70,11 @@ def _fetch(folder: Path) -> None:
     for package in sorted(scratch.glob("*.deb")):
         subprocess.run([unpack, "-x", str(package), str(scratch)], check=True)
         package.unlink()
-    fonts = folder / "usr" / "share" / "fonts"
+    fonts = "".join(
+        f"<dir>{each}</dir>" for each in ("/usr/share/fonts", folder / "usr/share/fonts")
+    )
     (scratch / "fonts.conf").write_text(
-        f"<fontconfig><dir>{fonts}</dir><cachedir>{folder / 'font-cache'}</cachedir></fontconfig>"
+        f"<fontconfig>{fonts}<cachedir>{folder / 'font-cache'}</cachedir></fontconfig>"
     )
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
