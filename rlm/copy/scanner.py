@@ -198,13 +198,13 @@ class Scanner:
 
     async def is_deleted(self, local: LocalPartition | None, topic_id: Uuid) -> bool:
         """True if the topic is deleted, by the broker's disk and metadata: a replica that moves to
-        another broker goes from the disk, too.
+        another broker goes from the disk, too. False where the metadata cannot be asked now.
         """
         if self.told is not None:
             return await self.told.is_deleted(topic_id)
         if local is not None and await asyncio.to_thread(local.directory.is_dir):
             return False
-        return self.broker is None or await self.broker.knows_topic(topic_id) is not True
+        return self.broker is None or await self.broker.knows_topic(topic_id) is False
 
     async def _contradicted(self, delegated: set[str]) -> dict[str, Wait]:
         """Topics that the plug-in announces and the broker's configs do not tier: one of the two is

@@ -24,7 +24,7 @@ class FakeBroker:
     )
     ids: dict[str, Uuid | NoAnswer] = field(default_factory=dict)
     tiered_start: EpochAt | NotLeading | NoAnswer = field(default_factory=lambda: EpochAt(0, 0))
-    unknown_topics: bool = False
+    unknown_topics: bool | NoAnswer = False
 
     async def leadership(
         self, partitions: Sequence[TopicPartition]
@@ -48,4 +48,5 @@ class FakeBroker:
         return {each: self.ids[each] for each in topics if each in self.ids}
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        return not self.unknown_topics
+        unknown = self.unknown_topics
+        return unknown if isinstance(unknown, NoAnswer) else not unknown

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlm.delegated.older_history import is_kept
 from rlm.leadership.leadership import Leads, NoAnswer, NotLeading, TopicConfig
@@ -182,14 +184,15 @@ def test_a_deleted_topic_goes_with_all_that_was_tiered(tmp_path: Path, orders: K
     run_virtually(main)
 
 
+@pytest.mark.parametrize("unknown", [False, NoAnswer("next attempt in 1.0 s")])
 def test_a_replica_that_is_moved_away_takes_nothing_with_it(
-    tmp_path: Path, orders: KafkaLog
+    tmp_path: Path, orders: KafkaLog, unknown: bool | NoAnswer
 ) -> None:
     """Its broker renames the directory first, and ends the tasks of its remote log manager then."""
 
     async def main() -> None:
         broker = broker_of(orders)
-        broker.tiered_start = EpochAt(0, 10)
+        broker.tiered_start, broker.unknown_topics = EpochAt(0, 10), unknown
         async with switched(tmp_path, orders, broker) as (node, plugin):
             rows = await listed(plugin, orders)
             shutil.rmtree(orders.directory)
