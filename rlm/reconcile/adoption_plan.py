@@ -17,7 +17,7 @@ from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import Manifest, custom_metadata_for, parse_manifest
 from rlm.format.object_keys import ObjectSuffix, ParsedSegmentKey
 from rlmm.lineage import within_lineage
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.rows.coverage import Range, epoch_ranges, ranges_in_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
@@ -208,11 +208,15 @@ def next_step(
             continue
         if state.next_offset < 0:
             return _start(state.lineage, first, machine)
-        if first <= state.next_offset:
+        following = state.next_offset
+        if state.mode is Mode.DELEGATED:
+            # Below the log start its broker deleted all, which the log takes without lost ranges.
+            following = max(following, machine.wanted_from)
+        if first <= following:
             return Adopt(segment)
-        if machine.wanted_from <= state.next_offset:
+        if machine.wanted_from <= following:
             return CopyFirst(first)
-        return _lose(state.next_offset, min(first, machine.wanted_from) - 1, machine.held)
+        return _lose(following, min(first, machine.wanted_from) - 1, machine.held)
     return Done()
 
 

@@ -16,6 +16,7 @@ from rlm.reconcile.adoption_plan import (
     WholeSegment,
     next_step,
 )
+from rlmm.partition_state import Mode
 from tests.rlm.planner_facts import epochs, segment_row, state
 
 LINEAGE = epochs((0, 0), (1, 30))
@@ -52,4 +53,20 @@ def test_the_next_step(
     log_start: int, next_offset: int, machine: OnMachine, expected: AdoptionStep
 ) -> None:
     now = state(lineage=LINEAGE, log_start=log_start, next_offset=next_offset)
+    assert next_step(now, [STORED], machine) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        # its broker deleted the hole, or only a part of it
+        (OnMachine(40, 30), Adopt(STORED)),
+        (OnMachine(40, 25), CopyFirst(30)),
+        (OnMachine(40, 0), CopyFirst(30)),
+    ],
+)
+def test_a_hole_of_a_delegated_partition_is_never_recorded_as_lost(
+    machine: OnMachine, expected: AdoptionStep
+) -> None:
+    now = state(lineage=LINEAGE, log_start=0, next_offset=20, mode=Mode.DELEGATED)
     assert next_step(now, [STORED], machine) == expected
