@@ -31,13 +31,20 @@ logger = logging.getLogger(__name__)
 
 
 def is_kept(row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
-    """True of a finished segment from before the present mode, above the recorded log start, which
-    no later leader's history cuts off.
+    """True of a finished segment that may be from before the present mode, above the recorded log
+    start, which no later leader's history cuts off.
     """
     valid = last_valid_offset(row, state.lineage)
     is_cut_off = valid is not None and valid < row.start_offset
     passed = row.end_offset < state.log_start_offset
-    return row.token < state.mode_offset and not passed and not is_cut_off
+    return _may_be_older(row, state) and not passed and not is_cut_off
+
+
+def _may_be_older(row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
+    """True also of one without a deadline for its upload: it was adopted from the store after a
+    restart from a snapshot, and nobody knows in which mode it was copied.
+    """
+    return row.token < state.mode_offset or row.upload_deadline_ms < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,8 @@ class OlderHistory:
         if state is None or state.claim is None or work is None or oldest is None:
             return
         token = state.claim.token
-        if oldest.token < state.mode_offset and _noted(work, token) is None:
+        may_be_older = _may_be_older(oldest, state) or self.metadata.restart() is not None
+        if may_be_older and _noted(work, token) is None:
             start = await self._log_start(work)
             if isinstance(start, EpochAt):
                 self._note(work, token, start.offset)

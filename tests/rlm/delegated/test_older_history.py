@@ -218,10 +218,11 @@ def test_what_the_broker_tiered_itself_goes_unasked(tmp_path: Path, orders: Kafk
 
 
 def test_only_what_the_partition_still_has_from_before_the_mode_is_kept() -> None:
-    row = replace(segment_row(1, 10, 19), token=6)
+    row = replace(segment_row(1, 10, 19), token=6, upload_deadline_ms=1)
     before = replace(state(lineage=ONE_EPOCH), mode_offset=7)
     assert is_kept(row, before)
     assert not is_kept(replace(row, token=7), before)
+    assert is_kept(replace(row, token=7, upload_deadline_ms=-1), before), "adopted"
     assert is_kept(row, replace(before, log_start_offset=19))
     assert not is_kept(row, replace(before, log_start_offset=20))
     assert is_kept(row, replace(before, lineage=epochs((0, 0), (2, 15))))

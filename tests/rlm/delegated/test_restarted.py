@@ -6,11 +6,27 @@ import asyncio
 from pathlib import Path
 
 from rlm.leadership.leadership import Leads
+from rlm.leadership.unseen_disk import EpochAt
 from rlmm.metadata_log import SnapshotId
+from rlmm.partition_state import Mode
+from rlmm.records.control_records import PartitionModeChange
 from rlmm.segment import SegmentState
-from tests.rlm.after_disaster import ANEW, after_the_disaster, later, of_base
+from tests.rlm.after_disaster import (
+    ANEW,
+    after_the_disaster,
+    copied_then_ahead,
+    later,
+    of_base,
+    record_reconciled,
+)
 from tests.rlm.delegated.delegating import broker_of
-from tests.rlm.delegated.plugin_client import PluginClient, client_of, files_of, of_disk
+from tests.rlm.delegated.plugin_client import (
+    PluginClient,
+    client_of,
+    files_of,
+    of_disk,
+    refused,
+)
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import World, new_world
@@ -68,3 +84,47 @@ def test_what_the_broker_deleted_keeps_nothing_from_being_adopted(
             await node.remote_log.close()
 
     run_virtually(main)
+
+
+def test_what_was_adopted_may_be_from_before_the_mode(tmp_path: Path, orders: KafkaLog) -> None:
+    """The brokers tier it since the snapshot; a later leader's log begins above."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        tip, broker = orders.partition, broker_of(orders)
+        snapshot, _ = await copied_then_ahead(world, orders)
+        anew = await after_the_disaster(world, snapshot)
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker) as node:
+            before = node.metadata.partition_state(tip)
+            assert before is not None
+            await node.metadata.set_partition_mode(
+                PartitionModeChange(tip, Mode.DELEGATED, before.mode_offset)
+            )
+            plugin = client_of(node)
+            await node.remote_log.start()
+            async with plugin.http:
+                await lead_at(1, plugin, orders, broker)
+                await record_reconciled(node)
+                broker.tiered_start = EpochAt(0, 35)
+                await lead_at(2, plugin, orders, broker)
+                for row in (await plugin.page(tip))[1] or ():
+                    told = await refused(plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED))
+                    assert "log began at 35" in told.detail
+                assert node.finished(tip) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+                broker.tiered_start = EpochAt(0, 40)  # retention
+                for row in (await plugin.page(tip))[1] or ():
+                    await plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
+                assert node.finished(tip) == []
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+async def lead_at(epoch: int, plugin: PluginClient, orders: KafkaLog, broker: FakeBroker) -> None:
+    tip = orders.partition
+    broker.words[(tip.topic, tip.partition)] = Leads(epoch, 45)
+    orders.set_epochs((0, 0), (epoch, 45))
+    plugin.seq += 1
+    await plugin.announce(tip)
+    await asyncio.sleep(60)
+    assert await plugin.ready(tip) == (True, "")
