@@ -34,6 +34,7 @@ from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction
+from rlm.retention.trash import last_mark
 from rlmm.partition_state import NOTHING_EXPIRES, Mode, PartitionState
 from rlmm.records.control_records import ExpiryTakenBack
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
@@ -140,20 +141,27 @@ async def empty_trash(
     context: Context, tip: FoundPartition, body: EmptyTrashRequest, admin: Admin
 ) -> DeleteRecordsView:
     """Needs the role admin; done by the node with the claim, as `retention/delete-records` below
-    where readers start: nothing brings it back. 409 NOT_IN_TRASH: nothing of it is there.
+    where readers start: nothing brings it back. 409 NOT_IN_TRASH: nothing of it is there;
+    CONFLICT: it was restored meanwhile.
     """
     await context.manager.catch_up()  # a mark that was taken back must not be believed
     state = _state(context, tip)
-    before = state.expiry.below
-    if before < 0:
+    last = last_mark(state.expiry)
+    if last is None:
         raise Conflict(_nothing_of(state), reason="NOT_IN_TRASH")
+    before = last.mark.offset
     if body.dry_run:
         planned = await context.retention.delete_records(tip, before, apply=False)
     else:
         with noted(
-            context, tip, AuditAction.TRASH_EMPTIED, body.reason, admin, offsets=(-1, before - 1)
+            context,
+            tip,
+            AuditAction.TRASH_EMPTIED,
+            body.reason,
+            admin,
+            offsets=(-1, before - 1),
         ):
-            planned = await context.retention.delete_records(tip, before, apply=True)
+            planned = await context.retention.delete_records(tip, before, apply=True, emptied=last)
     return DeleteRecordsView.told(tip, planned, dry_run=body.dry_run)
 
 

@@ -197,8 +197,9 @@ class Expirer:
         return await asyncio.to_thread(plan_retention, facts)
 
     async def would_repeat(self, tip: TopicIdPartition) -> bool:
-        """True if the policy that stands would take again what is restored now."""
-        return (await self.plan(tip, restored=True)).up_to is not None
+        """True if retention would take again what is restored now, or is not known here."""
+        would = (await self.plan(tip, restored=True)).up_to is not None
+        return would or self.rules.in_force(tip.topic, tip.topic_id).held_back is not None
 
     async def accept(self, tip: TopicIdPartition, asked: AskedAcceptance) -> RetentionPlan:
         """Let the partition's next pass take what the plan, which is returned, says now. Conflict:
@@ -222,10 +223,12 @@ class Expirer:
         return None if accepted is None else accepted.text
 
     async def delete_records(
-        self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN
-    ) -> RecordDeletion:
+        self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN,
+        emptied: DueMark | None = None,
+    ) -> RecordDeletion:  # fmt: skip
         """Move log start to `before`, if `apply`; the next pass takes the segments that end below.
-        Conflict: not by this node, or not now. InvalidRequest: too far.
+        Conflict: not by this node, not now, or what is `emptied` was restored. InvalidRequest: too
+        far.
         """
         rows = await self._rows(tip)
         token = self._token_of(tip)
@@ -241,10 +244,11 @@ class Expirer:
             # With the standing policy's offset apply refuses the move once deleting is paused.
             policy_offset = self.metadata.topic_policy(tip.topic).offset
             to, epoch = planned.move.offset, planned.move.leader_epoch
-            await self._move_log_start(
-                LogStart(tip, token, epoch, to, policy_offset=policy_offset),
-                f"records below {before} are deleted: {why}",
-            )
+            record = LogStart(tip, token, epoch, to, policy_offset=policy_offset)
+            if emptied is not None:
+                at, seen_ms = emptied.mark.marked_at, emptied.seen_ms
+                record = replace(record, mark_offset=at, seen_ms=seen_ms)
+            await self._move_log_start(record, f"records below {before} are deleted: {why}")
         return planned
 
     async def _rows(self, tip: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:

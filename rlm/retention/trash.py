@@ -25,6 +25,13 @@ class DueMark:
     seen_ms: int
 
 
+def last_mark(expiry: Expiry) -> DueMark | None:
+    """For an admin who empties the trash, and waits for no mark's time."""
+    if not expiry.marks:
+        return None
+    return DueMark(expiry.marks[-1], max(mark.trash_ms for mark in expiry.marks))
+
+
 @dataclass(slots=True)
 class MarksSeen:
     """The times at which this process first saw each mark, by its monotonic clock. `measured_ms`:
@@ -49,17 +56,17 @@ class MarksSeen:
         self._since_s = {tip: seen for tip, seen in self._since_s.items() if tip in tips}
 
     def due(self, tip: TopicIdPartition, expiry: Expiry) -> DueMark | None:
-        """The last mark whose time, and that of all before it, is over."""
-        found = None
-        for mark in expiry.marks:
-            if self.left_ms(tip, mark) > 0:
-                break
-            found = DueMark(mark, self._seen_ms(tip, mark.marked_at))
-        return found
+        """The last mark whose time is over, and that of all before it since it was seen, too."""
+        for reached in range(len(expiry.marks), 0, -1):
+            mark = expiry.marks[reached - 1]
+            seen_ms = self._seen_ms(tip, mark.marked_at)
+            if all(self.left_ms(each, seen_ms) <= 0 for each in expiry.marks[:reached]):
+                return DueMark(mark, seen_ms)
+        return None
 
-    def left_ms(self, tip: TopicIdPartition, mark: ExpiryMark) -> int:
-        """Milliseconds until the log start may follow."""
-        return max(0, mark.trash_ms - self._passed_ms(tip, mark.marked_at, mark.counts_from_ms))
+    def left_ms(self, mark: ExpiryMark, seen_ms: int) -> int:
+        """Milliseconds until the log start may follow, as apply reckons it."""
+        return max(0, mark.trash_ms - max(seen_ms, self.measured_ms() - mark.counts_from_ms))
 
     def joins(self, tip: TopicIdPartition, expiry: Expiry, trash_ms: int) -> bool:
         """True if a mark made now is one with the last."""

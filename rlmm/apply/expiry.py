@@ -30,6 +30,8 @@ from rlmm.rows.reads import read_measured_time, read_policy
 MARKS_MAX = 64
 """Marks of a partition; one more makes one with the last."""
 TRASH_MS_MAX = 10 * 366 * 24 * 3_600_000
+COUNT_MAX = 2**60
+"""Segments, or bytes, of a mark, and of those that are made one."""
 
 
 def apply_expiry_mark(draft: Draft, record: ExpiryMark) -> Outcome:
@@ -38,8 +40,9 @@ def apply_expiry_mark(draft: Draft, record: ExpiryMark) -> Outcome:
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
         return row
-    if not 0 < record.trash_ms <= TRASH_MS_MAX or min(record.segments, record.size_bytes) < 0:
-        return invalid(f"a mark stands for 1 to {TRASH_MS_MAX} ms, and counts no less than 0")
+    counts = record.segments, record.size_bytes
+    if not 0 < record.trash_ms <= TRASH_MS_MAX or not 0 <= min(counts) <= max(counts) <= COUNT_MAX:
+        return invalid(f"a mark stands for 1 to {TRASH_MS_MAX} ms, and counts 0 to {COUNT_MAX}")
     problem = check_writer(row, record, "an expiry mark")
     if problem is not None:
         return problem
@@ -54,17 +57,15 @@ def apply_expiry_mark(draft: Draft, record: ExpiryMark) -> Outcome:
     problem = check_place(draft, row, record, "expiry mark") or on_hold(draft, partition, before)
     if problem is not None:
         return problem
-    mark = _mark(draft, record)
-    joins = bool(before.marks) and (record.joins or len(before.marks) >= MARKS_MAX)
-    marks = (*before.marks, mark)
-    if joins:
-        marks = (*before.marks[:-1], _joined(before.marks[-1], mark))
-    put_expiry(draft, partition, Expiry(marks, None, draft.offset))
+    mark, others = _mark(draft, record), before.marks
+    if others and (record.joins or len(others) >= MARKS_MAX):
+        mark, others = _joined(others[-1], mark), others[:-1]
+    wait_for_time(draft, mark.trash_ms)
+    put_expiry(draft, partition, Expiry((*others, mark), None, draft.offset))
     return ACCEPTED
 
 
 def _mark(draft: Draft, record: ExpiryMark) -> Mark:
-    wait_for_time(draft, record.trash_ms)
     counts_from_ms = wait_for_time(draft, 0)
     return Mark(
         record.offset, draft.offset, counts_from_ms, draft.offset, draft.record_time_ms,
@@ -78,13 +79,16 @@ def _joined(before: Mark, mark: Mark) -> Mark:
         began_at=before.began_at,
         began_ms=before.began_ms,
         trash_ms=max(before.trash_ms, mark.trash_ms),
-        segments=before.segments + mark.segments,
-        size_bytes=before.size_bytes + mark.size_bytes,
+        segments=min(before.segments + mark.segments, COUNT_MAX),
+        size_bytes=min(before.size_bytes + mark.size_bytes, COUNT_MAX),
     )
 
 
 def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
-    """Readers start at the log start again. From there up every offset still has its segment."""
+    """Readers start at the log start again. From there up every offset still has its segment.
+
+    CONFLICT where the log start has followed meanwhile: NO_EFFECT would say that all is back.
+    """
     partition = record.partition
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
@@ -95,13 +99,13 @@ def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
         return conflict(f"{partition} is DELEGATED: its retention is the broker's, without trash")
     before = find_expiry(draft.rows, partition)
     policy_offset = read_policy(draft.rows, partition.topic).offset
-    if not before.marks and record.hold == (before.held_by(policy_offset) is not None):
-        return NO_EFFECT
     if record.replaces_offset != before.offset:
         return conflict(
             f"the trash of {partition} changed at metadata offset {before.offset}, not at "
             f"{record.replaces_offset}: look at it again, then decide"
         )
+    if not before.marks and record.hold == (before.held_by(policy_offset) is not None):
+        return NO_EFFECT
     hold = ExpiryHold(policy_offset, record.who, record.why, draft.record_time_ms)
     put_expiry(draft, partition, Expiry((), hold if record.hold else None, draft.offset))
     return ACCEPTED

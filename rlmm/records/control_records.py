@@ -75,7 +75,8 @@ class LogStart(_Extensible):
     """The tier's log start moves forward to `offset` in epoch `offset_epoch`. `policy_offset`: that
     of the topic's policy whose retention moves it; None if retention does not. `mark_offset`: the
     metadata offset of the expiry mark that it follows, which its proposer saw for `seen_ms` (by its
-    monotonic clock); -1 if retention keeps no trash, None if retention does not move it.
+    monotonic clock; the whole time for an admin who empties the trash); -1 if retention keeps no
+    trash, None if neither moves it.
     """
 
     partition: TopicIdPartition

@@ -9,6 +9,8 @@ from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.delete_records_plan import RecordDeletion
 from rlm.retention.expirer import Expirer
 from rlm.retention.retention_plan import LogStartMove, RetentionPlan
+from rlm.retention.topic_retention import RetentionRules
+from rlm.retention.trash import DueMark
 from rlmm.partition_state import TopicPolicy
 
 NOTHING = RetentionPlan(None, (), None, None, None, 0, 0, "nothing goes")
@@ -19,6 +21,7 @@ class FakeRetention(Expirer):
 
     def __init__(self, made: RetentionPlan = NOTHING, *, claimed: bool = True) -> None:
         self.made = made
+        self.rules = RetentionRules(lambda *_: TopicPolicy())
         self.claimed = claimed
         self.asked_by: list[TopicPolicy | None] = []
         self.accepts: list[tuple[TopicIdPartition, AskedAcceptance]] = []
@@ -50,7 +53,13 @@ class FakeRetention(Expirer):
         return next((f"{asked.by} let it" for of, asked in self.accepts if of == tip), None)
 
     async def delete_records(
-        self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = ""
+        self,
+        tip: TopicIdPartition,
+        before: int,
+        *,
+        apply: bool,
+        why: str = "",
+        emptied: DueMark | None = None,
     ) -> RecordDeletion:
         if not self.claimed:
             raise Conflict("ask the node that leads", reason="NOT_CLAIMED")

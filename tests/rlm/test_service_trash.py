@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import Conflict, InvalidRequest
 from rlm.data_plane.read_request import RecordsRequest
+from rlm.leadership.leadership import NoAnswer
+from rlm.retention.topic_retention import ByTopicConfig
+from rlm.retention.trash import last_mark
 from rlmm.apply.purge import TIME_STEP_MS_MAX
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import Expiry, PartitionState
 from rlmm.records.control_records import ExpiryTakenBack
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, Node, new_world
 from tests.rlm.test_service_retention import (
@@ -122,5 +126,56 @@ def test_a_restart_neither_shortens_the_time_nor_makes_it_begin_anew(
             await asyncio.sleep(3 * TIME_STEP_MS_MAX / 1000)
             await node.parts.expirer.run_pass()
             assert state_of(node, orders).log_start_offset == 30
+
+    run_virtually(main)
+
+
+def test_what_was_restored_is_not_emptied_by_who_looked_before(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(limits=WITH_TRASH) as node:
+
+            async def empty(seen: Expiry) -> None:
+                await node.parts.expirer.delete_records(
+                    orders.partition, seen.below, apply=True, emptied=last_mark(seen)
+                )
+
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            await node.parts.expirer.run_pass()
+            seen = state_of(node, orders).expiry
+            back = ExpiryTakenBack(orders.partition, seen.offset, True, "ann", "by mistake")
+            await node.metadata.take_expiry_back(back)
+            with pytest.raises(Conflict, match="took back"):
+                await empty(seen)
+            assert state_of(node, orders).log_start_offset == 0
+            await node.metadata.take_expiry_back(
+                replace(back, replaces_offset=state_of(node, orders).expiry.offset, hold=False)
+            )
+            await node.parts.expirer.run_pass()
+            seen = state_of(node, orders).expiry
+            await empty(seen)
+            state = state_of(node, orders)
+            assert (state.log_start_offset, state.expiry.marks) == (seen.below, ())
+
+    run_virtually(main)
+
+
+def test_a_retention_that_is_not_known_might_take_again(tmp_path: Path, orders: KafkaLog) -> None:
+    """Asked of a node whose broker does not answer, where the topic's configs in Kafka decide."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+            assert not await expirer.would_repeat(orders.partition)
+            broker = FakeBroker(config=NoAnswer("it is down"))
+            expirer.rules = ByTopicConfig(
+                node.metadata.topic_policy, broker, expirer.around.ambient.monotonic
+            )
+            assert await expirer.would_repeat(orders.partition)
 
     run_virtually(main)

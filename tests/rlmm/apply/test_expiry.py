@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_formats.errors import CorruptData
-from rlmm.apply.expiry import MARKS_MAX, TRASH_MS_MAX
+from rlm.retention.trash import MarksSeen
+from rlmm.apply.expiry import COUNT_MAX, MARKS_MAX, TRASH_MS_MAX
 from rlmm.apply.outcome import Verdict
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import NOTHING_EXPIRES, Expiry, ExpiryHold, Mode, TopicPolicy
@@ -19,6 +20,7 @@ from rlmm.records.control_records import (
     TopicPolicyChange,
 )
 from rlmm.rows.expiry import all_expiries, decode_expiry, encode_expiry
+from rlmm.rows.reads import read_measured_time
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.rows import MemoryRows
 from rlmm.segment import PartitionDeleteState
@@ -87,6 +89,7 @@ def test_marks_go_forward_by_the_rules_of_a_log_start(world: TrashWorld) -> None
         replace(world.a_mark(200), trash_ms=0): Verdict.INVALID,
         replace(world.a_mark(200), trash_ms=TRASH_MS_MAX + 1): Verdict.INVALID,
         replace(world.a_mark(200), segments=-1): Verdict.INVALID,
+        replace(world.a_mark(200), size_bytes=COUNT_MAX + 1): Verdict.INVALID,
     }
     for record, verdict in verdicts.items():
         assert world.verdict(record) is verdict, record
@@ -139,6 +142,45 @@ def test_joined_marks_are_one_with_the_later_time(world: TrashWorld) -> None:
     assert world.marked == [300]
 
 
+def test_joined_marks_keep_the_longer_time_which_is_measured_and_bounded_counts(
+    world: TrashWorld,
+) -> None:
+    world.accept(replace(world.a_mark(100), size_bytes=COUNT_MAX))
+    world.time_passes(TRASH_MS // 32)
+    world.accept(replace(world.a_mark(200, joins=True), trash_ms=60_000))
+    (mark,) = world.state.expiry.marks
+    assert (mark.trash_ms, mark.size_bytes) == (TRASH_MS, COUNT_MAX)
+    assert read_measured_time(world.rows).until_ms == mark.counts_from_ms + TRASH_MS
+
+
+def test_a_mark_that_is_due_is_accepted_also_behind_one_with_a_longer_time(
+    world: TrashWorld,
+) -> None:
+    """As after `retention.trash_s` was lowered."""
+    now_s = [0.0]
+    seen = MarksSeen(lambda: now_s[0], lambda: read_measured_time(world.rows).ms)
+    world.accept(world.a_mark(100))
+    seen.look(world.partition, world.state.expiry)
+    now_s[0] = TRASH_MS / 1000 - 100
+    world.accept(replace(world.a_mark(200), trash_ms=60_000))
+    for offset in (100, 200):
+        seen.look(world.partition, world.state.expiry)
+        now_s[0] += 100
+        due = seen.due(world.partition, world.state.expiry)
+        assert due is not None
+        assert due.mark.offset == offset
+        world.accept(world.following(due.mark, seen_ms=due.seen_ms))
+
+
+def test_nothing_is_said_to_be_taken_back_that_the_log_start_has_passed(
+    world: TrashWorld,
+) -> None:
+    world.accept(world.a_mark(100))
+    taken_back = world.taken_back()
+    world.log_start(100, 2)
+    assert world.verdict(taken_back) is Verdict.CONFLICT
+
+
 def test_a_mark_with_longer_trash_holds_those_behind_it(world: TrashWorld) -> None:
     world.accept(replace(world.a_mark(100), trash_ms=2 * TRASH_MS), world.a_mark(200))
     last = world.state.expiry.marks[-1]
@@ -163,7 +205,7 @@ def test_what_is_taken_back_is_readable_and_its_log_start_refused(world: TrashWo
     world.accept(taken_back)
     assert world.state.expiry == NOTHING_EXPIRES
     assert dict(world.rows.scan(b"\x20", b"\x26")) == before
-    assert world.verdict(taken_back) is Verdict.NO_EFFECT
+    assert world.verdict(taken_back) is Verdict.CONFLICT, "nothing of it is left to take back"
     assert world.verdict(world.following(mark)) is Verdict.CONFLICT
     world.accept(world.a_mark(100))
 
