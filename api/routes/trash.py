@@ -35,7 +35,7 @@ from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction
 from rlm.retention.trash import last_mark
-from rlmm.partition_state import NOTHING_EXPIRES, Mode, PartitionState
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import ExpiryTakenBack
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
 
@@ -67,7 +67,7 @@ async def list_trash(
         state = context.manager.partition_state(tip) if topic in (None, tip.topic) else None
         if state is not None:
             delegated += state.mode is Mode.DELEGATED
-            if state.delete_state is MARKED or state.expiry != NOTHING_EXPIRES:
+            if state.delete_state is MARKED or _is_hidden_or_held(context, state):
                 found.append(state)
     shown, more = page_after(sorted(found, key=_order), _order, after, limit)
     return TrashPage(
@@ -80,6 +80,14 @@ async def list_trash(
         next_cursor=encode_cursor(LISTING, filters, _order(shown[-1])) if more else None,
         metadata_offset=context.manager.applied_offset,
     )
+
+
+def _is_hidden_or_held(context: ApiContext, state: PartitionState) -> bool:
+    """A hold that ended with its policy stays in the row until the next mark."""
+    expiry = state.expiry
+    if expiry.marks or expiry.hold is None:
+        return bool(expiry.marks)
+    return expiry.held_by(context.manager.topic_policy(state.partition.topic).offset) is not None
 
 
 def _order(state: PartitionState) -> tuple[str, int, str]:

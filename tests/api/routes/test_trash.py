@@ -71,6 +71,15 @@ async def test_a_restore_holds_what_the_policy_would_take_again() -> None:
     assert (again.status_code, again.json()["reason"]) == (409, "NOT_IN_TRASH")
 
 
+async def test_a_hold_that_ended_with_its_policy_is_not_listed() -> None:
+    hold = HELD.hold
+    assert hold is not None
+    for policy_offset, listed in ((-1, 1), (3, 0)):
+        node = node_with(replace(HELD, hold=hold._replace(policy_offset=policy_offset)))
+        async with node.client() as client:
+            assert len((await client.get("/v1/trash")).json()["partitions"]) == listed
+
+
 async def test_a_hold_is_released_once() -> None:
     node = node_with(HELD)
     assert (await posted(node, "release", RESTORE)).json()["hold"] is None
