@@ -25,7 +25,7 @@ import rlm.retention.delete_records_follower
 import rlm.retention.delete_records_watch
 import rlm.retention.expirer
 import rlmm.apply.claims
-import rlmm.apply.offsets
+import rlmm.apply.lower_end
 import rlmm.apply.segments
 import rlmm.rows.served_ranges
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
@@ -342,8 +342,8 @@ BUGS: dict[str, Patches] = {
         (rlm.copy.copy_plan, "_gap", _jump_the_gap),
     ),
     "a pass goes on by a policy that was replaced": (
-        (rlmm.apply.offsets, "decided_otherwise", _no_objection),
-        (rlmm.apply.offsets, "deleting_paused", _no_objection),
+        (rlmm.apply.lower_end, "decided_otherwise", _no_objection),
+        (rlmm.apply.lower_end, "deleting_paused", _no_objection),
         (Expirer, "_may_go_on", AsyncMock(return_value=True)),
     ),
     "links of what the broker has count in the hold": (

@@ -180,7 +180,7 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
     ),
     "what is listed after a deletion is asked of a leader alone": (
         "delegated_topic_deleted",
-        ((BrokerCalls, "_is_replica_removed", _never),),
+        ((BrokerCalls, "_is_topic_deleted", _never),),
     ),
 }
 """Found by the named script."""

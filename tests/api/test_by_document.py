@@ -51,6 +51,8 @@ GOOD: dict[str, list[Any]] = {
     "query.confirm": ["orders"],
     "query.directory_id": ["b-Jc1l2sQ1ySHBQ2a4nIlw"],
     "query.timestamp": ["earliest", "latest", "max-timestamp", str(TIMESTAMP_MS + 12)],
+    "query.name": ["logs.*", "orders"],
+    "query.tiered": ["true", "false"],
     "query.offset": [0, 9, 12, 19, 20],
     "query.epoch": [0, 2],
     "query.leader_epoch": [2],

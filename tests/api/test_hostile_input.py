@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api.http.api_limits import ApiLimits
 from tests.api.fakes import BASE, make_node, openapi, segment_uuid
 
 PATH_VALUES = {
@@ -54,7 +55,7 @@ BAD_NUMBERS = [
     "null",
     "true",
 ]
-NODE = make_node()
+NODE = make_node(limits=ApiLimits(event_stream_s=0.0))  # its clock stands still
 APP = NODE.app()
 DOCUMENT = openapi()
 

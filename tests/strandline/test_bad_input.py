@@ -20,6 +20,7 @@ VALUES = (
 GOOD = {
     "topic": "orders",
     "partition": "0",
+    "name": "orders",
     "offset": "0",
     "epoch": "6",
     "leader_epoch": "6",
