@@ -39,7 +39,10 @@ def chromium() -> Chromium:
     folder = tools_dir() / "chromium"
     with only_one("chromium"):
         if not (folder / "usr" / "bin" / "chromium").exists():
-            _fetch(folder)
+            try:
+                _fetch(folder)
+            except subprocess.SubprocessError as error:
+                missing(f"Debian's package chromium ({error}: {getattr(error, 'stderr', '')})")
     libraries = sorted({str(each.parent) for each in folder.glob("**/lib*.so*")})
     return Chromium(
         folder / "usr" / "lib" / "chromium" / "chromium",
@@ -52,21 +55,17 @@ def chromium() -> Chromium:
 
 def _fetch(folder: Path) -> None:
     """Everything that an installation would bring onto this machine, and one font."""
-    apt, unpack = require_program("apt-get"), require_program("dpkg-deb")
-    told = subprocess.run(
-        [apt, "-s", "-qq", "--no-install-recommends", "install", "chromium", "fonts-dejavu-core"],
-        capture_output=True, text=True, timeout=FETCH_DEADLINE_S,
-    )  # fmt: skip
-    packages = [line.split()[1] for line in told.stdout.splitlines() if line.startswith("Inst ")]
-    if told.returncode != 0 or not packages:
-        missing(f"Debian's package chromium ({told.stderr[-500:]})")
+    unpack = require_program("dpkg-deb")
     scratch = folder.with_suffix(".unfinished")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    subprocess.run(
-        [apt, "-qq", "download", *packages],
-        cwd=scratch, check=True, timeout=FETCH_DEADLINE_S, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        _download(scratch)
+    except subprocess.SubprocessError:
+        # Security updates replace Chromium each week: lists of packages that are older name a
+        # version that is gone.
+        _apt(["update"], scratch)
+        _download(scratch)
     for package in sorted(scratch.glob("*.deb")):
         subprocess.run([unpack, "-x", str(package), str(scratch)], check=True)
         package.unlink()
@@ -78,3 +77,19 @@ def _fetch(folder: Path) -> None:
     )
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)
+
+
+def _download(folder: Path) -> None:
+    """Package files into a folder. SubprocessError: apt-get failed."""
+    wanted = ["chromium", "fonts-dejavu-core"]
+    told = _apt(["-s", "--no-install-recommends", "install", *wanted], folder)
+    packages = [line.split()[1] for line in told.splitlines() if line.startswith("Inst ")]
+    _apt(["download", *packages], folder)
+
+
+def _apt(arguments: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        [require_program("apt-get"), "-qq", *arguments],
+        cwd=folder, check=True, capture_output=True, text=True, timeout=FETCH_DEADLINE_S,
+    )  # fmt: skip
+    return done.stdout
