@@ -233,8 +233,9 @@ class Clients:
         except RetryLater:
             self._ended(call)
             self.later += 1
-            # Repeated elsewhere with the same bytes, it may be there through that.
-            if self._uses[call.value] == 1:
+            # Repeated elsewhere with the same bytes, it may be there through that; the leader of
+            # the epoch may have said the same of a silent node.
+            if self._uses[call.value] == 1 and not isinstance(call.record, NodeSilence):
                 self._never.add(call.value)
                 auditor.check(
                     not self._offsets_of(call.value),
