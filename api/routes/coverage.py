@@ -65,9 +65,7 @@ async def _partitions(
 def _of_partition(context: ApiContext, state: PartitionState) -> PartitionCoverage:
     highest = -1 if state.highest_copied is None else state.highest_copied[0]
     latest = max(highest + 1, state.first_readable_offset)
-    first = next(
-        context.manager.served_segments(state, state.first_readable_offset, INT64_MAX), None
-    )
+    first = next(_readable(context, state), None)
     return PartitionCoverage(
         partition=state.partition.partition,
         earliest_offset=latest if first is None else first[0].first_offset,
@@ -103,9 +101,7 @@ def _served_in_all(
 ) -> Iterator[ServedSegment]:
     for tip in partitions:
         if (state := context.manager.partition_state(tip)) is not None:
-            yield from context.manager.served_segments(
-                state, state.first_readable_offset, INT64_MAX
-            )
+            yield from _readable(context, state)
 
 
 @router.get(

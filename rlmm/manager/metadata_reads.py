@@ -12,10 +12,9 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
-from rlmm.partition_state import Expiry, PartitionState, Restart, TopicPolicy, Totals
+from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
 from rlmm.rows.cluster_settings import SettingRow
-from rlmm.rows.expiry import all_expiries
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
@@ -176,10 +175,6 @@ class MetadataReads:
     def measured_time_ms(self) -> int:
         """The time that nodes have measured since the log began."""
         return read_measured_time(self._view).ms
-
-    def expiries(self) -> Iterator[tuple[TopicIdPartition, Expiry]]:
-        """Every partition that has something in the trash, or a hold."""
-        return all_expiries(self._view)
 
     def totals(self) -> Totals:
         """Counts over everything."""

@@ -17,6 +17,7 @@ from rlm.control.surroundings import CopyLimits
 from rlmm.partition_state import PartitionState
 from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, LogStart
 from rlmm.rows import queries
+from rlmm.rows.expiry import all_expiries
 from rlmm.rows.reads import read_policy
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ class Trash:
         self._goes_on = False
 
     async def _take_back(self, process: Process, *, hold: bool) -> None:
-        manager = process.manager
-        if manager is None:
+        manager, view = process.manager, process.view
+        if manager is None or view is None:
             return
-        found = sorted(manager.expiries(), key=lambda each: str(each[0]))
+        found = sorted(all_expiries(view), key=lambda each: str(each[0]))
         if not found:
             return
         tip, expiry = self._random.choice(found)
