@@ -35,6 +35,12 @@ def check_key(key: str) -> None:
         )
 
 
+def check_version_id(version_id: str) -> None:
+    """Raise InvalidRequest for an empty id: a store would take the object's newest version."""
+    if not version_id:
+        raise InvalidRequest("a version's id must not be empty", field="version_id")
+
+
 def check_prefix(prefix: str) -> None:
     """Raise InvalidRequest unless `prefix` may start a key; an empty one lists everything."""
     _check_text(prefix, field="prefix")

@@ -37,6 +37,7 @@ from rsm_backends.arguments import (
     check_parts,
     check_prefix,
     check_range,
+    check_version_id,
     shown,
 )
 from rsm_backends.hung_calls import while_wanted
@@ -56,6 +57,7 @@ from rsm_backends.store import (
     ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
+    VersionPage,
 )
 from rsm_backends.store_threads import StoreThreads
 from rsm_backends.upload_files import UploadFiles
@@ -289,6 +291,21 @@ class FilesystemStore:
         raise NotFound(
             f"{shown(key)} has no version {shown(version_id)}: a filesystem store keeps no versions"
         )
+
+    async def versions_below(
+        self,
+        prefix: str,
+        *,
+        cursor: str | None = None,  # noqa: ARG002 - a file system keeps no versions
+        limit: int = 1000,
+    ) -> VersionPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        return VersionPage((), None)
+
+    async def delete_version(self, key: str, version_id: str) -> None:
+        _check_key(key)
+        check_version_id(version_id)  # an absent version counts as deleted, and there are none
 
     async def close(self) -> None:
         """Wait for calls under way, except those that hang, then close the root folder. Idempotent.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound
@@ -22,16 +23,19 @@ from rsm_backends.arguments import (
     check_parts,
     check_prefix,
     check_range,
+    check_version_id,
     shown,
 )
 from rsm_backends.store import (
     VERSIONS_MAX,
     FolderPage,
+    KeptVersion,
     ListPage,
     ObjectInfo,
     ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
+    VersionPage,
 )
 
 GET_PIECE_BYTES = 256 * 1024
@@ -43,13 +47,22 @@ class _Upload:
     parts: dict[int, tuple[UploadedPart, bytes]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A version; `info` None: a delete marker."""
+
+    version_id: str
+    info: ObjectInfo | None
+    data: bytes
+
+
 class MemoryStore:
     """Objects in a dict, keys also in a sorted list. For one event loop; needs no locks."""
 
     def __init__(self, now_ms: Callable[[], int], *, versioned: bool = False) -> None:
         """`versioned`: keeps replaced and deleted objects, as a versioned bucket does."""
         self._now_ms = now_ms
-        self._kept: dict[str, list[tuple[ObjectVersion, bytes]]] | None = {} if versioned else None
+        self._kept: dict[str, list[_Kept]] | None = {} if versioned else None
         self._objects: dict[str, tuple[ObjectInfo, bytes]] = {}
         self._order: list[tuple[bytes, str]] = []  # (key in UTF-8, key), for list_page
         self._uploads: dict[str, _Upload] = {}
@@ -125,8 +138,10 @@ class MemoryStore:
         for key in keys:
             check_key(key)
         for key in keys:
-            if self._objects.pop(key, None) is not None:
-                del self._order[bisect_left(self._order, (key.encode(), key))]
+            self._hide(key)
+            if self._kept is not None:
+                self._writes += 1
+                self._kept.setdefault(key, []).append(_Kept(str(self._writes), None, b""))
 
     async def start_multipart(self, key: str) -> str:
         check_key(key)
@@ -187,7 +202,12 @@ class MemoryStore:
     async def versions(self, key: str) -> tuple[ObjectVersion, ...]:
         check_key(key)
         kept = [] if self._kept is None else self._kept.get(key, [])
-        return tuple(version for version, _ in reversed(kept))[:VERSIONS_MAX]
+        found = (
+            ObjectVersion(each.version_id, len(each.data))
+            for each in reversed(kept)
+            if each.info is not None
+        )
+        return tuple(islice(found, VERSIONS_MAX))
 
     async def get_version(
         self, key: str, version_id: str, *, start: int = 0
@@ -195,29 +215,73 @@ class MemoryStore:
         check_key(key)
         check_range(start, None)
         kept = [] if self._kept is None else self._kept.get(key, [])
-        for version, data in kept:
-            if version.version_id == version_id:
-                for at in range(start, len(data), GET_PIECE_BYTES):
-                    yield data[at : at + GET_PIECE_BYTES]
+        for each in kept:
+            if each.version_id == version_id and each.info is not None:
+                for at in range(start, len(each.data), GET_PIECE_BYTES):
+                    yield each.data[at : at + GET_PIECE_BYTES]
                 return
         raise NotFound(f"there is no version {shown(version_id)} of {shown(key)}")
+
+    async def versions_below(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> VersionPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        found = [
+            KeptVersion(key, each.version_id, len(each.data), each.info is None)
+            for key, kept in sorted((self._kept or {}).items(), key=lambda entry: entry[0].encode())
+            if key.startswith(prefix)
+            for each in reversed(kept)
+        ]
+        behind = 0
+        if cursor is not None:
+            after_key, _, after_id = cursor.rpartition("\n")
+            behind = sum(
+                (each.key.encode(), -int(each.version_id)) <= (after_key.encode(), -int(after_id))
+                for each in found
+            )
+        page = found[behind : behind + limit]
+        more = behind + limit < len(found)
+        return VersionPage(tuple(page), f"{page[-1].key}\n{page[-1].version_id}" if more else None)
+
+    async def delete_version(self, key: str, version_id: str) -> None:
+        check_key(key)
+        check_version_id(version_id)
+        kept = [] if self._kept is None else self._kept.get(key, [])
+        left = [each for each in kept if each.version_id != version_id]
+        if self._kept is None or len(left) == len(kept):
+            return
+        self._kept[key] = left
+        if not left:
+            del self._kept[key]
+        self._hide(key)
+        if left and left[-1].info is not None:
+            self._show(key, left[-1].info, left[-1].data)
 
     async def close(self) -> None:
         """Nothing to free."""
 
     def _place(self, key: str, data: bytes, crc32c: int, create_only: bool) -> ObjectInfo:
-        if key not in self._objects:
-            encoded = (key.encode(), key)
-            self._order.insert(bisect_left(self._order, encoded), encoded)
-        elif create_only:
+        if create_only and key in self._objects:
             raise AlreadyExists(f"the object {shown(key)} exists already and was not changed")
         self._writes += 1
         info = ObjectInfo(key, len(data), crc32c, self._now_ms(), f'"{self._writes}"')
-        self._objects[key] = (info, data)
+        self._show(key, info, data)
         if self._kept is not None:
-            version = ObjectVersion(str(self._writes), len(data))
-            self._kept.setdefault(key, []).append((version, data))
+            self._kept.setdefault(key, []).append(_Kept(str(self._writes), info, data))
         return info
+
+    def _show(self, key: str, info: ObjectInfo, data: bytes) -> None:
+        """Let every read find this under `key`."""
+        if key not in self._objects:
+            encoded = (key.encode(), key)
+            self._order.insert(bisect_left(self._order, encoded), encoded)
+        self._objects[key] = (info, data)
+
+    def _hide(self, key: str) -> None:
+        """Let no read find anything under `key`."""
+        if self._objects.pop(key, None) is not None:
+            del self._order[bisect_left(self._order, (key.encode(), key))]
 
     def _find(self, key: str) -> tuple[ObjectInfo, bytes]:
         found = self._objects.get(key)

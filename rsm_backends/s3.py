@@ -29,6 +29,7 @@ from rsm_backends.arguments import (
     check_parts,
     check_prefix,
     check_range,
+    check_version_id,
     shown,
 )
 from rsm_backends.s3_answer_parsers import AnswerParsers, read_answers_once
@@ -62,7 +63,7 @@ from rsm_backends.s3_range_answers import (
 )
 from rsm_backends.s3_requests import S3Requests, sign_deletes_with_md5, translated
 from rsm_backends.s3_uploads import S3Uploads
-from rsm_backends.s3_versions import list_versions
+from rsm_backends.s3_versions import list_versions, list_versions_below
 from rsm_backends.store import (
     FolderPage,
     ListPage,
@@ -70,6 +71,7 @@ from rsm_backends.store import (
     ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
+    VersionPage,
 )
 from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import closing_stream
@@ -231,6 +233,18 @@ class S3Store:
             async for piece in pieces:
                 yield piece
 
+    async def versions_below(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> VersionPage:
+        check_prefix(prefix)
+        check_limit(limit)
+        return await list_versions_below(self._requests, prefix, cursor, limit)
+
+    async def delete_version(self, key: str, version_id: str) -> None:
+        check_key(key)
+        check_version_id(version_id)
+        await self._delete(key, version_id)
+
     async def _answer(
         self, asked: Asked, key: str, start: int, end: int | None, **extra: str
     ) -> Any:
@@ -347,12 +361,13 @@ class S3Store:
             if errors:
                 raise min(errors, key=lambda error: isinstance(error, RetryLater))
 
-    async def _delete(self, key: str) -> None:
-        asked = self._requests.asked("delete", key)
+    async def _delete(self, key: str, version_id: str | None = None) -> None:
+        asked = self._requests.asked("delete" if version_id is None else "delete version", key)
+        which: Any = {} if version_id is None else {"VersionId": version_id}
 
         async def delete() -> Any:
             try:
-                return await self._client.delete_object(Bucket=self._bucket, Key=key)
+                return await self._client.delete_object(Bucket=self._bucket, Key=key, **which)
             except ClientError as error:
                 if code_of(error) in GONE:
                     return None

@@ -17,7 +17,13 @@ from typing import Any
 from kafka_formats.errors import CorruptData, NotFound, RetryLater, StrandlineError
 from rsm_backends.s3_checksums import answered, answered_composite, composite
 from rsm_backends.s3_errors import error_for_code
-from rsm_backends.store import ObjectInfo, ObjectVersion, UnfinishedUpload, UploadedPart
+from rsm_backends.store import (
+    KeptVersion,
+    ObjectInfo,
+    ObjectVersion,
+    UnfinishedUpload,
+    UploadedPart,
+)
 
 STORED = frozenset({200, 201, 204})
 """Statuses of a successful PUT: Ceph's `rgw_s3_success_create_obj_status` chooses among them."""
@@ -231,30 +237,44 @@ class ListedVersions:
 
 def listed_versions(asked: Asked, answer: Mapping[str, Any], key: str) -> ListedVersions:
     """A page of ListObjectVersions with `key` as its prefix: longer keys come after it."""
-    more = _goes_on(asked, answer, key)
-    keys = [
-        asked.text(each, "Key")
-        for each in (*answer.get("Versions", ()), *answer.get("DeleteMarkers", ()))
-    ]
-    if not all(each.startswith(key) for each in keys):
-        raise asked.unexpected("an element Key does not begin with the prefix asked for")
-    versions = []
-    for each in answer.get("Versions", ()):
-        size = each.get("Size")
+    kept, markers = listed_versions_below(asked, answer, key)
+    versions = tuple(
+        ObjectVersion(each.version_id, each.size)
+        for each in kept
+        if each.key == key and not each.is_marker
+    )
+    beyond = any(each.key != key for each in kept)
+    return ListedVersions(versions, beyond, None if beyond else markers)
+
+
+def listed_versions_below(
+    asked: Asked, answer: Mapping[str, Any], prefix: str
+) -> tuple[tuple[KeptVersion, ...], dict[str, str] | None]:
+    """A page of ListObjectVersions, and the markers that ask for the next; None on the last."""
+    more = _goes_on(asked, answer, prefix)
+    kept = []
+    for each, is_marker in (
+        *((each, False) for each in answer.get("Versions", ())),
+        *((each, True) for each in answer.get("DeleteMarkers", ())),
+    ):
+        key, version_id = asked.text(each, "Key"), asked.text(each, "VersionId")
+        if not key.startswith(prefix):
+            raise asked.unexpected("an element Key does not begin with the prefix asked for")
+        size = 0 if is_marker else each.get("Size")
         if not isinstance(size, int) or not 0 <= size < _OBJECT_BYTES_MAX:
             raise asked.unexpected("an entry has no element Size")
-        if each["Key"] == key:
-            versions.append(ObjectVersion(asked.text(each, "VersionId"), size))
-    beyond = any(each != key for each in keys)
-    if not more or beyond:
-        return ListedVersions(tuple(versions), beyond, None)
-    markers = {
-        "KeyMarker": answer.get("NextKeyMarker") or "",
-        "VersionIdMarker": answer.get("NextVersionIdMarker") or "",
-    }
-    if not all(markers.values()):
+        kept.append(KeptVersion(key, version_id, size, is_marker))
+    kept.sort(key=lambda each: each.key.encode())  # stable: versions of a key stay newest first
+    if not more:
+        return tuple(kept), None
+    key, version_id = answer.get("NextKeyMarker") or "", answer.get("NextVersionIdMarker") or ""
+    # MinIO names no version of an object without versions. Of others it would leave some out.
+    last = [each.version_id for each in kept if each.key == kept[-1].key]
+    if not version_id and set(last) == {"null"}:
+        version_id = "null"
+    if not key or not version_id:
         raise asked.unexpected("it is cut off, and has no element NextKeyMarker")
-    return ListedVersions(tuple(versions), beyond, markers)
+    return tuple(kept), {"KeyMarker": key, "VersionIdMarker": version_id}
 
 
 def next_of(asked: Asked, more: bool, token: str | None, last: str | None) -> str | None:

@@ -81,6 +81,23 @@ class ObjectVersion:
     size: int
 
 
+class KeptVersion(NamedTuple):
+    """One version of `key` in a store that keeps them, or a delete marker of 0 bytes."""
+
+    key: str
+    version_id: str
+    size: int
+    is_marker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPage:
+    """One page of versions, by key. `next_cursor` is opaque; None on the last page."""
+
+    versions: tuple[KeptVersion, ...]
+    next_cursor: str | None
+
+
 class ObjectStore(Protocol):
     """The port. Implementations: memory, filesystem, s3. What goes around one: `store_wrapper`."""
 
@@ -169,6 +186,21 @@ class ObjectStore(Protocol):
 
     def get_version(self, key: str, version_id: str, *, start: int = 0) -> AsyncIterator[bytes]:
         """Stream one of `versions` from `start` to its end; NotFound once the store dropped it."""
+
+    async def versions_below(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> VersionPage:
+        """List the versions, the one that `get` reads too, and delete markers of keys that start
+        with `prefix`, at most `limit` (1 to 1000), by key. `cursor` is a page's `next_cursor`.
+
+        Empty if the store keeps no versions. Versions made or deleted during a list may be missing
+        from its later pages.
+        """
+
+    async def delete_version(self, key: str, version_id: str) -> None:
+        """Delete one of `versions_below` for good; an absent one counts as deleted. The last delete
+        marker of a key brings its newest version back. Refused: rights, or a lock of the object's.
+        """
 
     async def close(self) -> None:
         """Free connections and handles. Idempotent."""

@@ -22,6 +22,7 @@ from rsm_backends.store import (
     ObjectVersion,
     UnfinishedUpload,
     UploadedPart,
+    VersionPage,
 )
 
 _Answer = TypeVar("_Answer")
@@ -172,6 +173,20 @@ class PortCalls(ABC):
         return self._stream(
             PortCall("get_version", key, "get of a version of {}", None, start),
             lambda store, at: store.get_version(key, version_id, start=at),
+        )
+
+    def versions_below(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> _Coming[VersionPage]:
+        return self._answer(
+            PortCall("versions_below", prefix, "list of the versions below {}"),
+            lambda store: store.versions_below(prefix, cursor=cursor, limit=limit),
+        )
+
+    def delete_version(self, key: str, version_id: str) -> _Coming[None]:
+        return self._answer(
+            PortCall("delete_version", key, "delete of a version of {}"),
+            lambda store: store.delete_version(key, version_id),
         )
 
 

@@ -17,11 +17,12 @@ from rsm_backends.s3_answers import (
     listed_folders,
     listed_keys,
     listed_uploads,
+    listed_versions_below,
 )
 from rsm_backends.s3_client import service_descriptions
 from rsm_backends.s3_range_answers import AnswerHead, UnfitAnswerError, wanted_bytes
 from tests.fuzz.engine import KIB, Target
-from tests.rsm_backends.test_conformance_lies import DELETES, FOLDERS, LIST, UPLOADS
+from tests.rsm_backends.test_conformance_lies import DELETES, FOLDERS, KEPT, LIST, UPLOADS
 
 ASKED = Asked("list", "bkt", "p/", "the store 'main'")
 _SPLIT = b"\0"
@@ -82,6 +83,12 @@ def store_targets() -> list[Target]:
             "ListMultipartUploads",
             UPLOADS.body,
             lambda a: listed_uploads(ASKED, a, "p/a"),
+        ),
+        _page(
+            "versions",
+            "ListObjectVersions",
+            KEPT.body,
+            lambda a: listed_versions_below(ASKED, a, "p/a"),
         ),
         _page(
             "deletions",

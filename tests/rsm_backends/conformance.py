@@ -26,7 +26,10 @@ from tests.rsm_backends.conformance_lists import (
     lists_are_complete_and_in_byte_order,
     lists_order_other_scripts_by_their_bytes,
 )
-from tests.rsm_backends.conformance_versions import versions_are_of_exactly_their_key
+from tests.rsm_backends.conformance_versions import (
+    versions_are_of_exactly_their_key,
+    versions_below_a_prefix_are_of_nobody_else,
+)
 
 ABANDONED_STREAMS = 40
 """More than a store's connections, so that a leak shows (`connections_max` is 32)."""
@@ -416,6 +419,7 @@ CHECKS: tuple[Check, ...] = tuple(
         bad_arguments_are_refused_before_anything_happens,
         a_stream_is_uploaded_in_parallel_parts,
         versions_are_of_exactly_their_key,
+        versions_below_a_prefix_are_of_nobody_else,
     )
 )
 

@@ -68,6 +68,8 @@ COMPLETED = Answer(
     b"<CompleteMultipartUploadResult><Key>p/a</Key><ETag>e</ETag></CompleteMultipartUploadResult>",
 )
 VERSION = "<Version><Key>p/a</Key><VersionId>v</VersionId><Size>7</Size></Version>"
+MARKER = "<DeleteMarker><Key>p/a</Key><VersionId>w</VersionId></DeleteMarker>"
+KEPT = Answer(200, (), page(VERSION + MARKER, "ListVersionsResult", "p/a"))
 VERSIONS = Answer(200, (), page(VERSION, "ListVersionsResult", "p/a"))
 WHOLE = Answer(200, (ETAG, DATED), DATA)
 RANGE = Answer(206, (ETAG, DATED, ("Content-Range", "bytes 2-5/10")), DATA[2:6])
@@ -197,6 +199,16 @@ CALLS: dict[str, tuple[Answer, Call, Callable[[Any, bytes], bool]]] = {
         VERSIONS,
         lambda store: store.versions("p/a"),
         lambda found, told: len(found) == 1 and status_of(told) == 200,
+    ),
+    "versions below": (
+        KEPT,
+        lambda store: store.versions_below("p/a"),
+        lambda page, _: [each.is_marker for each in page.versions] == [False, True],
+    ),
+    "delete a version": (
+        Answer(204, (), b""),
+        lambda store: store.delete_version("p/a", "v"),
+        lambda _, told: status_of(told) == 204 or b"NoSuch" in told,
     ),
 }
 

@@ -78,3 +78,25 @@ async def test_what_is_no_whole_page_is_never_taken_for_one(body: str) -> None:
     async with store_that_answers(body) as store:
         with pytest.raises(RetryLater):
             await store.list_page("")
+
+
+VERSIONS = (
+    "<ListVersionsResult><IsTruncated>true</IsTruncated><NextKeyMarker>a</NextKeyMarker>"
+    "<Version><Key>a</Key><VersionId>{}</VersionId><Size>7</Size></Version></ListVersionsResult>"
+)
+
+
+async def test_a_page_of_versions_without_its_place_leaves_none_of_them_out() -> None:
+    """MinIO names no version after an object without versions; of others a key is no place."""
+    async with store_that_answers(VERSIONS.format("null")) as store:
+        assert (await store.versions_below("")).next_cursor == "a\nnull"
+    async with store_that_answers(VERSIONS.format("v1")) as store:
+        with pytest.raises(RetryLater, match="NextKeyMarker"):
+            await store.versions_below("")
+    endless = VERSIONS.format("v1").replace(
+        "<Version>", "<NextVersionIdMarker>v1</NextVersionIdMarker><Version>"
+    )
+    async with store_that_answers(endless) as store:
+        page = await store.versions_below("")
+        with pytest.raises(RetryLater, match="same page again"):
+            await store.versions_below("", cursor=page.next_cursor)
