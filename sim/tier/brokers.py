@@ -321,6 +321,8 @@ class Brokers:
                 partition.replicate(broker)
             for broker in sorted(partition.replicas):  # who fetched first hears of the rest
                 partition.replicate(broker)
+        for machine in self._world.machines:  # a follower may have heard of a log start only now
+            self.look_after(machine)
 
 
 def _write(path: Path, offsets: dict[tuple[str, int], int]) -> None:
