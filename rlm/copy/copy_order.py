@@ -6,6 +6,7 @@ from rlm.copy.copier import CopyOrder
 from rlm.copy.copy_plan import CopySegment
 from rlm.copy.mending import Mender
 from rlm.copy.partition_work import PartitionWork
+from rlm.local_log.hold_plan import with_heads
 from rlmm.lineage import known_from
 from rlmm.partition_state import PartitionState
 
@@ -27,10 +28,11 @@ async def order_of(
     )
     if segment is None:
         return None
-    from_links = step.gone or any(unit.segment == segment for unit in work.kept)
+    held = tuple(unit for unit in work.kept if unit.segment == segment)
+    from_links = step.gone or bool(held)
     known = segment.first_known_offset if from_links else local.local_log_start_offset
-    # A held segment may lie below all that the claims' checkpoints told.
-    lineage = known_from(state.lineage, max(known, segment.base_offset))
+    # A held segment may lie below all that the claims' checkpoints told, also in lower epochs.
+    lineage = known_from(with_heads(held, state.lineage), max(known, segment.base_offset))
     return CopyOrder(
         work.partition, segment, lineage, state.log_start_offset,
         local.local_log_start_offset, work.claim.token,

@@ -314,13 +314,25 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
     base, end = segment.base_offset, segment.next_base_offset
     if end is None or end > facts.last_stable_offset or (base, end - 1) in facts.fills_tried:
         return False
-    first = _first_known(facts, segment)
+    first = _first_served(facts, segment)
     overlaps = any(
         # Later ranges are met when the copying gets there.
         max(lost.start, first) <= min(lost.end, end - 1) and lost.start < facts.state.next_offset
         for lost in facts.state.lost_ranges
     )
     return overlaps and _in_lineage(facts, segment, end)
+
+
+def _first_served(facts: PlanFacts, segment: Segment) -> int:
+    """The start of the segment's records that the lineage serves: of epochs below its first one it
+    serves none.
+    """
+    first, lineage = _first_known(facts, segment), facts.state.lineage
+    if not lineage:
+        return first
+    lowest = lineage[0].epoch
+    served = (entry.start_offset for entry in facts.checkpoint if entry.epoch >= lowest)
+    return max(first, next(served, first))
 
 
 def _first_known(facts: PlanFacts, segment: Segment) -> int:

@@ -71,16 +71,24 @@ def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
         joint = _joint(lineage, unit)
         if joint is None or unit.first_known_offset < facts.log_start_offset:
             continue
-        if not _is_within(unit, lineage):
+        is_within = _is_within(unit, lineage)
+        if not is_within or unit.leader_epochs[0].epoch < lineage[0].epoch:
             join = _join(lineage, unit, joint)
-            if not _is_within(unit, join.after) or not _keeps(join, facts.proven[0]):
+            if _may_join(join, unit, facts, is_sure=joint in sure):
+                lineage = join.applied(lineage)
+            elif not is_within:
                 continue
-            if joint not in sure and _takes(join, facts):
-                continue
-            lineage = join.applied(lineage)
         if joint in sure:
             sure.update(epoch for epoch, _ in unit.leader_epochs)
     return facts.checkpoint if lineage == known else lineage
+
+
+def _may_join(join: _Join, unit: Unit, facts: HeadFacts, *, is_sure: bool) -> bool:
+    return (
+        _is_within(unit, join.after)
+        and _keeps(join, facts.proven[0])
+        and (is_sure or not _takes(join, facts))
+    )
 
 
 def _is_within(unit: Unit, lineage: Epochs) -> bool:

@@ -221,6 +221,17 @@ def test_a_disk_that_still_has_what_another_leader_lost_brings_it_back() -> None
     assert step == CopySegment(20, 50, segments[1].size_bytes, fills_lost_range=True)
 
 
+def test_lost_offsets_of_epochs_below_the_recorded_ones_are_not_copied() -> None:
+    """The lineage would not serve them, so that each claim would copy them again."""
+    segments = log(0, 20, 50, 60)
+    recorded = state(lineage=epochs((3, 15)), highest=(49, 3), log_start=0)
+    for lost, is_copied in (((0, 9), False), ((0, 10), True)):
+        ranges = (LostOffsets(*lost, "gone"),)
+        planned = facts(segments, 500, replace(recorded, lost_ranges=ranges), local_start=0)
+        step = plan(replace(planned, checkpoint=epochs((2, 0), (3, 10))))
+        assert (isinstance(step, CopySegment) and step.fills_lost_range) is is_copied
+
+
 def test_a_next_offset_in_no_segment_is_said() -> None:
     segments = (LogSegment(0, 100), LogSegment(200, None))
     wait = waits(facts(segments, 500, state(highest=(149, 0))))

@@ -105,6 +105,20 @@ def test_segments_of_another_history_and_known_ones_tell_nothing(held: Unit) -> 
     assert claimed(AMID, held) == CHECKPOINT
 
 
+CUT = ((7, 250), (8, 300))
+"""DeleteRecords had cut the head of the checkpoint of the claim at epoch 7."""
+
+
+def test_a_held_segment_tells_of_epochs_below_the_first_recorded_one() -> None:
+    held = unit(150, 280, (6, 150), (7, 160), followed_by=7)
+    expected = ((6, 150), (7, 160), (8, 300), (9, 1_000))
+    assert claimed(CUT, held) == expected
+    assert claimed(CUT, held, served=[(7, 160, 299)]) == expected
+    assert claimed(CUT, held, served=[(7, 155, 299)]) == CHECKPOINT
+    known = unit(160, 280, (7, 160), followed_by=7)
+    assert claimed(CUT, known) == CHECKPOINT
+
+
 MIXED = ((1, 0), (3, 7), (10, 9))
 """Of two branches: nobody claimed for epoch 2, which cut epoch 1, and the head of 3 was cut."""
 
