@@ -40,6 +40,10 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "reconcile_command:reconcile_command",
             "Compare the metadata with a full listing of the stores; stop the node first.",
         ),
+        "migrate": (
+            "migrate_commands:migrate_app",
+            "The move from Kafka's own metadata topic into the metadata log: check.",
+        ),
     },
     "Ask a running node": {
         "status": (

@@ -17,7 +17,7 @@ from tests.strandline.command import invoke
 
 APPS = (
     "segments", "quorum", "retention", "claims", "mode", "policy", "topics", "stores", "limits",
-    "partitions", "log", "nodes", "settings", "trash",
+    "partitions", "log", "nodes", "settings", "trash", "migrate",
 )  # fmt: skip
 BECOMES_ANOTHER_PROCESS = ("pipeline",)  # tests/pipeline/cli has its help
 SLOW = {"aiobotocore", "kio", "confluent_kafka", "fastapi", "rocksdict", "httpx", "uvicorn"}

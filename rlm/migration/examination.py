@@ -1,0 +1,118 @@
+"""Examines the metadata topic of a running cluster before a move; changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kafka_client import broker_requests
+from kafka_client.broker_requests import BrokerError
+from kafka_client.connection import Connection
+from kafka_formats.errors import RetryLater, StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.broker_view import BrokerView
+from rlm.leadership.leadership import NoAnswer
+from rlm.migration.topic_checks import (
+    CONFIG_KEYS,
+    TOPIC,
+    Check,
+    PartitionRead,
+    check_reads,
+    check_settings,
+)
+from rlm.migration.topic_reader import TopicReader
+from rlm.migration.topic_replay import TopicReplay, digest
+from rlmm.segment import PartitionDeleteState, SegmentState
+
+Progress = Callable[[int, int, int, int], None]
+"""Called with the partition's place, their number, the records read of it and those it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What the topic tells of one partition. `digest`: see `topic_replay.digest`. `bytes`: those of
+    finished segments' `.log` files. `deleting`: its deletion began.
+    """
+
+    partition: TopicIdPartition
+    metadata_partition: int
+    segments: dict[SegmentState, int]
+    bytes: int
+    highest_epoch: int
+    digest: str
+    deleting: PartitionDeleteState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """All that a check of the topic found."""
+
+    checks: Sequence[Check]
+    reads: Sequence[PartitionRead]
+    partitions: Sequence[PartitionSummary]
+
+    @property
+    def ok(self) -> bool:
+        """True if every check is."""
+        return all(check.ok for check in self.checks)
+
+
+async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
+    """Read the whole topic and check it. Trouble of any kind is a check that is not `ok`."""
+    try:
+        await view.check()
+    except StrandlineError as error:
+        return Examination([Check("broker", False, str(error))], (), ())
+    checks = [Check("broker", True, "it is this node's own")]
+    try:
+        checks.append(check_settings(await _configs(view)))
+        reader = await TopicReader.open(view)
+    except StrandlineError as error:
+        return Examination([*checks, Check(f"topic {TOPIC}", False, str(error))], (), ())
+    reads, found = [], []
+    try:
+        for place, partition in enumerate(reader.partitions):
+
+            def told(read: int, of: int, place: int = place) -> None:
+                progress(place, len(reader.partitions), read, of)
+
+            replay, read = await reader.read(partition, told)
+            reads.append(read)
+            found += summaries(partition, replay)
+    finally:
+        await reader.close()
+    return Examination([*checks, *check_reads(reads)], reads, found)
+
+
+async def _configs(view: BrokerView) -> dict[str, str] | BrokerError:
+    async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
+        return await broker_requests.topic_configs(connection, [TOPIC], CONFIG_KEYS)
+
+    answer = await view.ask(ask)
+    if isinstance(answer, NoAnswer):
+        raise RetryLater(answer.reason)
+    return answer.get(TOPIC, BrokerError("unknown_topic_or_partition"))
+
+
+def summaries(metadata_partition: int, replay: TopicReplay) -> list[PartitionSummary]:
+    """What one partition of the topic tells of each partition that is not deleted, by name."""
+    found = []
+    for tip, cache in replay.caches.items():
+        rows = cache.rows.values()
+        found.append(
+            PartitionSummary(
+                tip,
+                metadata_partition,
+                dict(Counter(row.state for row in rows)),
+                sum(
+                    row.size_bytes
+                    for row in rows
+                    if row.state is SegmentState.COPY_SEGMENT_FINISHED
+                ),
+                max(cache.epochs, default=-1),
+                digest(cache),
+                replay.deletions.get(tip),
+            )
+        )
+    return sorted(found, key=lambda each: (each.partition.topic, each.partition.partition))

@@ -1,0 +1,134 @@
+"""Whether a metadata topic can be moved into the metadata log: each check, and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_client.broker_requests import BrokerError
+from rlm.migration.kafka_cache import Ignored
+
+TOPIC = "__remote_log_metadata"
+CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
+_FOR_EVER = "-1"
+_TOLD_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """In a partition of the topic, offset `expected` was to follow and `found` did."""
+
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """One partition of the metadata topic as it was read, from its first offset `start` up to
+    `end`, exclusive. `error`: why it could not be read to its end; None: it was.
+    """
+
+    partition: int
+    start: int
+    end: int
+    records: int = 0
+    gaps: Sequence[Gap] = ()
+    unreadable: int = 0
+    told_unreadable: Sequence[str] = ()
+    ignored: Mapping[Ignored, int] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one check; `detail` is what was found and, if not `ok`, what to do."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def check_settings(configs: Mapping[str, str] | BrokerError) -> Check:
+    """Check that the topic keeps every record for ever."""
+    name = "settings of the topic"
+    if isinstance(configs, BrokerError):
+        return Check(
+            name,
+            False,
+            f"the broker answered {configs.name}: give the node's user DescribeConfigs on {TOPIC}",
+        )
+    wanted = {
+        "cleanup.policy": "delete",
+        "retention.ms": _FOR_EVER,
+        "retention.bytes": _FOR_EVER,
+    }
+    wrong = [
+        f"{key}={configs.get(key)} instead of {value}"
+        for key, value in wanted.items()
+        if configs.get(key) != value
+    ]
+    if wrong:
+        return Check(
+            name,
+            False,
+            f"{'; '.join(wrong)}: with these the broker removes records of segments that are still "
+            "in the store. Set them back with kafka-configs, then look at the next checks",
+        )
+    return Check(name, True, "records are kept for ever")
+
+
+def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:
+    """Check the partitions of the topic: whole, without a gap, and readable."""
+    each = tuple(read)
+    yield _check(
+        "partitions are readable",
+        [f"{one.partition}: {one.error}" for one in each if one.error is not None],
+        f"{len(each)} partitions, {sum(one.records for one in each)} records",
+        "nothing is moved before each was read to its end",
+    )
+    yield _check(
+        "each begins at offset 0",
+        [f"{one.partition} begins at {one.start}" for one in each if one.start > 0],
+        "no record was deleted",
+        "the records before are gone (retention or DeleteRecords), and with them segments that are "
+        "still in the store: `strandline pipeline rebuild` finds these in the bucket",
+    )
+    yield _check(
+        "no gap",
+        [
+            f"{one.partition}: {gap.found} follows {gap.expected - 1}"
+            for one in each
+            for gap in one.gaps
+        ],
+        "offsets follow each other",
+        "records between were lost (compaction, or a damaged segment of the broker): "
+        "`strandline pipeline rebuild` finds their segments in the bucket",
+    )
+    wrong = [text for one in each for text in one.told_unreadable]
+    yield _check(
+        "every record can be decoded",
+        wrong,
+        "all in Kafka's format, version 0",
+        "a program of another version, or that is not Kafka's, wrote to the topic: find it and "
+        "stop it",
+        count=sum(one.unreadable for one in each),
+    )
+
+
+def passed_over(read: Iterable[PartitionRead]) -> dict[str, int]:
+    """The number of records that Kafka's own manager passes over, by the reason."""
+    found: dict[str, int] = {}
+    for one in read:
+        for why, count in (one.ignored or {}).items():
+            found[why.value] = found.get(why.value, 0) + count
+    return found
+
+
+def _check(
+    name: str, wrong: Sequence[str], fine: str, advice: str, *, count: int | None = None
+) -> Check:
+    if not wrong:
+        return Check(name, True, fine)
+    count = len(wrong) if count is None else count
+    more = f" and {count - _TOLD_MAX} more" if count > _TOLD_MAX else ""
+    return Check(name, False, f"{'; '.join(wrong[:_TOLD_MAX])}{more}: {advice}")

@@ -1,0 +1,102 @@
+"""What Kafka's manager makes of one partition of its metadata topic, record by record. Pure.
+
+All records of a user's partition are in one partition of the metadata topic, so each of those is
+replayed alone and forgotten before the next. Sources: ConsumerTask, RemotePartitionMetadataStore.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import CorruptData
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.migration.kafka_cache import EpochSegments, Ignored, KafkaCache
+from rlmm.records.fixed_layout import encode_segment_row
+from rlmm.records.records import decode
+from rlmm.segment import (
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+)
+
+UNREADABLE_TOLD_MAX = 5
+"""So many records that can't be decoded are told one by one; the rest is counted."""
+
+
+@dataclass(slots=True)
+class TopicReplay:
+    """One partition of the metadata topic. `source` names it in messages.
+
+    `caches` are the partitions whose deletion is not finished, `deletions` the steps of those whose
+    deletion began. `ignored` counts what Kafka passes over, by the reason.
+    """
+
+    source: str
+    caches: dict[TopicIdPartition, KafkaCache] = field(default_factory=dict)
+    deletions: dict[TopicIdPartition, PartitionDeleteState] = field(default_factory=dict)
+    records: int = 0
+    ignored: Counter[Ignored] = field(default_factory=Counter)
+    unreadable: int = 0
+    told_unreadable: list[str] = field(default_factory=list)
+    _gone: set[TopicIdPartition] = field(default_factory=set)
+
+    def apply(self, offset: int, value: bytes | None) -> None:
+        """Apply the record at that offset; one that can't be decoded is counted and told."""
+        self.records += 1
+        try:
+            if value is None:
+                raise CorruptData("it has no value", source=f"{self.source} {offset}")
+            record = decode(None, value, source=self.source, offset=offset)
+        except CorruptData as error:
+            self.unreadable += 1
+            if len(self.told_unreadable) < UNREADABLE_TOLD_MAX:
+                self.told_unreadable.append(str(error))
+            return
+        if isinstance(record, RemotePartitionDeleteMetadata):
+            self._delete(record)
+        elif isinstance(record, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
+            why = self._segment(record)
+            if why is not None:
+                self.ignored[why] += 1
+
+    def _segment(
+        self, record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate
+    ) -> Ignored | None:
+        partition = record.segment_id.partition
+        if partition in self._gone:
+            return Ignored.PARTITION_DELETED
+        cache = self.caches.setdefault(partition, KafkaCache())
+        if isinstance(record, RemoteLogSegmentMetadata):
+            return cache.add(record)
+        return cache.update(record)
+
+    def _delete(self, record: RemotePartitionDeleteMetadata) -> None:
+        """Kafka takes any step in any order."""
+        if record.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+            self.caches.pop(record.partition, None)
+            self.deletions.pop(record.partition, None)
+            self._gone.add(record.partition)
+        else:
+            self.deletions[record.partition] = record.state
+
+
+def digest(cache: KafkaCache) -> str:
+    """SHA-256 of all that Kafka's manager knows of a partition, in hexadecimal digits: each segment
+    with its state, and what look-ups of each epoch find.
+    """
+    found = hashlib.sha256()
+    for id_ in sorted(cache.rows):
+        row = encode_segment_row(cache.rows[id_])
+        found.update(len(row).to_bytes(4, "big") + row)
+    for epoch, segments in sorted(cache.epochs.items()):
+        found.update(_look_ups(epoch, segments).encode())
+    return found.hexdigest()
+
+
+def _look_ups(epoch: int, segments: EpochSegments) -> str:
+    starts = [(start, segments.by_start[start].hex()) for start in segments.starts]
+    hidden = sorted(id_.hex() for id_ in segments.unreferenced)
+    return f"{epoch} {starts} {hidden} {segments.highest_offset}\n"

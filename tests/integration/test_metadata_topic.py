@@ -1,0 +1,118 @@
+"""Kafka's metadata topic on a stock broker, read to its end and judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from rlm.migration.examination import Examination, examine_topic
+from rlm.migration.topic_checks import TOPIC
+from strandline.cli.exit_codes import ExitCode
+from tests.integration.test_broker_view import connection_settings, view_of
+from tests.real.kafka import KafkaBroker
+from tests.real.kafka_clients import NewRecord, produce, produce_transactions
+from tests.rlm.migration.test_topic_replay import values_by_kafka
+from tests.strandline.command import strandline
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker") as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker) -> Iterator[str]:
+    """The topic as Kafka's manager makes it, but with two partitions."""
+    broker.create_topic(TOPIC, partitions=2, config=KEPT)
+    yield TOPIC
+    broker.delete_topic(TOPIC)
+    broker.wait_until(lambda: TOPIC not in broker.admin().list_topics().topics, "its deletion")
+
+
+async def examined(broker: KafkaBroker) -> tuple[Examination, list[tuple[int, int, int, int]]]:
+    told: list[tuple[int, int, int, int]] = []
+    async with view_of(connection_settings(broker)) as view:
+        return await examine_topic(view, lambda *progress: told.append(progress)), told
+
+
+def wrong(found: Examination) -> dict[str, str]:
+    return {check.name: check.detail for check in found.checks if not check.ok}
+
+
+async def test_a_broker_without_the_topic_is_told(broker: KafkaBroker) -> None:
+    found, _ = await examined(broker)
+    assert "unknown_topic_or_partition" in str(wrong(found))
+
+
+async def test_a_whole_topic_can_be_moved(broker: KafkaBroker, topic: str) -> None:
+    values = values_by_kafka()
+    produce(broker.bootstrap, topic, 0, [NewRecord(value) for value in values], codec="zstd")
+    records = [NewRecord(value) for value in values[:2]]
+    # A shadow's aborted attempt is read as Kafka's own manager reads it; markers are no gap.
+    transactions: Sequence[tuple[Sequence[NewRecord], bool]] = [(records, False), (records, True)]
+    produce_transactions(
+        broker.bootstrap, topic, 1, transactions, transactional_id=f"shadow-{uuid4()}"
+    )
+    found, told = await examined(broker)
+    assert wrong(found) == {}
+    assert [(each.start, each.end, each.records) for each in found.reads] == [
+        (0, len(values), len(values)),
+        (0, 6, 4),
+    ]
+    assert found.partitions
+    assert told[-1] == (1, 2, 6, 6)
+
+
+async def test_records_that_are_gone_or_foreign_are_told(broker: KafkaBroker, topic: str) -> None:
+    values = values_by_kafka()
+    produce(broker.bootstrap, topic, 0, [NewRecord(value) for value in values])
+    produce(broker.bootstrap, topic, 1, [NewRecord(b"hello"), NewRecord(None, key=b"key")])
+    broker.delete_records(topic, 0, 3)
+    broker.alter_topic(topic, {"retention.ms": "604800000"})
+    found, _ = await examined(broker)
+    told = wrong(found)
+    assert "0 begins at 3" in told["each begins at offset 0"]
+    assert f"{TOPIC}-1 0" in told["every record can be decoded"]
+    assert "retention.ms=604800000 instead of -1" in told["settings of the topic"]
+    assert "no gap" not in told
+    assert found.reads[0].records == len(values) - 3
+
+
+def test_the_command_tells_it_as_a_table_and_keeps_a_report(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    produce(broker.bootstrap, topic, 0, [NewRecord(value) for value in values_by_kafka()])
+    config, report = tmp_path / "strandline.toml", tmp_path / "before.json"
+    config.write_text(
+        f"""
+[node]
+data_dir = "{tmp_path / "data"}"
+[kafka]
+broker = "{broker.bootstrap}"
+[stores.main]
+kind = "filesystem"
+path = "{tmp_path / "store"}"
+"""
+    )
+    identity = ("--node-id", broker.node_id, "--kafka-cluster-id", broker.cluster_id)
+    made = strandline("format", "--config", config, "--standalone", *identity)
+    assert made.returncode == 0, made.stderr
+    done = strandline("migrate", "check", "--config", config, "--report", report)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "nothing stands in the way of a move" in done.stdout
+    kept = json.loads(report.read_text())
+    as_json = strandline("migrate", "check", "--config", config, "--json")
+    assert json.loads(as_json.stdout) == kept
+    assert all(len(each["digest"]) == 64 for each in kept["partitions"])
+    produce(broker.bootstrap, topic, 1, [NewRecord(b"hello")])
+    done = strandline("migrate", "check", "--config", config)
+    assert done.returncode == ExitCode.INCOMPLETE
+    assert "1 of 6 checks stand in the way of a move" in done.stdout
