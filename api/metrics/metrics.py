@@ -284,13 +284,14 @@ class StateMetrics:
         self._copying = gauge("copies_in_flight", "Copies under way.")
         self._lag = LagMetrics(registry)
         self._paused = gauge(
-            "paused", "1 while a kill switch of this node is on: copying, deleting.", "what"
+            "paused", "1 while this work waits on this node: copying, deleting.", "what"
         )
 
-    def set_switches(self, paused: Callable[[Switch], object | None]) -> None:
-        """`paused` gives the pause of a switch, or None."""
+    def set_pauses(self, *paused: Callable[[Switch], str | None]) -> None:
+        """Each of `paused` gives a pause of the switch by its own source, or None."""
         for switch in Switch:
-            self._paused.labels(switch.value).set(paused(switch) is not None)
+            is_paused = any(each(switch) is not None for each in paused)
+            self._paused.labels(switch.value).set(is_paused)
 
     def set_ready(self, ready: bool) -> None:
         """Set the answer of /readyz."""

@@ -69,7 +69,7 @@ async def metrics(context: Context) -> Response:
     state.set_problems(context.rlm.node_problems())
     state.set_nodes(manager.registered_nodes())
     state.set_totals(manager.totals())
-    state.set_switches(context.switches.pause_of)
+    state.set_pauses(context.switches.text, context.settings.pause_text)
     state.set_partitions(
         await statuses_of(context.rlm.partitions(), context.rlm.status, context.sleep)
     )

@@ -68,8 +68,9 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "*A broker's segment is damaged*, below", 0.0,
     ),
     WhyNot.PAUSED: Reason(
-        "paused", "the topic's policy or the node's switch says so",
-        "`strandline resume copying`, with `--topic` if it is the policy",
+        "paused", "the topic's policy, a setting of the cluster or the node's switch says so",
+        "the text has the command: `strandline resume copying`, with `--topic`, `--cluster` or "
+        "`--node` where it was paused so",
     ),
     WhyNot.MODE: Reason(
         "another mode", "the partition's mode is not `sidecar`, or its broker tiers it "
@@ -193,7 +194,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "see the store's error; it is tried again by itself",
     ),
     ProblemArea.PAUSED: AreaReason(
-        "work that somebody paused on this node; `name` says which", "`strandline resume`"
+        "work that somebody paused on this node or for the cluster; `name` says which",
+        "the text has the command that ends the pause",
     ),
     ProblemArea.TOPICS: AreaReason(
         "marking topics that were deleted in Kafka: too many topics are unknown to the brokers at "

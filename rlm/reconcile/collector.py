@@ -2,7 +2,7 @@
 delete left behind. One pass over all stores at a time, on an operator's request.
 
     list a page -> barrier of the metadata log -> look at each id -> classify       (all stores)
-    the brake: more than a small part of everything stops the pass and alerts
+    the brake: more than a small part of everything stops the pass, which its result then says
     the same once more, page by page, and the orphans of each page go
 
 Invariant (foreign_is_untouched): objects the log never knew stay. Memory is bounded by one page.

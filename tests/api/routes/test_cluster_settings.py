@@ -119,6 +119,16 @@ async def test_a_node_tells_which_setting_wins() -> None:
         assert wrong.status_code == 400
 
 
+async def test_a_pause_of_the_cluster_is_a_metric_on_each_node() -> None:
+    node = make_node()
+    async with node.client() as client:
+        assert 'strandline_paused{what="deleting"} 0.0' in (await client.get("/metrics")).text
+        await client.put("/v1/settings/deleting.paused", json=body(CLUSTER, True))
+        metrics = (await client.get("/metrics")).text
+        assert 'strandline_paused{what="deleting"} 1.0' in metrics
+        assert 'strandline_paused{what="copying"} 0.0' in metrics
+
+
 async def values(client: Any, **params: str) -> dict[str, object]:
     answer = await client.get("/v1/node/settings", params=params)
     assert answer.status_code == 200, answer.text
