@@ -25,6 +25,7 @@ from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.quota.flow_control import FlowControl
 from rlm.reconcile.collector import Collector
+from rlm.reconcile.erasure import Erasures
 from rlm.repair.repairs import Repairs
 from rlm.retention.expirer import Expirer
 from rlm.service import RemoteLogManager
@@ -73,6 +74,7 @@ class ApiContext:
     quorum: QuorumAdmin
     audit: AuditLog
     collector: Collector
+    erasures: Erasures
     retention: Expirer
     switches: KillSwitches
     settings: SettingsInForce

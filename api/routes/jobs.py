@@ -10,6 +10,7 @@ from api.http.admission import Context, require
 from api.http.cursors import decode_cursor, encode_cursor
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
+from api.models.erasure import EraseRequest, ErasureView
 from api.models.jobs import CollectionView, CollectRequest
 from api.models.repair import RepairAsked, RepairView
 from api.models.scrub import PartitionScrubView, ScrubKept, ScrubPage, ScrubPost
@@ -92,6 +93,28 @@ async def describe_repair(
 ) -> RepairView:
     """The last eight are remembered until the node stops, automatic ones among them."""
     return RepairView.of_run(context.repairs.run_of(parse_uuid(job_id, "job_id")))
+
+
+@router.post("/erase", summary="Delete every version of what was deleted, and report")
+async def erase(
+    context: Context,
+    body: EraseRequest,
+    principal: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> ErasureView:
+    """Role admin, at any node. It orders nothing: 409 NOT_ORDERED before the topic is marked for
+    deletion, or the log start has passed the offset. Waits for the segments to go, then deletes the
+    versions that the stores keep of them. One runs at a time (409 RUNNING, which names its id).
+    """
+    return ErasureView.of_job(await context.erasures.start(body.request(), principal.name))
+
+
+@router.get("/erase/{job_id}", summary="An erasure: its progress or its report")
+async def describe_erasure(
+    context: Context,
+    job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
+) -> ErasureView:
+    """The last one is remembered until the node stops; asked for again, it goes on."""
+    return ErasureView.of_job(context.erasures.erasure(parse_uuid(job_id, "job_id")))
 
 
 @router.get("/{job_id}", summary="A job: its progress or its end")

@@ -55,6 +55,7 @@ class AuditAction(StrEnum):
     LIMITS_CHANGED = "limits_changed"
     NODE_REMOVED = "node_removed"
     SETTING_CHANGED = "setting_changed"
+    ERASURE = "erasure"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from kafka_formats.errors import RetryLater
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from rlm.stores.tier_store import TierStore
+from rsm_backends.store import KeptVersion
+
+VERSIONS_AT_ONCE = 16
 
 
 async def delete_objects(
@@ -40,3 +43,50 @@ async def delete_objects(
         raise RetryLater(
             f"deleting {what} in the store {tier.name!r} took longer than {deadline_s:g} s"
         ) from None
+
+
+async def delete_versions(
+    tier: TierStore,
+    versions: Sequence[KeptVersion],
+    *,
+    confirm_prefix: Callable[[TierStore], Awaitable[None]],
+    held_back: Callable[[], str | None],
+    deadline_s: float,
+    what: str,
+) -> dict[KeptVersion, str]:
+    """Delete these versions and delete markers for good; returns those that the store refuses to
+    delete, with its reason. Errors as `delete_objects`.
+
+    Give all versions of a key: its markers go last, and only if nothing is left below them, since
+    an object without its marker is back.
+    """
+    refused: dict[KeptVersion, str] = {}
+
+    async def delete(each: KeptVersion) -> None:
+        try:
+            await tier.store.delete_version(each.key, each.version_id)
+        except (Refused, InvalidRequest) as error:
+            refused[each] = str(error)
+
+    try:
+        async with asyncio.timeout(deadline_s):
+            await confirm_prefix(tier)
+            for markers in (False, True):
+                uncovered = {each.key for each in refused}
+                going = [each for each in versions if each.is_marker is markers]
+                stay = [each for each in going if markers and each.key in uncovered]
+                refused |= dict.fromkeys(stay, "it hides a version that could not be deleted")
+                going = [each for each in going if each not in refused]
+                for at in range(0, len(going), VERSIONS_AT_ONCE):
+                    why_not = held_back()
+                    if why_not is not None:
+                        raise RetryLater(f"nothing is deleted now: {why_not}")
+                    some = map(delete, going[at : at + VERSIONS_AT_ONCE])
+                    for error in await asyncio.gather(*some, return_exceptions=True):
+                        if error is not None:
+                            raise error
+    except TimeoutError:
+        raise RetryLater(
+            f"deleting {what} in the store {tier.name!r} took longer than {deadline_s:g} s"
+        ) from None
+    return refused

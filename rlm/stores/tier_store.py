@@ -7,10 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
-from rsm_backends.store import ObjectInfo, ObjectStore
+from rsm_backends.store import KeptVersion, ObjectInfo, ObjectStore
 
 LISTED_AT_ONCE = 1_000
 PAGES_MAX = 1_000_000
+KEY_VERSIONS_MAX = 10_000
+"""More versions of one key are somebody's mistake, and are not kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +90,38 @@ async def listed_pages(
             return
     raise RetryLater(
         f"the store {tier.name!r} lists {prefix or 'its objects'} without an end: look at it"
+    )
+
+
+async def kept_keys(
+    tier: TierStore, prefix: str, *, deadline_s: float | None = None
+) -> AsyncGenerator[tuple[KeptVersion, ...], None]:
+    """All versions and delete markers of keys that start with `prefix`, in pages of whole keys.
+    RetryLater: a page took longer than `deadline_s`, the list or the versions of a key have no end.
+    """
+    cursor: str | None = None
+    carried: tuple[KeptVersion, ...] = ()
+    for _ in range(PAGES_MAX):
+        try:
+            async with asyncio.timeout(deadline_s):
+                page = await tier.store.versions_below(prefix, cursor=cursor)
+        except TimeoutError:
+            raise RetryLater(
+                f"the store {tier.name!r} did not list versions within {deadline_s:g} s"
+            ) from None
+        found, cursor = (*carried, *page.versions), page.next_cursor
+        if cursor is None:
+            yield found
+            return
+        whole = len(found)
+        while whole and found[whole - 1].key == found[-1].key:
+            whole -= 1
+        carried = found[whole:]
+        if len(carried) > KEY_VERSIONS_MAX:
+            break
+        if whole:
+            yield found[:whole]
+    raise RetryLater(
+        f"the store {tier.name!r} lists versions of {carried[0].key if carried else prefix!r} "
+        "without an end: look at it"
     )

@@ -37,6 +37,7 @@ from rlm.node_files.scrub_results import FILE_NAME as SCRUBS_FILE
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.quota.flow_control import FlowControl
 from rlm.reconcile.collector import Collector, CollectorLimits
+from rlm.reconcile.erasure import Erasures
 from rlm.repair.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.retention.delete_records_follower import DeleteRecordsFollower
@@ -108,6 +109,7 @@ class Node:
     snapshots: SnapshotUploader
     audit: AuditLog
     collector: Collector
+    erasures: Erasures
     hold: Hold | None
     flow: FlowControl
     log_levels: LogLevels
@@ -166,17 +168,19 @@ class Node:
             parts = _build(given, settings, broker, directory.path)
             snapshots = _new_snapshots(settings, directory, parts)
             collector = _new_collector(settings, parts, KnownSegments(log, metadata, view))
+            erasures = parts.new_erasures(collector)
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
             topics = _topic_loops(settings, parts, broker)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
-            for part in (parts.registrar, remote_log, snapshots, collector, repairs):
+            for part in (parts.registrar, remote_log, snapshots, collector, erasures, repairs):
                 building.push_async_callback(part.close)
             return cls(
                 settings, directory, log, metadata, parts, remote_log, snapshots, audit,
-                collector, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
+                collector, erasures, hold, flow, levels, scrubs, repairs, pool, failure,
+                building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:

@@ -56,6 +56,7 @@ from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import Flow
 from rlm.reconcile.adoption import Adoption
 from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
+from rlm.reconcile.erasure import Erasures
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
 from rlm.retention.expirer import Expirer
 from rlm.retention.topic_deletion import TopicDeletion
@@ -170,6 +171,18 @@ class RemoteLogParts:
             confirm_prefix=self.checks.claims.confirm,
             keep_audit=self.given.keep_audit,
             limits=limits,
+        )
+
+    def new_erasures(self, collector: Collector) -> Erasures:
+        """Ends erasures in this node's stores; `collector` looks segments up."""
+        return Erasures(
+            collector,
+            self.given.metadata,
+            self.given.stores,
+            self.around,
+            held_back=self.held_back.deleting,
+            confirm_prefix=self.checks.claims.confirm,
+            keep_audit=self.given.keep_audit,
         )
 
     def remote_log(

@@ -88,6 +88,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         quorum=QuorumAdmin(node.metadata_log.driver),
         audit=node.audit,
         collector=node.collector,
+        erasures=node.erasures,
         retention=node.parts.expirer,
         switches=node.parts.given.switches,
         settings=node.parts.settings,

@@ -70,6 +70,7 @@ from rlmm.segment import (
 from tests.api.fake_ambient import counted_uuids, no_pause
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_damage import NothingDamaged
+from tests.api.fake_erasures import FakeErasures
 from tests.api.fake_nodes import FakeNodes
 from tests.api.fake_policies import TOPIC_ID as TOPIC_ID
 from tests.api.fake_policies import FakePolicies
@@ -449,6 +450,7 @@ def _context(
         quorum=quorum or FakeQuorum(),
         audit=FakeAudit(),
         collector=FakeCollector(),
+        erasures=FakeErasures(),
         repairs=FakeRepairs(),
         retention=FakeRetention(),
         switches=KillSwitches(None, now_ms=lambda: 1_000),

@@ -55,6 +55,7 @@ from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.service import RemoteLogManager
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.manager.tombstones import KnownSegments
 from rlmm.segment import Incarnation, PartitionDeleteState, RemoteLogSegmentMetadata, SegmentState
 from rlmm.view.view import View
 from rsm_backends.memory import MemoryStore
@@ -169,6 +170,12 @@ class Bucket(MemoryStore):
                 self.violations += [f"{row.state.name}: {key}" for key in alive.intersection(keys)]
         await super().delete_many(keys)
 
+    async def delete_version(self, key: str, version_id: str) -> None:
+        for row in _rows(self.metadata):
+            if key in segment_keys(PREFIX, row.segment_id, row.start_offset).all():
+                self.violations.append(f"a version, {row.state.name}: {key}")
+        await super().delete_version(key, version_id)
+
     async def start_multipart(self, key: str) -> str:
         upload_id = await super().start_multipart(key)
         self.unfinished_uploads.add(upload_id)
@@ -282,6 +289,7 @@ class Node:
     accepted: list[tuple[int, Any]]
     hold: Hold | None
     repairs: Repairs
+    known: KnownSegments | None = None
 
     def rows(self, partition: TopicIdPartition) -> list[tuple[int, int, str]]:
         """(start, end, state) of all rows."""
@@ -380,6 +388,7 @@ class World:
             manager, incarnation, hook=hook, data_plane=data_plane, broker=broker, limits=limits,
             hold=hold, topics=topics,
         )  # fmt: skip
+        node.known = KnownSegments(log, manager, view)
         try:
             yield node
         finally:
@@ -466,7 +475,7 @@ async def _pull_the_plug(remote_log: RemoteLogManager) -> None:
     """A SIGKILL: what the remote log manager was doing ends where it is."""
     names = (
         *(loop.name for loop in remote_log.loops),
-        *("claim stores", "drive ", "clean up ", "record compaction", "repair segments"),
+        *("claim stores", "erase", "drive ", "clean up ", "record compaction", "repair segments"),
     )
     tasks = [
         task

@@ -13,9 +13,12 @@ from starlette.types import Message
 
 from api.http.api_limits import ApiLimits
 from rlm.reconcile.collector import CollectionRequest
+from rlm.reconcile.erasure import ErasureRequest
+from rlm.reconcile.erasure_plan import Scope
 from rlm.repair.repair_run import RepairRequest
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_collector import JOB_ID, FakeCollector
+from tests.api.fake_erasures import FakeErasures
 from tests.api.fake_repairs import FakeRepairs
 from tests.api.fakes import BASE, make_node, openapi, segment_uuid
 
@@ -268,7 +271,12 @@ async def test_everything_runs_on_the_event_loop(monkeypatch: pytest.MonkeyPatch
     node = make_node(limits=ApiLimits(event_stream_s=0.0))
     repairs = FakeRepairs()
     repairs.start(RepairRequest("payments"), "somebody")
-    node = replace(node, context=replace(node.context, collector=collector, repairs=repairs))
+    erasures = FakeErasures()
+    await erasures.start(ErasureRequest(Scope("payments"), False, 1.0, "why"), "somebody")
+    node = replace(
+        node,
+        context=replace(node.context, collector=collector, repairs=repairs, erasures=erasures),
+    )
     async with node.client() as client:
         for path, operations in document["paths"].items():
             if "get" not in operations:

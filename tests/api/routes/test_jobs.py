@@ -12,6 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.reconcile.collection_plan import Known
 from rlmm.segment import SegmentState
 from tests.api.fake_collector import JOB_ID, FakeCollector
+from tests.api.fake_erasures import ERASURE_ID, FakeErasures
 from tests.api.fake_repairs import REPAIR_ID, FakeRepairs
 from tests.api.fakes import FakeNode, make_node, make_segment, write_tokens
 
@@ -118,3 +119,45 @@ async def test_a_repair_is_asked_for_by_an_admin_and_told_by_its_id() -> None:
         repairs.runs = True
         busy = await client.post("/v1/jobs/repair", json={"topic": "orders"})
         assert (busy.status_code, busy.json()["reason"]) == (409, "RUNNING")
+
+
+async def test_an_erasure_is_asked_for_by_an_admin_and_told_by_its_id() -> None:
+    plain = make_node()
+    erasures = FakeErasures()
+    asked = replace(plain, context=replace(plain.context, erasures=erasures))
+    path, whole = "/v1/jobs/erase", {"topic": "orders", "reason": "a court's order"}
+    below = {"topic_id": "AAAAAAAAAAAAAAAAAAAAAQ", "partition": 0, "before_offset": 15}
+    async with asked.client() as client:
+        answer = await client.post(path, json=whole | below | {"dry_run": False})
+        assert answer.status_code == 200, answer.text
+        job = answer.json()
+        assert (job["dry_run"], job["state"], job["before_offset"]) == (False, "incomplete", 15)
+        assert job["left"][0]["why"] == "not allowed (AccessDenied)"
+        assert job["stores"]["main"]["kept"] == {"live": 3}
+        assert erasures.last is not None
+        assert erasures.last.request.deadline_s == 3_600.0
+        assert (await client.get(f"{path}/{ERASURE_ID}")).json() == job
+        assert (await client.get(f"{path}/AAAAAAAAAAAAAAAAAAAAAA")).status_code == 404
+        assert (await client.post(path, json=whole)).json()["dry_run"] is True
+        for wrong in (
+            whole | {"partition": 0},
+            whole | {"before_offset": 3},
+            whole | {"partition": 0, "before_offset": 3},
+            whole | {"topic": "a/b"},
+            whole | {"topic_id": "x"},
+            whole | {"deadline_s": 0},
+            {"topic": "orders"},
+        ):
+            refused = await client.post(path, json=wrong)
+            assert (refused.status_code, refused.json()["kind"]) == (400, "invalid_request"), wrong
+        erasures.ordered = False
+        early = await client.post(path, json=whole | {"dry_run": False})
+        assert (early.status_code, early.json()["reason"]) == (409, "NOT_ORDERED")
+
+
+@pytest.mark.parametrize(("name", "status"), [("reader", 403), ("operator", 403), ("boss", 200)])
+async def test_only_an_admin_erases(tmp_path: Path, name: str, status: int) -> None:
+    guarded = make_node(tokens=write_tokens(tmp_path / "tokens"), anonymous_role=Role.READ)
+    async with guarded.client(token=f"{name}-token") as client:
+        answer = await client.post("/v1/jobs/erase", json={"topic": "orders", "reason": "why"})
+    assert answer.status_code == status

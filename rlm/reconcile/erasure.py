@@ -1,0 +1,471 @@
+"""Ends an erasure: waits until its segments are gone, then deletes their versions, and reports.
+
+    every row of the scope is gone (retention, or the deletion of the topic, takes them)
+      -> list the store, look every key up in the log, delete what it says is deleted
+      -> the same until a list shows nothing more to delete: the report is made from that one
+
+It may be killed at any point and asked for again: everything it needs is in the log and the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
+
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound, Refused, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
+from rlm.control.audit import AuditAction, AuditLine, KeepAudit
+from rlm.control.surroundings import Surroundings
+from rlm.format.custom_metadata import custom_of
+from rlm.format.object_keys import parse_segment_key, segment_keys
+from rlm.reconcile.collection_plan import NEVER_KNOWN, ObjectClass
+from rlm.reconcile.collector import Collector
+from rlm.reconcile.erasure_plan import Decided, Scope, decide, why_not_ordered
+from rlm.stores.object_deletion import delete_objects, delete_versions
+from rlm.stores.tier_store import TierStore, TierStores, kept_keys, listed_pages
+from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.partition_state import PartitionState
+from rlmm.segment import RemoteLogSegmentMetadata
+from rsm_backends.store import KeptVersion, ObjectInfo
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+SWEEPS_MAX = 5
+"""The last one finds nothing to delete, unless objects appear as fast as they go."""
+SHOWN_MAX = 1_000
+"""Objects that a report names; all are counted."""
+EXPECTED_KEYS_MAX = 100_000
+"""Keys that are remembered, to be named once they are gone, or as left."""
+UNKNOWN = "the log does not know its segment, or forgot it, 30 days after its deletion"
+ROWS_PER_BREATH = 128
+DELETED_AT_ONCE = 100
+
+
+class ErasureState(StrEnum):
+    """INCOMPLETE: something is left, or was not looked at. FAILED: it has not looked at all."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """`apply` False only looks. `why` stands in the audit."""
+
+    scope: Scope
+    apply: bool
+    deadline_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftObject:
+    """An object, or a version of it (`version_id`), that is still there, and why."""
+
+    store: str
+    key: str
+    version_id: str | None
+    why: str
+
+
+@dataclass(slots=True)
+class Swept:
+    """One list of a store, and what was deleted by it. `left`: the first of `left_count`."""
+
+    store: str
+    objects: int = 0
+    versions: int = 0
+    markers: int = 0
+    size_bytes: int = 0
+    deleted: int = 0
+    listed: bool = False
+    versions_unknown: str | None = None
+    kept: dict[ObjectClass, int] = field(default_factory=dict)
+    left_count: int = 0
+    left: list[LeftObject] = field(default_factory=list)
+    left_keys: set[str] = field(default_factory=set)
+
+    def note(self, decided: Mapping[str, Decided], *, applied: bool) -> None:
+        """Count the keys that stay; once it is `applied` those of the scope are left."""
+        for key, each in decided.items():
+            if each.takes:
+                continue
+            self.kept[each.class_] = self.kept.get(each.class_, 0) + 1
+            if each.class_ is ObjectClass.FOREIGN:
+                self.leave(key, None, UNKNOWN)
+            elif each.will and applied:
+                self.leave(key, None, "its segment is still recorded")
+
+    def leave(self, key: str, version_id: str | None, why: str) -> None:
+        """Report what is still there."""
+        self.left_count += 1
+        if len(self.left) < SHOWN_MAX:
+            self.left.append(LeftObject(self.store, key, version_id, why))
+        if len(self.left_keys) < EXPECTED_KEYS_MAX:
+            self.left_keys.add(key)
+
+
+@dataclass(slots=True)
+class StoreErasure:
+    """One store's part. `objects`, `versions` and `markers` are deleted; or, while nothing is
+    deleted, those that would be. `kept`: keys in the scope that stay, by class. `trouble`: why it
+    was not looked at to the end; `versions_unknown`: why its versions were not listed.
+    """
+
+    objects: int = 0
+    versions: int = 0
+    markers: int = 0
+    size_bytes: int = 0
+    kept: dict[ObjectClass, int] = field(default_factory=dict)
+    trouble: str | None = None
+    versions_unknown: str | None = None
+
+    def add(self, swept: Swept) -> None:
+        """Count one more sweep; what stays is what the last one saw."""
+        self.objects += swept.objects
+        self.versions += swept.versions
+        self.markers += swept.markers
+        self.size_bytes += swept.size_bytes
+        self.kept, self.versions_unknown = swept.kept, swept.versions_unknown
+
+
+@dataclass(slots=True)
+class Erasure:
+    """One run. `segments` and `size_bytes`: in the scope at its start; `waiting`: those that are
+    not gone yet. `kept_to_offset`: the end of the segment that `before` lies in, -1 without one.
+    `gone`: keys, as `store:key`, that no list shows any more.
+    """
+
+    id: Uuid
+    request: ErasureRequest
+    by: str
+    started_at_ms: int
+    state: ErasureState = ErasureState.RUNNING
+    ended_at_ms: int = -1
+    text: str = ""
+    segments: int = 0
+    size_bytes: int = 0
+    waiting: int = 0
+    kept_to_offset: int = -1
+    stores: dict[str, StoreErasure] = field(default_factory=dict)
+    gone_count: int = 0
+    gone: list[str] = field(default_factory=list)
+    left_count: int = 0
+    left: list[LeftObject] = field(default_factory=list)
+    expected: dict[str, None] = field(default_factory=dict)
+
+    def expect(self, store: str, keys: Iterable[str]) -> None:
+        """Remember keys whose end is to be reported."""
+        for key in keys:
+            if len(self.expected) < EXPECTED_KEYS_MAX:
+                self.expected[f"{store}:{key}"] = None
+
+
+@dataclass(slots=True)
+class Erasures:
+    """Runs erasures, one at a time; the last one is remembered. `held_back` says why nothing of a
+    topic may be deleted now; `collector` looks segments up.
+    """
+
+    collector: Collector
+    metadata: MetadataReads
+    stores: TierStores
+    around: Surroundings
+    _: KW_ONLY
+    held_back: Callable[[str], str | None]
+    confirm_prefix: Callable[[TierStore], Awaitable[None]]
+    keep_audit: KeepAudit
+    _last: Erasure | None = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+
+    async def start(self, request: ErasureRequest, by: str) -> Erasure:
+        """Begin a run. Conflict: one is running, or nothing of the scope may go yet (NOT_ORDERED).
+        Refused: nothing may be deleted now.
+        """
+        self._check_free()
+        await self.collector.look_up(())  # an order that the view lacks would be left out
+        self._check_free()
+        scope = request.scope
+        if request.apply:
+            states = self._states(scope)
+            if scope.before is not None and not states:
+                raise NotFound(f"{scope} is not in the metadata: nothing of it is tiered")
+            why = why_not_ordered(scope, states)
+            if why is not None:
+                raise Conflict(why, reason="NOT_ORDERED")
+            held = self.held_back(scope.topic)
+            if held is not None:
+                raise Refused(f"nothing is deleted now: {held}")
+        ambient = self.around.ambient
+        job = Erasure(ambient.new_uuid(), request, by, ambient.now_ms())
+        self._last = job
+        self._task = asyncio.create_task(self._run(job), name="erase")
+        return job
+
+    def _check_free(self) -> None:
+        if self._last is not None and self._last.state is ErasureState.RUNNING:
+            raise Conflict(
+                f"an erasure is running ({self._last.id}): wait for its end", reason="RUNNING"
+            )
+
+    def erasure(self, id_: Uuid) -> Erasure:
+        """The running one or the last. NotFound for any other."""
+        if self._last is None or self._last.id != id_:
+            raise NotFound(f"no erasure {id_} is remembered by this node: ask for it again")
+        return self._last
+
+    async def close(self) -> None:
+        """Stop a run; what it deleted stays deleted. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._last is not None and self._last.state is ErasureState.RUNNING:
+            self._end(
+                self._last, ErasureState.FAILED, "the node is shutting down: ask for it again"
+            )
+
+    async def _run(self, job: Erasure) -> None:
+        again = "ask for it again: it goes on where it is"
+        try:
+            async with asyncio.timeout(job.request.deadline_s):
+                await self.run(job)
+        except TimeoutError:
+            waited = f"{job.request.deadline_s:g} s were over with {job.waiting} segments to go"
+            self._end(job, ErasureState.INCOMPLETE, f"{waited}: {again}")
+        except StrandlineError as error:
+            self._end(job, ErasureState.FAILED, f"{error}; {again}")
+        except Exception as error:
+            logger.exception("an erasure failed")
+            self._end(job, ErasureState.FAILED, f"{type(error).__name__}: {error}; {again}")
+
+    async def run(self, job: Erasure) -> None:
+        """The steps. Raises errors of the metadata; those of a store are reported with it."""
+        request = job.request
+        await self._count(job)
+        if request.apply:
+            await self.keep_audit(self._line(job, f"begins: {request.why}"))
+            why_not = await self._wait(job)
+            if why_not is not None:
+                self._end(job, ErasureState.INCOMPLETE, why_not)
+                return
+        for tier in self.stores.by_name.values():
+            job.stores[tier.name] = StoreErasure()
+            try:
+                await self._erase(tier, job)
+            except StrandlineError as error:
+                job.stores[tier.name].trouble = str(error)
+        if not request.apply:
+            self._end(job, ErasureState.FINISHED, "nothing was deleted: it was only looked")
+            return
+        job.gone_count, job.gone = len(job.expected), list(job.expected)[:SHOWN_MAX]
+        text = _why_incomplete(job)
+        await self.keep_audit(self._line(job, text or f"ended: {job.gone_count} objects are gone"))
+        self._end(job, ErasureState.INCOMPLETE if text else ErasureState.FINISHED, text)
+
+    def _states(self, scope: Scope) -> list[PartitionState]:
+        states = (
+            self.metadata.partition_state(tip)
+            for tip in list(self.metadata.partitions())
+            if scope.has(tip)
+        )
+        return [state for state in states if state is not None]
+
+    async def _rows(self, scope: Scope) -> list[RemoteLogSegmentMetadata]:
+        rows: list[RemoteLogSegmentMetadata] = []
+        for state in self._states(scope):
+            for number, row in enumerate(self.metadata.list_remote_log_segments(state.partition)):
+                if number % ROWS_PER_BREATH == 0:
+                    await self.around.ambient.sleep(0)
+                rows.append(row)
+        return rows
+
+    async def _count(self, job: Erasure) -> None:
+        scope = job.request.scope
+        for row in await self._rows(scope):
+            if scope.takes(row):
+                job.segments, job.size_bytes = job.segments + 1, job.size_bytes + row.size_bytes
+                for tier in self._stores_of(job, row):
+                    keys = segment_keys(tier.prefix, row.segment_id, row.start_offset)
+                    job.expect(tier.name, keys.all())
+            elif scope.spans(row):
+                job.kept_to_offset = max(job.kept_to_offset, row.end_offset)
+
+    def _stores_of(self, job: Erasure, row: RemoteLogSegmentMetadata) -> Sequence[TierStore]:
+        """As a clean-up takes them; a store that the settings lack is told."""
+        custom = custom_of(row.custom_metadata)
+        if custom is None:
+            return self.stores.default_first
+        tier = self.stores.by_name.get(custom.store)
+        if tier is None:
+            trouble = "it has segments of the scope, and this node's settings do not have it"
+            job.stores[custom.store] = StoreErasure(trouble=trouble)
+            return ()
+        return (tier,)
+
+    async def _wait(self, job: Erasure) -> str | None:
+        """Return once no segment of the scope has a row; or why that is not waited for."""
+        scope = job.request.scope
+        while True:
+            await self.collector.look_up(())
+            states = self._states(scope)
+            held = self.held_back(scope.topic)
+            if held is not None:
+                return f"nothing is deleted now: {held}; then ask for it again"
+            why = why_not_ordered(scope, states)
+            if why is not None:
+                return f"it was taken back meanwhile: {why}"
+            job.waiting = sum(scope.takes(row) for row in await self._rows(scope))
+            if not job.waiting and (scope.before is not None or not states):
+                return None
+            await self.around.ambient.sleep(LOOK_EVERY_S)
+
+    async def _erase(self, tier: TierStore, job: Erasure) -> None:
+        """Sweep until a list shows nothing to delete any more."""
+        store = job.stores[tier.name]
+        for _ in range(SWEEPS_MAX):
+            swept = await self._sweep(tier, job)
+            store.add(swept)
+            if not swept.deleted or not job.request.apply:
+                break
+        else:
+            swept.leave("", None, "objects appear as fast as they go")
+        job.left_count += swept.left_count
+        job.left += swept.left[: SHOWN_MAX - len(job.left)]
+        for key in swept.left_keys:
+            job.expected.pop(f"{tier.name}:{key}", None)
+
+    async def _sweep(self, tier: TierStore, job: Erasure) -> Swept:
+        """List once and delete. Versions tell what stays, in a store that has any."""
+        start = job.request.scope.start_of_keys(tier.prefix)
+        deadline_s = self.around.limits.store_deadline_s
+        objects, kept = Swept(tier.name), Swept(tier.name)
+        async with aclosing(listed_pages(tier, start, deadline_s=deadline_s)) as pages:
+            async for page in pages:
+                await self._sweep_objects(tier, job, page, objects)
+        try:
+            async with aclosing(kept_keys(tier, start, deadline_s=deadline_s)) as pages_of_keys:
+                async for versions in pages_of_keys:
+                    await self._sweep_versions(tier, job, versions, kept)
+        except (Refused, InvalidRequest) as error:
+            kept.versions_unknown = str(error)
+        if not kept.listed:
+            objects.versions_unknown = kept.versions_unknown
+            return objects
+        kept.objects = objects.objects
+        kept.deleted += objects.deleted
+        return kept
+
+    async def _sweep_objects(
+        self, tier: TierStore, job: Erasure, page: Sequence[ObjectInfo], swept: Swept
+    ) -> None:
+        decided = await self._decided(tier, job, [info.key for info in page])
+        swept.note(decided, applied=job.request.apply)
+        going = [each for each in page if self._goes(job, decided.get(each.key))]
+        if job.request.apply:
+            for at in range(0, len(going), DELETED_AT_ONCE):
+                some = [each.key for each in going[at : at + DELETED_AT_ONCE]]
+                await self._delete_objects(tier, job, some)
+                job.expect(tier.name, some)
+        swept.listed = swept.listed or bool(page)
+        swept.objects += len(going)
+        swept.deleted += len(going)
+        swept.size_bytes += sum(each.size for each in going)
+
+    async def _sweep_versions(
+        self, tier: TierStore, job: Erasure, versions: Sequence[KeptVersion], swept: Swept
+    ) -> None:
+        decided = await self._decided(tier, job, list({each.key: None for each in versions}))
+        swept.note(decided, applied=job.request.apply)
+        going = [each for each in versions if self._goes(job, decided.get(each.key))]
+        refused: dict[KeptVersion, str] = {}
+        if job.request.apply and going:
+            refused = await self._delete_versions(tier, job, going)
+            job.expect(tier.name, {each.key: None for each in going})
+        for each, why in refused.items():
+            swept.leave(each.key, each.version_id, why)
+        gone = [each for each in going if each not in refused]
+        swept.listed = swept.listed or bool(versions)
+        swept.deleted += len(gone)
+        swept.markers += sum(each.is_marker for each in gone)
+        swept.versions += sum(not each.is_marker for each in gone)
+        swept.size_bytes += sum(each.size for each in gone)
+
+    def _goes(self, job: Erasure, decided: Decided | None) -> bool:
+        """True if it is deleted; or, while nothing is, if it would be."""
+        return decided is not None and (decided.takes or (decided.will and not job.request.apply))
+
+    async def _decided(
+        self, tier: TierStore, job: Erasure, keys: Sequence[str]
+    ) -> dict[str, Decided]:
+        """The keys of the scope. Looked up behind a barrier after the list."""
+        parsed = {key: parse_segment_key(tier.prefix, key) for key in keys}
+        ids = {each.segment_id: None for each in parsed.values() if each is not None}
+        known = dict(zip(ids, await self.collector.look_up(tuple(ids)), strict=True))
+        found = {}
+        for key, each in parsed.items():
+            about = NEVER_KNOWN if each is None else known[each.segment_id]
+            decided = decide(job.request.scope, key, each, about, prefix=tier.prefix)
+            if decided is not None:
+                found[key] = decided
+        return found
+
+    async def _delete_objects(self, tier: TierStore, job: Erasure, keys: Sequence[str]) -> None:
+        await self.keep_audit(self._line(job, f"{len(keys)} objects in the store {tier.name}"))
+        await delete_objects(
+            tier,
+            keys,
+            confirm_prefix=self.confirm_prefix,
+            held_back=lambda: self.held_back(job.request.scope.topic),
+            deadline_s=self.around.limits.store_deadline_s,
+            what=f"{len(keys)} objects",
+        )
+
+    async def _delete_versions(
+        self, tier: TierStore, job: Erasure, versions: Sequence[KeptVersion]
+    ) -> dict[KeptVersion, str]:
+        what = f"{len(versions)} versions"
+        await self.keep_audit(self._line(job, f"{what} in the store {tier.name}"))
+        return await delete_versions(
+            tier,
+            versions,
+            confirm_prefix=self.confirm_prefix,
+            held_back=lambda: self.held_back(job.request.scope.topic),
+            deadline_s=self.around.limits.store_deadline_s,
+            what=what,
+        )
+
+    def _line(self, job: Erasure, why: str) -> AuditLine:
+        scope = job.request.scope
+        states = self._states(scope) if scope.partition is not None else []
+        tip = states[0].partition if states else None
+        end = -1 if scope.before is None else scope.before - 1
+        return AuditLine(
+            self.around.ambient.now_ms(), AuditAction.ERASURE, tip, None, -1, end,
+            job.size_bytes, f"erasure of {scope}: {why}", job.by,
+        )  # fmt: skip
+
+    def _end(self, job: Erasure, state: ErasureState, text: str) -> None:
+        job.state, job.text, job.ended_at_ms = state, text, self.around.ambient.now_ms()
+
+
+def _why_incomplete(job: Erasure) -> str:
+    """One line about what is left; empty: nothing is."""
+    parts = [
+        f"the store {name}: {each.trouble}" for name, each in job.stores.items() if each.trouble
+    ]
+    parts += [
+        f"the versions in the store {name} are unknown: {each.versions_unknown}"
+        for name, each in job.stores.items()
+        if each.versions_unknown
+    ]
+    if job.left_count:
+        parts.append(f"{job.left_count} objects or versions are left, such as {job.left[0].key}")
+    return "; ".join(parts)
