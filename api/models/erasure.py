@@ -42,7 +42,7 @@ class EraseRequest(Wire):
     ] = DEADLINE_S
 
     def request(self) -> ErasureRequest:
-        """What the erasure is of."""
+        """The scope, parsed. InvalidRequest: not one that a job takes."""
         check_topic_name(self.topic)
         if (self.partition is None) != (self.before_offset is None):
             raise InvalidRequest(
@@ -66,7 +66,7 @@ class LeftObjectView(Wire):
 
 
 class StoreErasureView(Wire):
-    """What was deleted in one store; of a dry run, what would be."""
+    """Deletions in one store; of a dry run, those that it would make."""
 
     objects: Annotated[int, Field(description="Deleted as objects; versions of them may stay.")]
     versions: Annotated[int, Field(description="Deleted for good.")]

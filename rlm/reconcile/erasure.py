@@ -222,7 +222,8 @@ class Erasures:
         return self._last
 
     async def close(self) -> None:
-        """Stop a run; what it deleted stays deleted. Idempotent."""
+        """Stop a run, and the collector's; what they deleted stays deleted. Idempotent."""
+        await self.collector.close()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

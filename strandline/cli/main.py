@@ -129,6 +129,11 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
             "trash_commands:trash_app",
             "What was expired or deleted and is still there: list, restore, release, empty.",
         ),
+        "erase": (
+            "erase_command:erase_command",
+            "Delete a deleted topic's tiered data, or what ends below an offset, for good, and "
+            "report.",
+        ),
         "limits": (
             "limits_commands:limits_app",
             "A node's rate limits for copying to the stores and reading from them: show, set.",

@@ -36,7 +36,7 @@ from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import FILE_NAME as SCRUBS_FILE
 from rlm.node_files.scrub_results import ScrubResults
 from rlm.quota.flow_control import FlowControl
-from rlm.reconcile.collector import Collector, CollectorLimits
+from rlm.reconcile.collector import CollectorLimits
 from rlm.reconcile.erasure import Erasures
 from rlm.repair.repairs import DIRECTORY_NAME as REPAIR_DIRECTORY
 from rlm.repair.repairs import RepairLimits, Repairs
@@ -108,7 +108,6 @@ class Node:
     remote_log: RemoteLogManager
     snapshots: SnapshotUploader
     audit: AuditLog
-    collector: Collector
     erasures: Erasures
     hold: Hold | None
     flow: FlowControl
@@ -167,20 +166,18 @@ class Node:
             )
             parts = _build(given, settings, broker, directory.path)
             snapshots = _new_snapshots(settings, directory, parts)
-            collector = _new_collector(settings, parts, KnownSegments(log, metadata, view))
-            erasures = parts.new_erasures(collector)
+            erasures = _new_erasures(settings, parts, KnownSegments(log, metadata, view))
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
             topics = _topic_loops(settings, parts, broker)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
-            for part in (parts.registrar, remote_log, snapshots, collector, erasures, repairs):
+            for part in (parts.registrar, remote_log, snapshots, erasures, repairs):
                 building.push_async_callback(part.close)
             return cls(
                 settings, directory, log, metadata, parts, remote_log, snapshots, audit,
-                collector, erasures, hold, flow, levels, scrubs, repairs, pool, failure,
-                building.pop_all(),
+                erasures, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
@@ -213,9 +210,11 @@ def _build(
     return parts
 
 
-def _new_collector(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Collector:
+def _new_erasures(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Erasures:
+    """With the collector of this node's garbage, which closes with them."""
     percent = settings.collector.delete_max_percent
-    return parts.new_collector(known, CollectorLimits(delete_max_percent=percent))
+    limits = CollectorLimits(delete_max_percent=percent)
+    return parts.new_erasures(parts.new_collector(known, limits))
 
 
 def _stores_loop(configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: WorkerPool) -> Loop:

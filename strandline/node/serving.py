@@ -69,6 +69,15 @@ def _not_ready(node: Node) -> list[str]:
     return missing_until_ready(facts, node.settings.quorum)
 
 
+def _identity(node: Node) -> NodeIdentity:
+    return NodeIdentity(
+        cluster_id=str(node.directory.cluster_id),
+        kafka_cluster_id=node.directory.kafka_cluster_id,
+        node_id=node.directory.node_id,
+        version=version("strandline"),
+    )
+
+
 @asynccontextmanager
 async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterface]:
     """Serve `node` while inside. InvalidRequest: the address can't be used."""
@@ -87,7 +96,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         reads=node.parts.reads,
         quorum=QuorumAdmin(node.metadata_log.driver),
         audit=node.audit,
-        collector=node.collector,
+        collector=node.erasures.collector,
         erasures=node.erasures,
         retention=node.parts.expirer,
         switches=node.parts.given.switches,
@@ -96,12 +105,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         log=LogControl(node.settings.log.format, node.log_levels),
         scrubs=node.scrubs,
         repairs=node.repairs,
-        identity=NodeIdentity(
-            cluster_id=str(node.directory.cluster_id),
-            kafka_cluster_id=node.directory.kafka_cluster_id,
-            node_id=node.directory.node_id,
-            version=version("strandline"),
-        ),
+        identity=_identity(node),
         tokens=tokens,
         monotonic=ambient.monotonic,
         now_ms=ambient.now_ms,

@@ -70,6 +70,7 @@ COMMANDS: dict[str, list[tuple[object, ...]]] = {
     "retention plan": [("orders", 0)],
     "retention accept": [("orders", 0, "--accept-percent", 9)],
     "retention delete-records": [("orders", 0, *BEFORE), ("orders", 0, *BEFORE, "--yes")],
+    "erase": [("--topic", "orders", "--why", "x")],
     "trash list": [(), ("--topic", "orders")],
     "trash restore": [("orders", "--why", "x"), ("orders", 0, "--why", "x", "--hold")],
     "trash release": [("orders", 0, "--why", "x")],

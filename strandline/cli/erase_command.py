@@ -1,0 +1,220 @@
+"""`strandline erase`: end a topic's tiered data, or a part of it, with all versions, and report."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
+from strandline.cli.erase_report import print_report
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console
+from strandline.cli.quantities import parse_wait_ms
+from strandline.cli.query_answers import partition_path, path_part, topic_path
+from strandline.cli.whole_cluster import whole_view
+from strandline.node import ambient
+
+ASKED_EVERY_S = 0.5
+ON_DISK = ("leader", "follower", "unknown", "not_tiered")
+JOB_PATH = "/v1/jobs/erase"
+_REPEAT = "; then ask for the erasure again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The erasure, as the API takes it, without `dry_run`; `refused`: why it can't be done now."""
+
+    body: dict[str, object]
+    refused: str | None
+    topic_ids: tuple[str, ...] = ()
+
+
+@asks_node
+def erase_command(
+    client: NodeClient,
+    topic: Annotated[str, typer.Option(help="Name of the topic.")],
+    why: Annotated[str, typer.Option(help="Reason; it is recorded with your name.")],
+    partition: Annotated[int | None, typer.Option(min=0, help="Needs --before.")] = None,
+    before: Annotated[
+        int | None, typer.Option(min=0, help="The first offset that stays; needs --partition.")
+    ] = None,
+    topic_id: Annotated[
+        str | None, typer.Option(help="Incarnation; needed if the topic was made again.")
+    ] = None,
+    tier_only: Annotated[
+        bool,
+        typer.Option(
+            "--tier-only", help="Although brokers still have records of it on their disks."
+        ),
+    ] = False,
+    wait: Annotated[
+        str, typer.Option(help="Longest wait until everything is gone: `30m`, `2h`.")
+    ] = "1h",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it, only say what would go.")
+    ] = False,
+) -> Answer:
+    """Delete a deleted topic's tiered data, or what ends below an offset, for good, and report.
+
+    Nothing waits in the trash, and nothing brings it back. Versions that a bucket keeps go, too.
+    Whole segments go: the one that the offset lies in stays, hidden below it. Asked for again after
+    an interruption, it goes on. Exit code 8: something is left; the report says what, and why.
+
+    Example: `strandline erase --topic orders --why "order 7"`, then the same with `--yes`
+    """
+    deadline_s = _deadline_s(wait)
+    if (partition is None) != (before is None):
+        raise InvalidRequest(
+            "give both, or neither: a topic goes as a whole", field="--partition and --before"
+        )
+    if partition is None or before is None:
+        asked = _topic(client, topic, topic_id)
+    else:
+        asked = _below(client, (topic, partition, before), topic_id, tier_only=tier_only)
+    body = asked.body | {"reason": why, "deadline_s": deadline_s}
+    if yes and asked.refused is not None:
+        raise Conflict(f"nothing was changed: {asked.refused}")
+    job = _ended(client, body | {"dry_run": True})
+    if yes:
+        _order(client, asked, why)
+        job = _ended(client, body | {"dry_run": False})
+    job["refused"] = asked.refused
+    code = ExitCode.OK if job["state"] == "finished" else ExitCode.INCOMPLETE
+    return Answer(job, lambda: print_report(job), code)
+
+
+def _deadline_s(wait: str) -> float:
+    deadline_s = parse_wait_ms(wait, field="--wait") / 1000
+    if deadline_s <= 0:
+        raise InvalidRequest("a wait is longer than that", field="--wait")
+    return deadline_s
+
+
+def _ended(client: NodeClient, body: dict[str, object]) -> dict[str, Any]:
+    """The job's report, once it has ended."""
+    job: dict[str, Any] = client.change_node("POST", JOB_PATH, body)
+    path = f"{JOB_PATH}/{path_part(job['id'])}"
+    with console.status("looking") as status:
+        while job["state"] == "running":
+            asyncio.run(ambient.sleep(ASKED_EVERY_S))
+            job = client.get(path)
+            going = sum(each["objects"] + each["versions"] for each in job["stores"].values())
+            status.update(
+                f"{job['waiting']} of {job['segments']} segments to go, {going} objects and "
+                "versions found"
+            )
+    return job
+
+
+def _order(client: NodeClient, asked: _Asked, why: str) -> None:
+    """The step that nothing takes back: the log start, or the end of the topic's grace."""
+    topic, before = str(asked.body["topic"]), asked.body["before_offset"]
+    if before is not None:
+        path = (
+            f"{partition_path(topic, int(str(asked.body['partition'])))}/retention/delete-records"
+        )
+        body = {"before_offset": before, "reason": why, "dry_run": False}
+        client.change("POST", path, body, topic_id=asked.body["topic_id"])
+        return
+    path = f"{topic_path(topic)}/tiered-data"
+    for each in asked.topic_ids:
+        with suppress(Conflict):  # partitions whose deletion has started go on
+            client.change("POST", f"{path}/undo", topic_id=each)  # another grace needs that
+        client.change("DELETE", path, confirm=topic, grace_ms=0, topic_id=each)
+
+
+def _topic(client: NodeClient, topic: str, topic_id: str | None) -> _Asked:
+    try:
+        found = list(client.pages(f"{topic_path(topic)}/tiered-data", "partitions"))
+    except NotFound:
+        found = []  # gone already: old versions of it may be left
+    ids = sorted({each["topic_id"] for each in found})
+    if topic_id is None and len(ids) > 1:
+        raise InvalidRequest(
+            f"the topic {topic} was made again: say which of {', '.join(ids)}", field="--topic-id"
+        )
+    chosen = [each for each in found if topic_id in (None, each["topic_id"])]
+    unmarked = {each["topic_id"] for each in chosen if each["delete_state"] is None}
+    going = tuple(sorted({each["topic_id"] for each in chosen if not _goes_at_once(each)}))
+    asked = ids[0] if topic_id is None and ids else topic_id
+    body: dict[str, object] = {
+        "topic": topic, "topic_id": asked, "partition": None, "before_offset": None,
+    }  # fmt: skip
+    return _Asked(body, _why_alive(client, topic, unmarked) if unmarked else None, going)
+
+
+def _goes_at_once(partition: dict[str, Any]) -> bool:
+    state = partition["delete_state"]
+    return state is not None and (state != "marked" or partition["grace_ms"] == 0)
+
+
+def _why_alive(client: NodeClient, topic: str, topic_ids: set[str]) -> str | None:
+    """The reason to believe that a topic which nobody marked still exists."""
+    view = whole_view(client, "/v1/cluster/partitions", "partitions", topic=topic)
+    for each in view["nodes"]:
+        if not each["answered"] and each["reason"] not in ("fenced", "stopped"):
+            return (
+                f"node {each['node']} does not answer, and may know that {topic} still exists: "
+                f"{each['text']}{_REPEAT}. Or mark it, `strandline topics delete {topic} --yes`"
+            )
+    rows = [each for each in view["partitions"] if each["topic_id"] in topic_ids]
+    live = sum(each["role"] in ON_DISK for each in rows)
+    if live or any(each["mode"] == "delegated" for each in rows):
+        return (
+            f"{topic} exists in Kafka: brokers have {live} of its partitions. Delete the topic "
+            f"there{_REPEAT}. To keep it and erase its beginning, name --partition and --before. "
+            f"If only its tiered data is to go, and it is never to be tiered again, `strandline "
+            f"topics delete {topic} --yes` says so"
+        )
+    return None
+
+
+def _below(
+    client: NodeClient, of: tuple[str, int, int], topic_id: str | None, *, tier_only: bool
+) -> _Asked:
+    topic, partition, before = of
+    path = partition_path(topic, partition)
+    found = client.get(path, topic_id=topic_id)
+    body: dict[str, object] = {
+        "topic": topic, "topic_id": found["topic_id"], "partition": partition,
+        "before_offset": before,
+    }  # fmt: skip
+    name = f"{topic}-{partition}"
+    if found["mode"] == "delegated":
+        return _Asked(
+            body,
+            f"{name} is in mode DELEGATED: its broker decides what goes. Delete the records "
+            "there, with kafka-delete-records, or the topic",
+        )
+    if found["delete_state"] is not None:
+        return _Asked(body, f"{topic} is being deleted: leave --partition and --before out")
+    planned = client.change(
+        "POST", f"{path}/retention/delete-records",
+        {"before_offset": before, "reason": "a dry run", "dry_run": True},
+        topic_id=found["topic_id"],
+    )  # fmt: skip
+    held = planned["held_back"]
+    if held is not None:
+        return _Asked(body, held)
+    return _Asked(body, None if tier_only else _why_on_disk(client, of, found["topic_id"]))
+
+
+def _why_on_disk(client: NodeClient, of: tuple[str, int, int], topic_id: str) -> str | None:
+    topic, partition, before = of
+    view = whole_view(client, "/v1/cluster/partitions", "partitions", topic=topic)
+    for each in view["partitions"]:
+        start = each["local_log_start_offset"]
+        here = (each["partition"], each["topic_id"]) == (partition, topic_id)
+        if here and start is not None and start < before:
+            return (
+                f"the broker's log of {topic}-{partition} starts at {start}, so it still serves "
+                f"what is to be erased: delete the records below {before} there first, with "
+                f"kafka-delete-records{_REPEAT}. --tier-only erases the tier's copy alone"
+            )
+    return None
