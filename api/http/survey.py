@@ -26,12 +26,15 @@ Gather = Callable[[], Awaitable[tuple[int, Iterable[PartitionStatus]]]]
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """Of one topic name. `local_bytes`: `.log` files of `replicas` here, held segments too."""
+    """Of one topic name. `trash_bytes` are part of `remote_bytes`. `local_bytes`: `.log` files of
+    `replicas` here, held segments too.
+    """
 
     topic: str
     partitions: int
     remote_segments: int
     remote_bytes: int
+    trash_bytes: int
     replicas: int
     local_bytes: int
 
@@ -112,6 +115,7 @@ def _size(topic: str, statuses: list[PartitionStatus]) -> TopicSize:
         partitions=len(statuses),
         remote_segments=sum(each.remote_segments for each in statuses),
         remote_bytes=sum(each.remote_bytes for each in statuses),
+        trash_bytes=sum(each.trash_bytes for each in statuses),
         replicas=len(local),
         local_bytes=sum(local),
     )

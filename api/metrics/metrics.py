@@ -267,6 +267,7 @@ class StateMetrics:
 
         self._segments = gauge("remote_log_metadata_count", "Segments known, by state.", "state")
         self._bytes = gauge("remote_log_size_bytes", "Bytes of .log files of finished segments.")
+        self._trash = gauge("trash_bytes", "Of these, what an expiry mark hides from readers.")
         self._delete_lag = gauge(
             "remote_delete_lag_segments", "Segments marked deleted whose objects are still there."
         )
@@ -324,7 +325,7 @@ class StateMetrics:
         roles: dict[str, int] = {}
         waiting: dict[str, int] = {}
         statuses = tuple(statuses)
-        blocked = copying = 0
+        blocked = copying = trash = 0
         for status in statuses:
             roles[status.role.value] = roles.get(status.role.value, 0) + 1
             if status.why_not_copying is not None:
@@ -332,6 +333,7 @@ class StateMetrics:
                 waiting[why] = waiting.get(why, 0) + 1
             blocked += status.blocked is not None
             copying += status.copying is not None
+            trash += status.trash_bytes
         self._roles.clear()
         for role, count in roles.items():
             self._roles.labels(role).set(count)
@@ -340,6 +342,7 @@ class StateMetrics:
             self._waiting.labels(why).set(count)
         self._blocked.set(blocked)
         self._copying.set(copying)
+        self._trash.set(trash)
         self._lag.set_partitions(statuses)
 
 

@@ -98,6 +98,9 @@ class PartitionView(PartitionName):
     lag: LagOrNull
     remote_segments: int
     remote_bytes: int
+    trash_bytes: Annotated[
+        int, Field(description="Of `remote_bytes`, what an expiry mark hides from readers.")
+    ]
     lost_ranges: list[LostRangeView]
     copying: CopyView | None
     why_not_copying: Annotated[

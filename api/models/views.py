@@ -130,7 +130,10 @@ class TopicSizeView(Wire):
     topic: Annotated[str, Field(examples=["payments"])]
     partitions: int
     remote_segments: int
-    remote_bytes: Annotated[int, Field(description="In the tier.")]
+    remote_bytes: Annotated[int, Field(description="In the tier, its trash included.")]
+    trash_bytes: Annotated[
+        int, Field(description="Of these, what an expiry mark hides from readers.")
+    ]
     replicas: Annotated[int, Field(description="Replicas on the brokers' disks.")]
     local_bytes: Annotated[
         int, Field(description="Of their `.log` files, and of held segments.", examples=[4096])

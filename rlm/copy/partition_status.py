@@ -62,7 +62,8 @@ class PartitionStatus:
 
     `highest_copied_offset` is inclusive. `why_not_copying` is None only during a copy. `lag` is
     None if another node or nobody reports it. `local_bytes`: of the `.log` files on this machine,
-    held ones among them; None without a replica. `blocked` is a sentence while a corrupt segment
+    held ones among them; None without a replica. `trash_bytes`: those of `remote_bytes` that an
+    expiry mark hides from readers. `blocked` is a sentence while a corrupt segment
     stops the partition.
     """
 
@@ -85,6 +86,7 @@ class PartitionStatus:
     local_bytes: int | None
     remote_segments: int
     remote_bytes: int
+    trash_bytes: int
     lost_ranges: tuple[LostOffsets, ...]
     why_not_copying: WhyNot | None
     why_not_text: str
@@ -151,6 +153,7 @@ def partition_status(facts: StatusFacts) -> PartitionStatus:
         local_bytes=None if local is None else sum(each.size_bytes for each in local.segments),
         remote_segments=state.segment_count if state is not None else 0,
         remote_bytes=state.size_bytes if state is not None else 0,
+        trash_bytes=state.expiry.size_bytes if state is not None else 0,
         lost_ranges=state.lost_ranges if state is not None else (),
         why_not_copying=wait.why if wait is not None else None,
         why_not_text=wait.text if wait is not None else "",

@@ -82,13 +82,14 @@ def sizes_command(client: NodeClient) -> Answer:
 
 def _print_sizes(view: dict[str, Any]) -> None:
     print_table(
-        ["topic", "partitions", "segments", "in the tier", "replicas", "on disks"],
+        ["topic", "partitions", "segments", "in the tier", "trash", "replicas", "on disks"],
         [
             (
                 each["topic"],
                 each["partitions"],
                 each["remote_segments"],
                 human_bytes(each["remote_bytes"]),
+                human_bytes(each["trash_bytes"]),
                 each["replicas"],
                 human_bytes(each["local_bytes"]),
             )

@@ -285,6 +285,7 @@ def make_status(tip: TopicIdPartition = TIP) -> PartitionStatus:
         local_bytes=4_000,
         remote_segments=3,
         remote_bytes=3000,
+        trash_bytes=500,
         lost_ranges=(LostOffsets(10, 12, "retention"),),
         why_not_copying=WhyNot.BACK_OFF,
         why_not_text="the store throttles; next attempt in 2 s",

@@ -43,7 +43,8 @@ def statuses(node_id: int) -> Iterable[PartitionStatus]:
             copying = a_copy(each, partition) if leads and topic == "a" else None
             yield replace(
                 make_status(each), lag=Lag(0, 0, 0) if leads and topic == "d" else lag,
-                copying=copying, local_bytes=10 * node_id, remote_bytes=7, remote_segments=1,
+                copying=copying, local_bytes=10 * node_id, remote_bytes=7, trash_bytes=2,
+                remote_segments=1,
             )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ async def test_the_sum_of_the_lag_and_what_is_worst(cluster: FakeCluster) -> Non
 async def test_sizes_of_a_topic_on_all_machines(cluster: FakeCluster, limit: int) -> None:
     found = await pages(cluster, "sizes", "topics", limit=limit)
     sizes = {each.pop("topic"): each for each in found}
-    same = {"partitions": 3, "remote_segments": 3, "remote_bytes": 21}
+    same = {"partitions": 3, "remote_segments": 3, "remote_bytes": 21, "trash_bytes": 6}
     assert sizes == {
         **{topic: {**same, "replicas": 9, "local_bytes": 180} for topic in "abc"},
         "d": {**same, "replicas": 3, "local_bytes": 90},
