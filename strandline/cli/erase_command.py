@@ -158,7 +158,7 @@ def _why_alive(client: NodeClient, topic: str, topic_ids: set[str]) -> str | Non
     """The reason to believe that a topic which nobody marked still exists."""
     view = whole_view(client, "/v1/cluster/partitions", "partitions", topic=topic)
     for each in view["nodes"]:
-        if not each["answered"] and each["reason"] not in ("fenced", "stopped"):
+        if not each["answered"]:  # a stopped or fenced one, too: its broker may run
             return (
                 f"node {each['node']} does not answer, and may know that {topic} still exists: "
                 f"{each['text']}{_REPEAT}. Or mark it, `strandline topics delete {topic} --yes`"
@@ -202,12 +202,19 @@ def _below(
     held = planned["held_back"]
     if held is not None:
         return _Asked(body, held)
-    return _Asked(body, None if tier_only else _why_on_disk(client, of, found["topic_id"]))
+    return _Asked(body, None if tier_only else _why_on_disk(client, of, found))
 
 
-def _why_on_disk(client: NodeClient, of: tuple[str, int, int], topic_id: str) -> str | None:
+def _why_on_disk(client: NodeClient, of: tuple[str, int, int], found: dict[str, Any]) -> str | None:
     topic, partition, before = of
+    topic_id = found["topic_id"]
     view = whole_view(client, "/v1/cluster/partitions", "partitions", topic=topic)
+    for each in view["nodes"]:
+        if not each["answered"] and each["node"] == found["claimed_by_node"]:
+            return (
+                f"node {each['node']}, which copies {topic}-{partition}, does not tell what its "
+                f"broker still has: {each['text']}{_REPEAT}"
+            )
     for each in view["partitions"]:
         start = each["local_log_start_offset"]
         here = (each["partition"], each["topic_id"]) == (partition, topic_id)

@@ -64,11 +64,11 @@ def copied(node: NodeProcess) -> None:
     node.wait_until(lambda: status(node).get("next_offset") == 30, "copies", deadline_s=60)
 
 
-def kept(config: StoreConfig) -> list[tuple[str, str, bool]]:
-    """(file name, version, is it a delete marker) of everything below the topic's folder."""
+def kept(config: StoreConfig, start: str = "tier/orders-") -> list[tuple[str, str, bool]]:
+    """(file name, version, is it a delete marker) of everything with this start."""
     s3 = client(config)
     try:
-        page = s3.list_object_versions(Bucket=config.bucket, Prefix="tier/orders-")
+        page = s3.list_object_versions(Bucket=config.bucket, Prefix=start)
     finally:
         s3.close()
     assert not page["IsTruncated"]
@@ -128,6 +128,8 @@ def test_what_is_below_an_offset_goes_in_every_version_and_the_rest_stays(
 def test_a_topic_with_history_and_trash_goes_whole_once_it_is_gone_from_kafka(
     tmp_path: Path, log: KafkaLog, bucket: StoreConfig
 ) -> None:
+    other = KafkaLog.create(tmp_path / "kafka", "events", entries=((0, 0),))
+    other.write(0, 10, 20, end=25)
     with new_node(tmp_path, bucket) as node:
         copied(node)
         asked(node, "policy", "set", "orders", "--retention-time", "1s")
@@ -136,7 +138,8 @@ def test_a_topic_with_history_and_trash_goes_whole_once_it_is_gone_from_kafka(
         assert "orders exists in Kafka: brokers have 1 of its partitions" in said(alive)
         assert offsets(bucket) == {0, 10, 20}
         shutil.rmtree(log.directory)
-        node.wait_until(lambda: status(node)["role"] == "remote_only", "a look", deadline_s=60)
+        shutil.rmtree(other.directory)
+        node.wait_until(lambda: _roles(node) == {"remote_only"}, "a look", deadline_s=60)
         asked(node, "topics", "delete", "orders", "--yes")  # with a grace of days
         planned = erased(node)
         assert (planned["dry_run"], planned["segments"], planned["refused"]) == (True, 3, None)
@@ -147,6 +150,15 @@ def test_a_topic_with_history_and_trash_goes_whole_once_it_is_gone_from_kafka(
         assert kept(bucket) == []
         again = erased(node, "--yes")
         assert (again["state"], again["gone"]) == ("finished", [])
+        unmarked = ("erase", "--topic", "events", "--why", "nobody marked it", "--yes", "--json")
+        report = json.loads(asked(node, *unmarked).stdout)
+        assert (report["state"], len(report["gone"])) == ("finished", 6)
+        assert kept(bucket, "tier/events-") == []
+
+
+def _roles(node: NodeProcess) -> set[str]:
+    page = httpx.get(f"{node.url}/v1/cluster/partitions").json()
+    return {str(each["role"]) for each in page["partitions"]}
 
 
 def _trashed(node: NodeProcess) -> int:
