@@ -54,8 +54,10 @@ class Scope:
 
     def start_of_keys(self, prefix: str) -> str:
         """The start of the keys of everything in the scope, and perhaps of more."""
-        if self.topic_id is None or self.partition is None:
+        if self.topic_id is None:
             return topic_start(prefix, self.topic)
+        if self.partition is None:
+            return f"{topic_start(prefix, self.topic)}{self.topic_id}/"
         tip = TopicIdPartition(self.topic, self.topic_id, self.partition)
         return partition_prefix(prefix, tip)
 

@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import Conflict, NotFound, Refused
+from kafka_formats.errors import Conflict, NotFound, Refused, RetryLater
+from rlm.control.audit import AuditAction, AuditLine
 from rlm.format.object_keys import segment_keys
 from rlm.node_files.kill_switches import Switch
 from rlm.reconcile.collection_plan import ObjectClass
 from rlm.reconcile.collector import CollectorLimits
 from rlm.reconcile.erasure import Erasure, ErasureRequest, Erasures, ErasureState
 from rlm.reconcile.erasure_plan import Scope
+from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.segment import RemoteLogSegmentMetadata
+from rsm_backends.memory import MemoryStore
 from rsm_backends.store import KeptVersion
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, PREFIX, Bucket, Node, Steps, World, new_world
@@ -330,5 +333,83 @@ def test_one_runs_at_a_time_and_a_store_without_versions_has_a_report_too(
             assert last.state in (ErasureState.FAILED, ErasureState.FINISHED)
             await node.remote_log.close()
             await node.assert_quiesced()
+
+    run_virtually(main)
+
+
+def test_a_store_that_the_settings_lack_is_told(world: MakeWorld, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with world().boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            await mark(node, orders.partition, 0)
+            runs, empty = erasures(node), MemoryStore(lambda: 0)
+            runs.stores = TierStores({"other": TierStore("other", empty, PREFIX)}, "other")
+            job = await runs.start(ErasureRequest(Scope("orders"), True, AN_HOUR_S, "why"), "boss")
+            while job.state is ErasureState.RUNNING:
+                await asyncio.sleep(1)
+            assert (job.state, job.gone) == (ErasureState.INCOMPLETE, [])
+            assert "the store main: it has segments of the scope" in job.text
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_under_another_clusters_prefix_nothing_is_deleted(
+    world: MakeWorld, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with world().boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            await mark(node, orders.partition, 0)
+            runs = erasures(node)
+            runs.confirm_prefix = another_clusters
+            job = await runs.start(ErasureRequest(Scope("orders"), True, AN_HOUR_S, "why"), "boss")
+            while job.state is ErasureState.RUNNING:
+                await asyncio.sleep(1)
+            assert job.state is ErasureState.INCOMPLETE
+            assert "another cluster's" in job.text
+            left = await versions(node.store, f"{PREFIX}orders")
+            assert sum(not each.is_marker for each in left) == 9, "the clean-up asked by itself"
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+async def another_clusters(_: TierStore) -> None:
+    raise Refused("the prefix is another cluster's")
+
+
+def test_no_byte_goes_before_its_line_in_the_audit_is_on_disk(
+    world: MakeWorld, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with world().boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            await mark(node, orders.partition, 0)
+            runs, lines = erasures(node), list[AuditLine]()
+            full = False
+
+            async def keep(line: AuditLine) -> None:
+                if full:
+                    raise RetryLater("the disk of the audit is full")
+                lines.append(line)
+
+            runs.keep_audit = keep
+            request = ErasureRequest(Scope("orders"), True, AN_HOUR_S, "a court's order")
+            job = await runs.start(request, "boss")
+            await asyncio.sleep(5)
+            full = True
+            while job.state is ErasureState.RUNNING:
+                await asyncio.sleep(1)
+            assert job.state is not ErasureState.FINISHED
+            assert "the disk of the audit is full" in job.text
+            assert [(each.action, each.by) for each in lines] == [(AuditAction.ERASURE, "boss")]
+            assert lines[0].why == "erasure of orders: begins: a court's order"
+            left = await versions(node.store, f"{PREFIX}orders")
+            assert sum(not each.is_marker for each in left) == 9
+            await node.remote_log.close()
 
     run_virtually(main)
