@@ -55,6 +55,7 @@ from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.service import RemoteLogManager
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.manager.metadata_limits import MetadataLimits
 from rlmm.manager.tombstones import KnownSegments
 from rlmm.segment import Incarnation, PartitionDeleteState, RemoteLogSegmentMetadata, SegmentState
 from rlmm.view.view import View
@@ -70,6 +71,9 @@ from tests.rlmm.quorum.sole_voter import open_sole_voter
 LIMITS = CopyLimits(once_clean_up_wait_s=5.0, upload_deadline_s=300.0)
 CLEANED_UP_AFTER_S = LIMITS.upload_deadline_s + LIMITS.upload_margin_s + 60.0
 """By then a node that goes on running has removed what an attempt left."""
+
+NOBODY_IS_SILENT = MetadataLimits(node_silence_max_s=1e9)
+"""Who lives is asked once a minute then, not each other second while hours pass."""
 
 PREFIX = "tier/"
 ALL_TOPICS = TopicFilter(("*",))
@@ -381,8 +385,9 @@ class World:
             on_failure=_fail,
         )
         manager = await RemoteLogMetadataManager.start(
-            log, view, incarnation=incarnation, now_ms=ambient.now_ms, monotonic=ambient.monotonic
-        )
+            log, view, incarnation=incarnation, now_ms=ambient.now_ms, monotonic=ambient.monotonic,
+            limits=NOBODY_IS_SILENT,
+        )  # fmt: skip
         self.store.metadata = manager
         node, store = self.node(
             manager, incarnation, hook=hook, data_plane=data_plane, broker=broker, limits=limits,

@@ -15,6 +15,10 @@ from rlmm.quorum.framing import voter_set
 from rlmm.quorum.network_ports import NoPeers
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft.messages import ReplicaKey
+from rlmm.raft.timers import RaftSettings
+
+RARE_TICKS = RaftSettings(fetch_timeout_ms=600_000)
+"""A sole voter misses nobody: its ticks, one in two seconds, do nothing while hours pass."""
 
 
 async def open_sole_voter(
@@ -32,10 +36,11 @@ async def open_sole_voter(
 ) -> QuorumLog:
     """Leads on return. `voters` by default is this node without an address."""
     voters = voters or (Voter(node_id, directory_id),)
+    key = ReplicaKey(node_id, str(directory_id))
     monotonic = asyncio.get_running_loop().time
     return await QuorumLog.open(
         Place(metadata_directory, disk or OsDisk()),
-        QuorumConfig("cluster", ReplicaKey(node_id, str(directory_id)), voter_set(voters)),
+        QuorumConfig("cluster", key, voter_set(voters), settings=RARE_TICKS),
         NoPeers(),
         view_flushed_end=view_flushed_end,
         ambient=Ambient(now_ms, monotonic, sleep, lambda: 0.5),
