@@ -22,9 +22,9 @@ from rlmm.records.setting_scope import (
 from rlmm.rows import keys, values
 from rlmm.rows.cluster_settings import (
     SettingRow,
-    all_settings,
     encode_setting,
     find_setting,
+    number_of_settings,
     setting_key,
 )
 from rlmm.rows.queries import newest_topic_id, partitions_of_topic
@@ -60,7 +60,7 @@ def apply_cluster_setting(draft: Draft, change: ClusterSetting) -> Outcome:
     if change.value is None:
         draft.rows.delete(key)
         return ACCEPTED
-    if before is None and len(all_settings(draft.rows)) >= SETTINGS_MAX:
+    if before is None and number_of_settings(draft.rows) >= SETTINGS_MAX:
         return conflict(f"{SETTINGS_MAX} settings stand, which is the most: remove some first")
     row = SettingRow(
         change.scope, change.key, change.value, change.who, change.why, draft.offset,

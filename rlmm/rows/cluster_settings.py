@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafka_formats.errors import CorruptData
@@ -71,5 +72,14 @@ def find_setting(rows: RowReader, key: str, scope: SettingScope) -> SettingRow |
 
 def all_settings(rows: RowReader) -> tuple[SettingRow, ...]:
     """Every setting, by key, kind of scope and name."""
+    return tuple(decode_setting(*row) for row in _scan(rows))
+
+
+def number_of_settings(rows: RowReader) -> int:
+    """The count of those that stand, without decoding them."""
+    return sum(1 for _ in _scan(rows))
+
+
+def _scan(rows: RowReader) -> Iterator[tuple[bytes, bytes]]:
     prefix = keys.CLUSTER_SETTINGS_PREFIX
-    return tuple(decode_setting(*row) for row in rows.scan(prefix, prefix_end(prefix)))
+    return rows.scan(prefix, prefix_end(prefix))
