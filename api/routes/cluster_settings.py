@@ -20,7 +20,7 @@ from api.models.cluster_settings import (
     SettingView,
 )
 from kafka_formats.log_names import check_topic_name
-from rlm.cluster_settings.known import RATES, Setting, check_setting, parse_value
+from rlm.cluster_settings.known_settings import RATES, Setting, check_setting, parse_value
 from rlm.control.audit import AuditAction
 from rlm.quota.flow_limits import FlowLimits, Rates
 from rlmm.partition_state import UNKNOWN_OFFSET

@@ -36,7 +36,7 @@ from api.models.segments import (
 )
 from api.routes.found import FoundPartition, FoundSegment, ParsedSegmentId
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
-from rlmm.manager.history import HistoryEntry
+from rlmm.manager.segment_history import HistoryEntry
 from rlmm.rows.queries import ListPosition, list_position
 from rlmm.segment import (
     RemoteLogSegmentId,

@@ -19,7 +19,7 @@ from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from api.models.cluster_settings import ChangedTopic, NodeTieringEffect, TieringEffect
 from api.models.whole import NodePartView
 from rlm.cluster_settings.in_force import tiered_with
-from rlm.cluster_settings.known import Setting, check_setting
+from rlm.cluster_settings.known_settings import Setting, check_setting
 from rlmm.records.setting_scope import of_topic
 
 router = APIRouter(tags=["cluster"])

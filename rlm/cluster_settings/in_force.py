@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rlm.cluster_settings.known import PAUSES, RATES, Setting
+from rlm.cluster_settings.known_settings import PAUSES, RATES, Setting
 from rlm.cluster_settings.resolver import Resolver
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.leadership.topic_filter import TopicFilter, is_internal

@@ -5,7 +5,7 @@ Pure.
 from __future__ import annotations
 
 from kafka_formats.errors import Conflict
-from rlm.cluster_settings.known import RATES
+from rlm.cluster_settings.known_settings import RATES
 from rlm.cluster_settings.resolver import Resolver
 from rlm.quota.flow_limits import NO_LIMIT, Flow, FlowLimits, Rates
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import translate
 
-from rlm.cluster_settings.known import RATES, Setting, is_for, is_pattern, parse_value
+from rlm.cluster_settings.known_settings import RATES, Setting, is_for, is_pattern, parse_value
 from rlm.quota.flow_limits import NO_LIMIT, Flow, FlowLimits, Rates
 from rlmm.records.setting_scope import ScopeKind
 from rlmm.rows.cluster_settings import SettingRow

@@ -10,7 +10,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Surroundings
-from rlm.delegated import left_overs, sessions
+from rlm.delegated import at_work, sessions
 from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import Announcement
 from rlmm.segment import RemoteLogSegmentMetadata
@@ -110,7 +110,7 @@ class Plugin:
     def is_at_work(self, row: RemoteLogSegmentMetadata, token: int, /) -> bool:
         """True while the broker may still finish this unfinished copy, under the claim `token`."""
         margin_ms = round(self.around.limits.upload_margin_s * 1000)
-        return left_overs.is_at_work(
+        return at_work.is_at_work(
             row,
             token=token,
             me=self.around.identity.incarnation,

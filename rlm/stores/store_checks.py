@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rlm.control.node_problem import ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.stores.clock_check import ClockCheck
-from rlm.stores.store_claims import StoreClaims
+from rlm.stores.marker_claims import StoreClaims
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from kafka_formats.errors import InternalError, InvalidRequest, OutcomeUnknown, 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.outcome import raise_unless_done
 from rlmm.manager.apply_loop import ApplyLoop
-from rlmm.manager.history import HistoryEntry, read_history
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.manager.metadata_stats import MetadataStats
 from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
+from rlmm.manager.segment_history import HistoryEntry, read_history
 from rlmm.manager.time_passing import TimePassing
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kafka_formats.errors import StrandlineError
-from rlm.cluster_settings.known import PAUSES, Setting, is_for, parse_value
+from rlm.cluster_settings.known_settings import PAUSES, Setting, is_for, parse_value
 from rlmm.partition_state import UNKNOWN_OFFSET
 from rlmm.records.control_records import ClusterSetting
 from rlmm.records.setting_scope import CLUSTER, ScopeKind, SettingScope, of_node, of_topic

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from rlm.cluster_settings.known import Setting
+from rlm.cluster_settings.known_settings import Setting
 from strandline.cli.asking import Answer, asks_node, command_group
 from strandline.cli.client import NodeClient
 from strandline.cli.known_topics import AheadOption, check_topic_known

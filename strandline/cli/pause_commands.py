@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_formats.errors import InvalidRequest
-from rlm.cluster_settings.known import PAUSES
+from rlm.cluster_settings.known_settings import PAUSES
 from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX, Switch
 from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm.cluster_settings.known import Setting, is_pattern
+from rlm.cluster_settings.known_settings import Setting, is_pattern
 from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
 from strandline.cli.known_topics import AheadOption, check_topic_known

@@ -50,7 +50,7 @@ from rlm.local_log.lost_epochs import EpochFinder
 from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
-from rlm.nodes.fenced_nodes import fenced_nodes
+from rlm.nodes.fenced_problems import fenced_nodes
 from rlm.nodes.registration import NodeRegistrar
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import Flow
@@ -65,8 +65,8 @@ from rlm.retention.trash import MarksSeen
 from rlm.service import RemoteLogManager
 from rlm.stores.clock_check import ClockCheck, ClockMemory
 from rlm.stores.cluster_marker import ignore_shut_out
+from rlm.stores.marker_claims import StoreClaims
 from rlm.stores.store_checks import StoreChecks
-from rlm.stores.store_claims import StoreClaims
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 

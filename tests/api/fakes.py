@@ -48,8 +48,8 @@ from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import FlowLimits
 from rlmm.apply.claim_forecast import ClaimForecast
 from rlmm.apply.outcome import ACCEPTED, Outcome, Verdict
-from rlmm.manager.history import HistoryEntry
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.manager.segment_history import HistoryEntry
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.partition_state import Claim, LostOffsets, Mode, PartitionState, Totals
 from rlmm.rows.queries import (

@@ -40,7 +40,7 @@ from kafka_formats.batch_scan import scan
 from kafka_formats.compression import Codec, compress
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import DECOMPRESSED_BYTES_MAX, records_within
-from rlm.cluster_settings.known import Setting, parse_value
+from rlm.cluster_settings.known_settings import Setting, parse_value
 from rlm.data_plane.index_check import IndexCheck
 from rlm.data_plane.json_lines import lines_of
 from rlm.fetch.list_offsets import parse_spec
@@ -380,7 +380,7 @@ def _audit_targets() -> list[Target]:
     return [
         Target(
             "values of settings",
-            ("rlm.cluster_settings.known.parse_value",),
+            ("rlm.cluster_settings.known_settings.parse_value",),
             lambda data: [parse_value(each, text_of(data)) for each in Setting],
             words("true", "false", "0", "52428800", "9" * 16),
             errors=(),

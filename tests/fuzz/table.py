@@ -49,7 +49,7 @@ LEFT_OUT: dict[str, str] = {
     },
     "rlmm.rows.rows.RowReader": _ROWS,
     "rlmm.rows.rows.read_decoded": _ROWS,
-    "rlmm.manager.history.read_history": "decodes through rlmm.records.records.decode",
+    "rlmm.manager.segment_history.read_history": "decodes through rlmm.records.records.decode",
     "rlmm.log.quorum_state_file.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
     "kafka_listener.protocol.codec.load_schemas": "imports kio's modules, and reads no input",

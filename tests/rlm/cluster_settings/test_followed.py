@@ -10,7 +10,7 @@ import pytest
 
 from rlm.cluster_settings.follower import SettingsFollower
 from rlm.cluster_settings.in_force import SettingsInForce
-from rlm.cluster_settings.known import Setting
+from rlm.cluster_settings.known_settings import Setting
 from rlm.control.why_not import WhyNot
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.quota.flow_control import FlowControl

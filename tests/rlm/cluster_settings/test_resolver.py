@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
 from rlm.cluster_settings.in_force import SettingsInForce
-from rlm.cluster_settings.known import SCOPES, Setting, check_setting
+from rlm.cluster_settings.known_settings import SCOPES, Setting, check_setting
 from rlm.cluster_settings.resolver import Resolver
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.node_files.kill_switches import Switch

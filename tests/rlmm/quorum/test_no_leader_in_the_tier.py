@@ -10,7 +10,7 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.cluster_settings.known import Setting
+from rlm.cluster_settings.known_settings import Setting
 from rlm.control.surroundings import CopyLimits
 from rlm.control.why_not import WhyNot
 from rlmm.records.control_records import ClusterSetting

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.cluster_settings.known import Setting
+from rlm.cluster_settings.known_settings import Setting
 from strandline.settings.settings import Settings
 from tests.test_tidy import PACKAGES, REPOSITORY, relative, tracked
 

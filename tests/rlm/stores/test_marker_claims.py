@@ -16,8 +16,8 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.marker_claims import NOT_CHECKED, StoreClaims
 from rlm.stores.snapshot_plan import snapshot_key
-from rlm.stores.store_claims import NOT_CHECKED, StoreClaims
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId

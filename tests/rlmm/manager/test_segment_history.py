@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_formats.errors import NotFound
-from rlmm.manager.history import read_history
+from rlmm.manager.segment_history import read_history
 from rlmm.metadata_log import CommittedRecord, LogDescription
 from rlmm.records.records import encode
 from tests.rlmm.metadata_node import finished, started

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlm.delegated.left_overs import is_at_work
+from rlm.delegated.at_work import is_at_work
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.planner_facts import ME, NOW_MS, segment_row, uuid
 
