@@ -127,7 +127,7 @@ class Auditor:
             case ExpiryMark():
                 self.retained.marked(decoded, state_before)
             case ExpiryTakenBack():
-                self._world.trash.taken_back(decoded)
+                self._world.trash.audit.taken_back(decoded)
             case ClusterSetting():
                 self._world.settings.committed(record.offset)
             case _:
@@ -137,7 +137,8 @@ class Auditor:
             partition = decoded.segment_id.partition
         if isinstance(partition, TopicIdPartition):
             self._no_hole(partition)
-            self._world.trash.committed(record.offset, partition)
+            if self._world.trash.is_on:
+                self._world.trash.audit.committed(record.offset, partition)
 
     def applied(self, process: Process, view: View) -> None:
         """Check a step that a node committed to its view."""
@@ -385,8 +386,8 @@ class Auditor:
                 "is not in the lineage",
             )
         self.check(not got or got[0].last >= offset, "no_bad_byte", f"{got[:1]} for {offset}")
-        if got:
-            self._world.trash.read(tip, offset, span)
+        if got and self._world.trash.is_on:
+            self._world.trash.audit.read(tip, offset, span)
 
     # ---- when all is quiet
 

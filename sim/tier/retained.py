@@ -33,7 +33,7 @@ class RetentionAudit:
             self._world.hold_audit.first_log_start(record, state)
             return
         if self._world.trash.is_on:
-            self._world.trash.log_start(record, before.log_start_offset)
+            self._world.trash.audit.log_start(record, before.log_start_offset)
             return
         if state.highest_copied is not None:
             self._allowed(record, before, state, before.log_start_offset)

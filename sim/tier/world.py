@@ -84,7 +84,7 @@ class Plan:
     settings: bool = False
     """Settings of the cluster change."""
     trash: bool = False
-    """Retention keeps a trash, and admins take back what is in it."""
+    """Retention keeps a trash, which admins restore and empty and elections cut."""
     quiet: bool = False
     """Local retention takes active segments, too."""
     clocks: bool = False
@@ -116,6 +116,8 @@ class Result:
     rewritten: int
     restored: int
     thrown_away: int
+    emptied: int
+    marks_cut: int
     consumed_bytes: int
     heal_ms: int
     trace: int
@@ -320,8 +322,10 @@ class World:
             read_bytes=self.auditor.read_bytes,
             followed=self.following.moved,
             rewritten=self.rewriting.done,
-            restored=self.trash.restored,
-            thrown_away=self.trash.followed,
+            restored=self.trash.audit.restored,
+            thrown_away=self.trash.audit.followed,
+            emptied=self.trash.audit.emptied,
+            marks_cut=self.trash.audit.cut,
             consumed_bytes=self.delegated.audit.consumed_bytes,
             heal_ms=heal_ms,
             trace=self.trace_digest,
@@ -374,6 +378,7 @@ class World:
                 self.damage.heal()
                 self.following.heal()
                 self.settings.heal(ups[0])
+                self.trash.heal(ups[0])
                 self.delegated.heal()
                 if self.faults.breaks_timing and now_ms >= next_collect_ms:
                     next_collect_ms = now_ms + COLLECT_MS
