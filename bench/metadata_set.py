@@ -246,6 +246,23 @@ def fill(view: View, metadata_set: MetadataSet, count: int) -> None:
     )
 
 
+def write_set_snapshot(
+    log_path: Path, metadata_set: MetadataSet, voters: tuple[Voter, ...]
+) -> None:
+    """Let the log of a node that never started begin with a snapshot of the whole set."""
+    rows = MemoryRows()
+    for number in range(metadata_set.partitions):
+        rows.write(metadata_set.writes(number, metadata_set.segments_each))
+    rows.write(metadata_set.closing_writes(metadata_set.segments_each))
+    disk, snapshot = OsDisk(), SnapshotId(metadata_set.end_offset, 1)
+    writer = SnapshotWriter(
+        disk, log_path, snapshot, last_contained_timestamp_ms=FIRST_MS, voters=voters
+    )
+    writer.add(to_proposals(rows.items()))
+    writer.finish()
+    quorum_state.store(disk, log_path, quorum_state.QuorumState(snapshot.epoch))
+
+
 def write_log_snapshot(disk: OsDisk, log_path: Path, view: View) -> None:
     """The snapshot that stands for the whole log below it."""
     writer = SnapshotWriter(

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import mimetypes
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from kafka_formats.errors import NotFound
@@ -20,11 +21,12 @@ NOT_BUILT = (
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file, plain and compressed by gzip."""
+    """One file, plain and compressed by gzip. `tag` is another one for other contents."""
 
     media_type: str
     plain: bytes
     compressed: bytes
+    tag: str
 
 
 class PageFiles:
@@ -62,4 +64,5 @@ def _read(folder: Path) -> dict[str, PageFile]:
 def _file(path: Path) -> PageFile:
     media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     plain = path.read_bytes()
-    return PageFile(media_type, plain, gzip.compress(plain, mtime=0))
+    tag = f'"{blake2b(plain, digest_size=16).hexdigest()}"'
+    return PageFile(media_type, plain, gzip.compress(plain, mtime=0), tag)

@@ -27,7 +27,7 @@ PAGE_HEADERS = {
 @router.get("")
 @router.get("/")
 async def page(request: Request, context: Context) -> Response:
-    """The page itself, which is asked for again each time."""
+    """The page itself; a browser asks each time if it is still the same."""
     return _answer(request, await context.page.index(), "no-cache")
 
 
@@ -38,7 +38,10 @@ async def asset(request: Request, context: Context, name: str) -> Response:
 
 
 def _answer(request: Request, file: PageFile, cache: str) -> Response:
-    headers = {**PAGE_HEADERS, "Cache-Control": cache}
+    headers = {**PAGE_HEADERS, "Cache-Control": cache, "ETag": file.tag}
+    known = request.headers.get("if-none-match", "")
+    if file.tag in (each.strip().removeprefix("W/") for each in known.split(",")):
+        return Response(status_code=304, headers=headers)
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(file.plain, media_type=file.media_type, headers=headers)
     return Response(

@@ -22,6 +22,7 @@ from api.models.quorum import (
     VoterRequest,
     parse_directory_id,
 )
+from kafka_formats.errors import Conflict
 from rlm.control.audit import AuditAction
 
 router = APIRouter(prefix="/quorum", tags=["quorum"])
@@ -42,10 +43,24 @@ def _view(context: ApiContext) -> QuorumView:
 
 
 @router.get("", summary="The metadata log: leader, epoch, offsets, voters and their lag")
-async def describe_quorum(context: Context) -> QuorumView:
+async def describe_quorum(
+    context: Context,
+    by_leader: Annotated[
+        bool, Query(description="By the leader's node, which this one asks then.")
+    ] = False,
+) -> QuorumView:
     """Only the leader knows the lag of the others. Nodes with the same applied offset have the same
     digest.
     """
+    leader = context.manager.describe().leader_id
+    if by_leader and leader != context.identity.node_id:
+        raise Conflict(
+            f"node {leader} leads and knows how far the others are: ask there"
+            if leader >= 0
+            else "this node knows no leader of the quorum now: ask again in a moment",
+            reason="NOT_LEADER",
+            ask_node=leader if leader >= 0 else None,
+        )
     return _view(context)
 
 

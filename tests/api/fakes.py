@@ -130,6 +130,7 @@ class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, FakeTrash, RemoteLogMe
     refusal: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
+    leader_id: int = 1
     older: tuple[TopicIdPartition, ...] = ()  # partitions of an older topic of the name
 
     def partitions(self) -> Iterator[TopicIdPartition]:
@@ -257,7 +258,7 @@ class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, FakeTrash, RemoteLogMe
             ReplicaState(2, str(WRITER.directory_id), 40, 7, 3, "node-2:9"),
             ReplicaState(3, str(WRITER.directory_id), -1, -1, -1),
         )
-        return LogDescription("cluster", 1, 1, 4, 42, 0, 42, voters, ())
+        return LogDescription("cluster", 1, self.leader_id, 4, 42, 0, 42, voters, ())
 
     def snapshot_age_ms(self) -> int | None:
         return 2_500

@@ -62,6 +62,7 @@ class Tab:
         self.console: list[str] = []
         self.asked: list[str] = []
         self.took_ms: dict[str, list[float]] = {}
+        self.bytes: dict[str, int] = {}
         self._context = opened.new_context(viewport={"width": size[0], "height": size[1]})
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(PAGE_DEADLINE_MS)
@@ -93,8 +94,8 @@ class Tab:
         ]
 
     def picture(self, name: str) -> Path:
-        """A screenshot of the whole page, kept in STRANDLINE_SCREENSHOTS or a folder of /tmp."""
-        kept = os.environ.get("STRANDLINE_SCREENSHOTS")
+        """A screenshot of the whole page, kept in PAGE_SCREENSHOTS or a folder of /tmp."""
+        kept = os.environ.get("PAGE_SCREENSHOTS")
         folder = Path(kept) if kept else Path(tempfile.gettempdir()) / "strandline-screenshots"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{re.sub(r'[^a-z0-9-]+', '', name)}.png"
@@ -115,5 +116,8 @@ class Tab:
     def _finished(self, request: Request) -> None:
         answer: Response | None = request.response()
         if answer is not None:
+            length = int(answer.headers.get("content-length", 0))
+            path = urlsplit(request.url).path
+            self.bytes[path] = max(length, self.bytes.get(path, 0))
             taken = request.timing["responseEnd"]
             self.took_ms.setdefault(urlsplit(request.url).path, []).append(taken)

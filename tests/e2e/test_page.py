@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from kafka_formats.properties import parse_meta_properties
 from tests.e2e.browser import PHONE, Tab, browser
@@ -192,11 +192,10 @@ def use_token(page: Page, token: str) -> None:
     expect(page.get_by_text(f"{token}: {TOKENS[token]}")).to_be_visible()
 
 
-def act(tab: Tab, name: str, word: str, **fields: str) -> None:
-    """As a person does it: a dry run, the word, and it is done. The word alone is not enough."""
-    page = tab.page
-    page.get_by_role("button", name=name, exact=True).click()
-    dialog = page.get_by_role("dialog", name=name)
+def dry_run(tab: Tab, name: str, **fields: str) -> Locator:
+    """The dialog of an action with its dry run, in which nothing is wrong for axe."""
+    tab.page.get_by_role("button", name=name, exact=True).click()
+    dialog = tab.page.get_by_role("dialog", name=name)
     for label, value in fields.items():
         field = dialog.get_by_label(label.replace("_", " "), exact=False)
         if field.evaluate("each => each.tagName") == "SELECT":
@@ -206,22 +205,31 @@ def act(tab: Tab, name: str, word: str, **fields: str) -> None:
     expect(dialog.get_by_role("button", name="Do it")).to_have_count(0)
     dialog.get_by_role("button", name="Show what it would do").click()
     expect(dialog.get_by_label("What it would do")).to_be_visible()
+    assert tab.violations() == []
+    return dialog
+
+
+def act(tab: Tab, name: str, word: str, told: str = "", **fields: str) -> None:
+    """As a person does it: a dry run, which says `told`, the word, and it is done. The word alone
+    is not enough.
+    """
+    dialog = dry_run(tab, name, **fields)
+    expect(dialog.get_by_label("What it would do")).to_contain_text(told)
     confirmed = dialog.get_by_label("to confirm", exact=False)
     confirmed.fill(f"{word}x")
     expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
-    assert tab.violations() == []
     tab.picture(f"action-{name.lower().replace(' ', '-')}")
     confirmed.fill(word)
-    page.keyboard.press("Enter")
+    tab.page.keyboard.press("Enter")
     expect(dialog.get_by_text("Done.")).to_be_visible()
     dialog.get_by_role("button", name="Close").click()
 
 
 def test_what_a_role_may_not_do_is_there_with_the_reason(tab: Tab) -> None:
     page = tab.open("actions")
-    buttons = page.get_by_role("list", name="Actions on the cluster").get_by_role("button")
-    expect(buttons).to_have_count(4)
-    for number in range(4):
+    buttons = page.get_by_role("list").get_by_role("button")
+    expect(buttons).to_have_count(7)
+    for number in range(7):
         expect(buttons.nth(number)).to_be_disabled()
         expect(buttons.nth(number)).to_have_accessible_description(re.compile("without a token"))
     assert tab.violations() == []
@@ -233,6 +241,32 @@ def test_what_a_role_may_not_do_is_there_with_the_reason(tab: Tab) -> None:
     expect(handing).to_have_accessible_description(re.compile("needs the role admin"))
     tab.picture("actions-of-an-operator")
     act(tab, "Pause or resume this node", "copying", Why="a look at it")
+    act(tab, "Limit this node's rates", "limits", Copies="1048576")
+    limits = PLAIN.get(f"{tab.url}/v1/node/limits").json()
+    assert (limits["copy_bytes_per_s"], limits["read_bytes_per_s"]) == (1_048_576, None)
+
+
+def refused(tab: Tab, name: str, why: str, **fields: str) -> None:
+    """The dry run says that the node would refuse it, and why; nothing can be confirmed."""
+    dialog = dry_run(tab, name, **fields)
+    expect(dialog.get_by_label("What it would do")).to_contain_text(why)
+    expect(dialog.get_by_role("button", name="Do it")).to_have_count(0)
+    tab.picture(f"refused-{name.lower().replace(' ', '-')}")
+    dialog.get_by_role("button", name="Leave it").click()
+    button = tab.page.get_by_role("button", name=name, exact=True)
+    expect(button).to_be_focused()  # where a keyboard goes on
+
+
+def dry_run_fails(tab: Tab, name: str, why: str, **fields: str) -> None:
+    """The node's own word of why it can't be done is shown."""
+    tab.page.get_by_role("button", name=name, exact=True).click()
+    dialog = tab.page.get_by_role("dialog", name=name)
+    for label, value in fields.items():
+        dialog.get_by_label(label, exact=False).fill(value)
+    dialog.get_by_role("button", name="Show what it would do").click()
+    expect(dialog.get_by_role("alert")).to_contain_text(why)
+    tab.console[:] = [each for each in tab.console if "409" not in each]  # Chromium tells of it
+    dialog.get_by_role("button", name="Leave it").click()
 
 
 def restore_what_a_slip_took(quorum: NodeQuorum, tab: Tab) -> None:
@@ -250,9 +284,17 @@ def restore_what_a_slip_took(quorum: NodeQuorum, tab: Tab) -> None:
     assert tab.violations() == []
     tab.picture("trash")
     trash.get_by_role("link", name="payments-1").click()
-    act(tab, "Restore from the trash", "payments-1", Why="it was a slip")
+    refused(tab, "Release the hold", "is not held", Why="too early")
+    readable = "readers have all of it"
+    act(tab, "Restore from the trash", "payments-1", readable, Why="it was a slip")
     found = PLAIN.get(f"{listed}&limit=10").json()["partitions"]
     assert {each["partition"]: each["state"] for each in found} == {0: "expired", 1: "held"}
+    act(tab, "Release the hold", "payments-1", "held by chief: it was a slip", Why="the policy")
+    quorum.wait_until(
+        lambda: {each["state"] for each in PLAIN.get(listed).json()["partitions"]} == {"expired"},
+        "the next pass of retention",
+    )
+    act(tab, "Restore from the trash", "payments-1", readable, Why="a slip once more")
 
 
 def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
@@ -262,10 +304,15 @@ def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
     use_token(page, "chief")
     noisy = {"Topic_name": "logs.*", "From_now_on": "not tiered", "Why": "noise"}
     act(tab, "Tier topics, or end it", "logs.*", **noisy)
-    act(tab, "Pause or resume the cluster", "copying", Then_it_is="running", Why="it is over")
+    switch = "Pause or resume the cluster"
+    act(tab, switch, "copying", "paused: nothing new is begun", Then_it_is="paused", Why="a store")
+    act(tab, switch, "copying", "paused by chief", Then_it_is="running", Why="over")
     leader = quorum.leader()
     other = next(each for each in (1, 3) if each != leader)
-    act(tab, "Hand over leadership", f"{other}", Node_id=f"{other}")
+    refused(tab, "Hand over leadership", "does not vote", Node_id="77")
+    act(tab, "Hand over leadership", f"{other}", f"node {leader}node {other}", Node_id=f"{other}")
+    refused(tab, "Remove a node", "is a voter of the quorum", Node_id="3")
+    act(tab, "Collect orphans", "collect", "0 objects")
     url = quorum.nodes[FOLLOWER].url
     settings = PLAIN.get(f"{url}/v1/settings").json()["settings"]
     assert {(each["setting"], each["scope"]["name"], each["value"]) for each in settings} == {
@@ -279,11 +326,31 @@ def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
     restore_what_a_slip_took(quorum, tab)
     act(tab, "Delete records", "payments-1", First_offset="15", Why="by mistake")
     assert PLAIN.get(f"{of}/partitions/1").json()["log_start_offset"] == 15
-    act(tab, "Delete the topic's tiered data", "payments")
-    act(tab, "Undo the deletion of its tiered data", "payments")
+    act(tab, "Delete the topic's tiered data", "payments", "2 partitions")
+    act(tab, "Undo the deletion of its tiered data", "payments", "kept; copying goes on")
     states = PLAIN.get(f"{of}/tiered-data").json()["partitions"]
     assert {each["delete_state"] for each in states} == {None}
+    act(tab, "Allow gaps", "payments-1", "removed by compaction", Why="a mirror filled it")
+    dry_run_fails(tab, "Skip offsets", "no damaged segment stops", Why="a try")
     act(tab, "Change the mode", "payments-1", Mode="paused")
     assert PLAIN.get(f"{of}/partitions/1").json()["mode"] == "paused"
     actions = {each["action"] for each in PLAIN.get(f"{url}/v1/cluster/audit").json()["lines"]}
     assert {"policy_set", "setting_changed", "partition_marked"} <= actions
+
+
+def test_what_only_the_leaders_node_can_do_names_it_and_is_done_there(
+    quorum: NodeQuorum, opened: Browser, tab: Tab
+) -> None:
+    page = tab.open("partitions/orders/0")
+    use_token(page, "chief")
+    for name in ("Repair damaged segments", "Reset the claim"):
+        button = page.get_by_role("button", name=name)
+        expect(button).to_be_disabled()
+        expect(button).to_have_accessible_description(re.compile("only node 1, .* open its page"))
+    beside = Tab(opened, quorum.nodes[1].url)
+    page = beside.open("partitions/orders/0")
+    use_token(page, "chief")
+    act(beside, "Repair damaged segments", "orders-0", "0 damaged")
+    refused(beside, "Reset the claim", "would refuse it")
+    assert (beside.foreign(), beside.console) == ([], [])
+    beside.close()

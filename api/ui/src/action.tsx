@@ -1,10 +1,12 @@
 // An action: what it would do first (a dry run), then the word that confirms it, then it is done.
-import * as Ariakit from "@ariakit/react";
-import { useId, useState } from "react";
+import { lazy, Suspense, useId, useState } from "react";
 import type { Caller } from "./answers";
 import { ProblemError, type Problem } from "./ask";
+import { isForetold, type Change, type Foretold } from "./foretell";
 import { useLive } from "./live";
-import { Status, Trouble } from "./parts";
+import { Status, Table, Trouble } from "./parts";
+
+const Dialog = lazy(() => import("./dialog"));
 
 const RANKS = { read: 1, operate: 2, admin: 3 };
 const LINES_MAX = 12;
@@ -23,18 +25,24 @@ export interface Action {
   name: string;
   explains: string;
   role: "operate" | "admin";
+  notHere?: string | null; // why this node can't do it, whatever the role
   fields: Field[];
-  // Changes nothing: tells what `run` would do.
+  // Changes nothing: tells what `run` would do, as the node's own answer or as `Foretold`.
   dry: (values: Values) => Promise<unknown>;
   word: (values: Values) => string;
-  run: (values: Values) => Promise<unknown>;
+  run: (values: Values, looked: Foretold) => Promise<unknown>;
 }
 
-export function whyNot(action: Action, caller: Caller | null): string | null {
+// Why nothing at all can be done.
+function whyNothing(caller: Caller | null): string | null {
   if (caller === null) return "the node has not said yet who you are";
-  if (!caller.token) return "a page without a token only reads: use a token above";
+  return caller.token ? null : "a page without a token only reads: use a token above";
+}
+
+function whyNot(action: Action, caller: Caller | null): string | null {
+  if (caller === null || !caller.token) return null; // said once for all
   if (RANKS[caller.role] < RANKS[action.role]) return `needs the role ${action.role}, and ${caller.name} has ${caller.role}`;
-  return null;
+  return action.notHere ?? null;
 }
 
 function Told({ value }: { value: unknown }) {
@@ -63,6 +71,23 @@ function Told({ value }: { value: unknown }) {
   return <>{String(value)}</>;
 }
 
+const CHANGES = [
+  { name: "What", cell: (row: Change) => row.what },
+  { name: "Now", cell: (row: Change) => row.now },
+  { name: "Would become", cell: (row: Change) => row.then },
+];
+
+function WouldBe({ of }: { of: unknown }) {
+  if (!isForetold(of)) return <Told value={of} />;
+  return (
+    <>
+      {of.refused && <p><Status tone="bad">The node would refuse it:</Status> {of.refused}.</p>}
+      {!of.refused && <Table caption="What would change" columns={CHANGES} rows={of.changes} rowKey={(row, index) => `${row.what}${index}`} empty="Nothing would change." />}
+      {of.notes?.map((each, index) => <p key={index}>{each}</p>)}
+    </>
+  );
+}
+
 function Steps({ action, close }: { action: Action; close: () => void }) {
   const [values, setValues] = useState<Values>(Object.fromEntries(action.fields.map((each) => [each.name, each.value ?? each.choices?.[0] ?? ""])));
   const [looked, setLooked] = useState<{ of: string; answer: unknown } | null>(null);
@@ -72,6 +97,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
   const [done, setDone] = useState<{ answer: unknown } | null>(null);
   const now = JSON.stringify(values);
   const isLooked = looked?.of === now; // other values need a dry run of their own
+  const isRefused = isForetold(looked?.answer) && Boolean(looked.answer.refused);
   const word = action.word(values);
   const whole = action.fields.every((each) => each.optional || values[each.name] !== "");
   const attempt = async (what: () => Promise<void>) => {
@@ -100,7 +126,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
       onSubmit={(event) => {
         event.preventDefault();
         if (!isLooked) void attempt(async () => setLooked({ of: now, answer: await action.dry(values) }));
-        else if (typed === word) void attempt(async () => setDone({ answer: await action.run(values) }));
+        else if (typed === word && !isRefused) void attempt(async () => setDone({ answer: await action.run(values, isForetold(looked.answer) ? looked.answer : { changes: [] }) }));
       }}
     >
       {action.fields.map((each) => (
@@ -117,15 +143,19 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
       ))}
       <Trouble problem={problem} />
       {!isLooked ? (
-        <button type="submit" disabled={!whole || busy} aria-busy={busy}>Show what it would do</button>
+        <button type="submit" disabled={!whole || busy} aria-busy={busy}>{busy ? "Looking…" : "Show what it would do"}</button>
       ) : (
         <>
-          <section aria-label="What it would do" className="told" tabIndex={0}><Told value={looked.answer} /></section>
-          <label>
-            Type <code>{word}</code> to confirm
-            <input value={typed} autoComplete="off" spellCheck={false} onChange={(event) => setTyped(event.target.value)} />
-          </label>
-          <button type="submit" disabled={typed !== word || busy} aria-busy={busy}>Do it</button>
+          <section aria-label="What it would do" className="told" tabIndex={0}><WouldBe of={looked.answer} /></section>
+          {!isRefused && (
+            <>
+              <label>
+                Type <code>{word}</code> to confirm
+                <input value={typed} autoComplete="off" autoCapitalize="none" spellCheck={false} onChange={(event) => setTyped(event.target.value)} />
+              </label>
+              <button type="submit" disabled={typed !== word || busy} aria-busy={busy}>Do it</button>
+            </>
+          )}
         </>
       )}
       <button type="button" className="secondary" onClick={close}>Leave it</button>
@@ -133,28 +163,45 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
   );
 }
 
-export function ActionButton({ action }: { action: Action }) {
+function ActionButton({ action, nothing }: { action: Action; nothing: string | null }) {
   const { caller } = useLive();
   const [open, setOpen] = useState(false);
   const why = useId();
   const reason = whyNot(action, caller);
   return (
     <li>
-      <Ariakit.Button className="small" disabled={reason !== null} accessibleWhenDisabled aria-describedby={why} onClick={() => setOpen(true)}>{action.name}</Ariakit.Button>
+      <button
+        type="button"
+        className="small"
+        aria-disabled={reason !== null || nothing !== null}
+        aria-describedby={nothing === null ? why : `${why} ${nothing}`}
+        onClick={() => reason === null && nothing === null && setOpen(true)}
+      >
+        {action.name}
+      </button>
       <span id={why}>{action.explains}{reason !== null && <em> Not now: {reason}.</em>}</span>
-      <Ariakit.Dialog open={open} onClose={() => setOpen(false)} unmountOnHide className="dialog" backdrop={<div className="backdrop" />}>
-        <Ariakit.DialogHeading>{action.name}</Ariakit.DialogHeading>
-        <p>{action.explains}</p>
-        <Steps action={action} close={() => setOpen(false)} />
-      </Ariakit.Dialog>
+      {open && (
+        <Suspense>
+          <Dialog title={action.name} close={() => setOpen(false)}>
+            <p>{action.explains}</p>
+            <Steps action={action} close={() => setOpen(false)} />
+          </Dialog>
+        </Suspense>
+      )}
     </li>
   );
 }
 
 export function Actions({ actions, name }: { actions: Action[]; name: string }) {
+  const { caller } = useLive();
+  const id = useId();
+  const nothing = whyNothing(caller);
   return (
-    <ul className="actions" aria-label={name}>
-      {actions.map((each) => <ActionButton key={each.name} action={each} />)}
-    </ul>
+    <>
+      {nothing !== null && <p id={id}><em>Not now: {nothing}.</em></p>}
+      <ul className="actions" aria-label={name}>
+        {actions.map((each) => <ActionButton key={each.name} action={each} nothing={nothing === null ? null : id} />)}
+      </ul>
+    </>
   );
 }

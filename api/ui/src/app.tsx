@@ -1,17 +1,20 @@
 // The frame of all views.
-import { useEffect, useRef, type ReactNode } from "react";
+import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "react";
+import { useLagSamples } from "./lag_history";
 import { LiveProvider, useLive } from "./live";
-import { ClusterActions } from "./actions";
-import { Audit } from "./audit";
 import { Overview } from "./overview";
-import { Partition } from "./partition";
-import { Partitions } from "./partitions";
-import { Status } from "./parts";
-import { Quorum } from "./quorum";
+import { Status, Trouble } from "./parts";
 import { usePlace, type Place } from "./router";
-import { SegmentView } from "./segment";
-import { TrashView } from "./trash";
 import { Who } from "./sign_in";
+
+// The overview comes first and alone: each other view is loaded when it is looked at.
+const ClusterActions = lazy(() => import("./cluster_actions").then((all) => ({ default: all.ClusterActions })));
+const Audit = lazy(() => import("./audit").then((all) => ({ default: all.Audit })));
+const Partition = lazy(() => import("./partition").then((all) => ({ default: all.Partition })));
+const Partitions = lazy(() => import("./partitions").then((all) => ({ default: all.Partitions })));
+const Quorum = lazy(() => import("./quorum").then((all) => ({ default: all.Quorum })));
+const SegmentView = lazy(() => import("./segment").then((all) => ({ default: all.SegmentView })));
+const TrashView = lazy(() => import("./trash").then((all) => ({ default: all.TrashView })));
 
 const VIEWS: { way: string; name: string }[] = [
   { way: "", name: "Overview" },
@@ -46,6 +49,15 @@ function view({ parts, query }: Place): ReactNode {
   }
 }
 
+// A view's file that does not come, as after the node's upgrade, is told; all else stays.
+class Loading extends Component<{ children: ReactNode }, { failed: boolean }> {
+  override state = { failed: false };
+  static getDerivedStateFromError = () => ({ failed: true });
+  override render() {
+    return this.state.failed ? <Trouble problem={{ status: 0, kind: "unreachable", detail: "this view could not be shown: load the page again" }} /> : this.props.children;
+  }
+}
+
 function Connection() {
   const { connected, state } = useLive();
   return (
@@ -61,6 +73,7 @@ function Frame() {
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
   const way = place.parts.join("/");
+  useLagSamples();
   useEffect(() => {
     document.title = `${VIEWS.find((each) => each.way === here)?.name ?? "Strandline"} · Strandline`;
     if (first.current) first.current = false;
@@ -83,7 +96,11 @@ function Frame() {
         <Connection />
         <Who />
       </header>
-      <main ref={main} id="main" tabIndex={-1} className="container-fluid">{view(place)}</main>
+      <main ref={main} id="main" tabIndex={-1} className="container-fluid">
+        <Loading key={way}>
+          <Suspense fallback={<p aria-busy="true">Loading the view…</p>}>{view(place)}</Suspense>
+        </Loading>
+      </main>
     </>
   );
 }

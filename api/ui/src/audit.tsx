@@ -9,7 +9,7 @@ import { Loaded, Silent, Table } from "./parts";
 
 const COLUMNS = [
   { name: "When", cell: (line: AuditLine) => time(line.at_ms) },
-  { name: "Node", cell: (line: AuditLine) => line.node, numeric: true },
+  { name: "Node", cell: (line: AuditLine) => line.node },
   { name: "Action", cell: (line: AuditLine) => line.action },
   { name: "Of", cell: (line: AuditLine) => (line.topic === null ? "the node or cluster" : `${line.topic}-${line.partition}`) },
   { name: "By", cell: (line: AuditLine) => line.by },

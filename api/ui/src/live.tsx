@@ -12,10 +12,11 @@ interface Live {
   connected: boolean;
   caller: Caller | null;
   refused: Problem | null;
+  session: number; // another one with each token
   signedIn: () => void;
 }
 
-const LiveContext = createContext<Live>({ state: null, connected: false, caller: null, refused: null, signedIn: () => {} });
+const LiveContext = createContext<Live>({ state: null, connected: false, caller: null, refused: null, session: 0, signedIn: () => {} });
 
 export const useLive = (): Live => useContext(LiveContext);
 
@@ -55,7 +56,7 @@ export function LiveProvider({ children }: { children: ReactNode }) {
     return () => stop.abort();
   }, [round]);
   const signedIn = useCallback(() => (setCaller(null), setRefused(null), setRound((n) => n + 1)), []);
-  return <LiveContext value={{ state, connected, caller, refused, signedIn }}>{children}</LiveContext>;
+  return <LiveContext value={{ state, connected, caller, refused, session: round, signedIn }}>{children}</LiveContext>;
 }
 
 export interface Answer<T> {
@@ -66,15 +67,18 @@ export interface Answer<T> {
 
 // The answer of GET `address`, asked for again as the node's metadata change; null: ask nothing.
 export function useAnswer<T>(address: string | null, follows = true): Answer<T> {
-  const { state, caller } = useLive();
+  const { state, session } = useLive();
   const [shown, setShown] = useState<{ address: string; data: T | null; problem: Problem | null } | null>(null);
   const [round, setRound] = useState(0);
   const askedAt = useRef(0);
   const again = useCallback(() => setRound((n) => n + 1), []);
   const offset = follows ? state?.applied_offset : undefined;
+  const offsetBefore = useRef<number | undefined>(undefined);
   useEffect(() => {
+    const isFirst = offsetBefore.current === undefined; // what was asked for just now is no older
+    offsetBefore.current = offset;
     const wait = Math.max(0, askedAt.current + REFRESH_MIN_MS - performance.now());
-    if (askedAt.current === 0 || offset === undefined) return;
+    if (askedAt.current === 0 || offset === undefined || isFirst) return;
     const timer = setTimeout(again, wait);
     return () => clearTimeout(timer);
   }, [offset, again]);
@@ -84,19 +88,20 @@ export function useAnswer<T>(address: string | null, follows = true): Answer<T> 
     return () => clearInterval(timer);
   }, [again, follows]);
   useEffect(() => {
-    if (address === null || caller === null) return;
+    if (address === null) return;
     const stop = new AbortController();
     askedAt.current = performance.now();
     ask<T>(address, { signal: stop.signal }).then(
       (data) => setShown({ address, data, problem: null }),
       (error: unknown) => {
         if (stop.signal.aborted) return;
+        if (error instanceof ProblemError && error.problem.status === 401) return; // a token is asked for already
         const problem = error instanceof ProblemError ? error.problem : { status: 0, kind: "unreachable", detail: "the node does not answer" };
         setShown((before) => ({ address, data: before?.address === address ? before.data : null, problem }));
       },
     );
     return () => stop.abort();
-  }, [address, caller, round]);
+  }, [address, session, round]);
   const current = shown?.address === address ? shown : null;
   return { data: current?.data ?? null, problem: current?.problem ?? null, again };
 }

@@ -1,15 +1,41 @@
 // The first view: is the data safe, and if not, what to look at.
-import { useState } from "react";
+import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import type { Lagging, LiveState, Running, WholeLag, WholeProblems, WholeRunning } from "./answers";
 import { age, bytes, number, plural, time } from "./format";
+import { LAG_ADDRESS, noteLag, useLagHistory } from "./lag_history";
 import { useAnswer, useLive } from "./live";
 import { Card, Loaded, PartitionLink, Silent, Status, Table, Trouble, type Tone } from "./parts";
+
+const Line = lazy(() => import("./chart"));
 
 interface Verdict {
   tone: Tone;
   text: string;
   why: string[];
 }
+
+const TOLD_MAX = 3;
+
+interface SharedProblem {
+  nodes: number[];
+  about: string;
+  name: string | null;
+  text: string;
+}
+
+// The same problem of several nodes is one line.
+function together({ problems }: WholeProblems): SharedProblem[] {
+  const found = new Map<string, SharedProblem>();
+  for (const { node, ...rest } of problems) {
+    const key = JSON.stringify([rest.about, rest.name, rest.text]);
+    const known = found.get(key);
+    if (known === undefined) found.set(key, { ...rest, nodes: [node] });
+    else known.nodes.push(node);
+  }
+  return [...found.values()];
+}
+
+const ofNodes = (nodes: number[]): string => `${nodes.length === 1 ? "node" : "nodes"} ${nodes.join(", ")}`;
 
 export function verdictOf(lag: WholeLag, problems: WholeProblems | null, state: LiveState | null): Verdict {
   const { total } = lag;
@@ -19,8 +45,9 @@ export function verdictOf(lag: WholeLag, problems: WholeProblems | null, state: 
   if (total.blocked > 0) bad.push(`${plural(total.blocked, "partition")} blocked by a damaged segment`);
   if (state !== null && state.leader_id === null) bad.push("the metadata quorum has no leader that this node knows of");
   for (const each of lag.nodes.filter((node) => !node.answered)) warn.push(`node ${each.node} does not answer (${each.reason}): what it has not copied is not counted here`);
-  const told = problems?.problems.length ?? 0;
-  if (told > 0) warn.push(`${plural(told, "problem")} of nodes, told below`);
+  const told = problems === null ? [] : together(problems);
+  for (const each of told.slice(0, TOLD_MAX)) warn.push(`${ofNodes(each.nodes)}: ${each.text}`);
+  if (told.length > TOLD_MAX) warn.push(`${plural(told.length - TOLD_MAX, "further problem")}, told below`);
   if (bad.length > 0) return { tone: "bad", text: "Data is at risk", why: [...bad, ...warn] };
   if (warn.length > 0) return { tone: "warn", text: "No loss is known, but look at this", why: warn };
   if (total.partitions === 0) return { tone: "idle", text: "Nothing is tiered yet", why: ["no node leads a partition that is tiered"] };
@@ -76,9 +103,25 @@ function NodesCard({ state }: { state: LiveState | null }) {
   );
 }
 
+function LagOverTime() {
+  const points = useLagHistory();
+  const sizes = useMemo(() => points.map((each) => ({ at_s: each.at_s, value: each.size_bytes })), [points]);
+  if (points.length === 0) return null;
+  const [first, last] = [points[0], points.at(-1)!];
+  const grown = last.size_bytes - first.size_bytes;
+  const trend = grown === 0 ? "as much as then" : `${bytes(Math.abs(grown))} ${grown > 0 ? "more" : "less"} than then`;
+  return (
+    <>
+      <h2>Uncopied since the page was opened</h2>
+      <p>{bytes(last.size_bytes)} now, {trend}, {time(first.at_s * 1000)}.</p>
+      <Suspense fallback={<div className="chart" />}><Line points={sizes} name="Sealed bytes that are not copied yet" told={bytes} /></Suspense>
+    </>
+  );
+}
+
 const WORST = [
   { name: "Partition", cell: (row: Lagging) => <PartitionLink of={row} /> },
-  { name: "Node", cell: (row: Lagging) => row.node, numeric: true },
+  { name: "Node", cell: (row: Lagging) => row.node },
   { name: "Oldest", cell: (row: Lagging) => age(row.lag.age_ms), numeric: true },
   { name: "Uncopied", cell: (row: Lagging) => bytes(row.lag.size_bytes), numeric: true },
   { name: "Gone offsets", cell: (row: Lagging) => (row.gone_offsets > 0 ? <Status tone="bad">{number(row.gone_offsets)}</Status> : "0"), numeric: true },
@@ -88,7 +131,7 @@ const WORST = [
 const RUNNING = [
   { name: "Work", cell: (row: Running) => (row.kind === "copy" ? "copy" : "deletion") },
   { name: "Partition", cell: (row: Running) => <PartitionLink of={row} /> },
-  { name: "Node", cell: (row: Running) => row.node, numeric: true },
+  { name: "Node", cell: (row: Running) => row.node },
   {
     name: "Progress",
     cell: (row: Running) =>
@@ -99,9 +142,10 @@ const RUNNING = [
 
 export function Overview() {
   const { state } = useLive();
-  const lag = useAnswer<WholeLag>("/v1/cluster/lag?limit=1");
+  const lag = useAnswer<WholeLag>(LAG_ADDRESS);
   const problems = useAnswer<WholeProblems>("/v1/cluster/problems");
   const running = useAnswer<WholeRunning>("/v1/cluster/running?limit=20");
+  useEffect(() => void (lag.data && noteLag(lag.data)), [lag.data]);
   return (
     <>
       <h1>Overview</h1>
@@ -146,13 +190,13 @@ export function Overview() {
         <Table
           caption="Problems of the nodes"
           columns={[
-            { name: "Node", cell: (row) => row.node, numeric: true },
+            { name: "Nodes", cell: (row) => row.nodes.join(", ") },
             { name: "Area", cell: (row) => <Status tone="warn">{row.about}</Status> },
             { name: "Name", cell: (row) => row.name ?? "" },
             { name: "What and what to do", cell: (row) => row.text },
           ]}
-          rows={problems.data.problems}
-          rowKey={(row, index) => `${row.node}-${row.about}-${row.name}-${index}`}
+          rows={together(problems.data)}
+          rowKey={(row) => `${row.about}-${row.name}-${row.text}`}
           empty="No node tells of one."
         />
       )}
@@ -162,6 +206,7 @@ export function Overview() {
           <ul>{problems.data.log_dir_problems.map((each) => <li key={`${each.node}${each.path}`}>node {each.node}: {each.path}: {each.text}</li>)}</ul>
         </details>
       )}
+      <LagOverTime />
       <h2>Under way</h2>
       {running.data && <Table caption="Copies and deletions under way, the first twenty" columns={RUNNING} rows={running.data.running} rowKey={(row) => `${row.kind}${row.segment_id}`} empty="Nothing is being copied or deleted." />}
     </>

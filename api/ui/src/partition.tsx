@@ -1,13 +1,12 @@
 // One partition: where its bytes are, why it waits, and what retention would do.
 import { useState } from "react";
-import { PartitionActions } from "./actions";
 import type { PartitionName, PartitionRow, RetentionPlan, Strip, StripPiece, WholePartitions } from "./answers";
 import { partitionPath, path } from "./ask";
 import { age, bytes, number, plural, time } from "./format";
 import { useAnswer } from "./live";
+import { PartitionActions } from "./partition_actions";
 import { StateOf } from "./partitions";
 import { Facts, Loaded, partitionLink, Silent, Status, Table } from "./parts";
-import { TrashActions } from "./trash";
 import { StripPicture, type Range } from "./strip";
 
 const PIECES = 200;
@@ -130,7 +129,7 @@ export function Partition({ topic, partition, topicId }: { topic: string; partit
                     ["High watermark", number(row.high_watermark)],
                     ["Uncopied", row.lag ? `${bytes(row.lag.size_bytes)} in ${plural(row.lag.segments, "segment")}, the oldest ${age(row.lag.age_ms)}` : "not reported"],
                     ["Local", bytes(row.local_bytes)],
-                    ["Tiered", `${bytes(row.remote_bytes)} in ${number(row.remote_segments)} segments`],
+                    ["Tiered", `${bytes(row.remote_bytes)} in ${plural(row.remote_segments, "segment")}`],
                     ["Lost", number(row.lost_offsets)],
                   ]}
                 />
@@ -140,7 +139,6 @@ export function Partition({ topic, partition, topicId }: { topic: string; partit
                 <Plan name={row} />
                 <h2>Actions</h2>
                 <PartitionActions of={row} />
-                <TrashActions of={row} />
               </>
             )}
           </>

@@ -20,7 +20,7 @@ export function StateOf({ of }: { of: PartitionRow }) {
 const COLUMNS = [
   { name: "Partition", cell: (row: PartitionRow) => <PartitionLink of={row} /> },
   { name: "State", cell: (row: PartitionRow) => <StateOf of={row} /> },
-  { name: "Node", cell: (row: PartitionRow) => row.node, numeric: true },
+  { name: "Node", cell: (row: PartitionRow) => row.node },
   { name: "Mode", cell: (row: PartitionRow) => row.mode },
   { name: "Local", cell: (row: PartitionRow) => bytes(row.local_bytes), numeric: true },
   { name: "Tiered", cell: (row: PartitionRow) => bytes(row.remote_bytes), numeric: true },

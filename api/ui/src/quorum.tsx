@@ -1,11 +1,13 @@
 // The metadata quorum: who leads, who follows how closely, and how the log moves.
-import { useEffect, useState } from "react";
+import { lazy, Suspense, useEffect, useState } from "react";
 import type { ClusterNodes } from "./answers";
-import { Line, type Point } from "./chart";
+import type { Point } from "./chart";
+import { LEADERS_WORD, type QuorumAnswer } from "./foretell";
 import { number, time } from "./format";
 import { useAnswer, useLive } from "./live";
 import { Facts, Loaded, Status, Table, type Tone } from "./parts";
 
+const Line = lazy(() => import("./chart"));
 const POINTS_MAX = 600;
 const TONES: Record<string, Tone> = { live: "good", fenced: "bad", stopped: "idle" };
 
@@ -25,6 +27,8 @@ export function Quorum() {
   const { state } = useLive();
   const nodes = useAnswer<ClusterNodes>("/v1/nodes");
   const points = usePoints(state?.high_watermark);
+  const led = useAnswer<QuorumAnswer>(state !== null && state.state !== "leader" && state.leader_id !== null ? LEADERS_WORD : null);
+  const replicas = led.data === null ? state?.replicas ?? [] : [...led.data.voters.map((each) => ({ ...each, voter: true })), ...led.data.observers.map((each) => ({ ...each, voter: false }))];
   return (
     <>
       <h1>Quorum</h1>
@@ -43,16 +47,16 @@ export function Quorum() {
             ]}
           />
           <h2>Progress of the log</h2>
-          <Line points={points} name="Committed offsets of the metadata log" />
+          <Suspense fallback={<div className="chart" />}><Line points={points} name="Committed offsets of the metadata log" /></Suspense>
           <Table
-            caption={state.state === "leader" ? "Replicas of the log" : "Replicas of the log; only the leader's node knows how far they are"}
+            caption={state.state === "leader" ? "Replicas of the log" : led.data ? `Replicas of the log, by the leader, node ${led.data.leader_id}` : "Replicas of the log; the leader does not answer, and only it knows how far they are"}
             columns={[
-              { name: "Node", cell: (each) => each.node_id, numeric: true },
+              { name: "Node", cell: (each) => each.node_id },
               { name: "Vote", cell: (each) => (each.voter ? "votes" : "observes") },
               { name: "Log end", cell: (each) => number(each.log_end_offset), numeric: true },
               { name: "Lag", cell: (each) => (each.lag === null ? "–" : <Status tone={each.lag > 100 ? "warn" : "good"}>{number(each.lag)}</Status>), numeric: true },
             ]}
-            rows={state.replicas}
+            rows={replicas}
             rowKey={(each) => `${each.node_id}-${each.voter}`}
             empty="None."
           />
@@ -64,7 +68,7 @@ export function Quorum() {
           <Table
             caption="Nodes that registered"
             columns={[
-              { name: "Node", cell: (each) => each.node_id, numeric: true },
+              { name: "Node", cell: (each) => each.node_id },
               { name: "Liveness", cell: (each) => <Status tone={TONES[each.liveness] ?? "warn"}>{each.liveness}{each.contested ? ", two processes have this id" : ""}</Status> },
               { name: "Since", cell: (each) => time(each.liveness_since_ms) },
               { name: "Role", cell: (each) => each.quorum_role },

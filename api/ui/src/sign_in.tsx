@@ -1,9 +1,10 @@
 // A token for this tab.
-import * as Ariakit from "@ariakit/react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { useLive } from "./live";
 import { Status, Trouble } from "./parts";
 import { keepToken, token } from "./session";
+
+const Dialog = lazy(() => import("./dialog"));
 
 export function Who() {
   const { caller, refused, signedIn } = useLive();
@@ -19,19 +20,22 @@ export function Who() {
       ) : (
         <button type="button" className="small" onClick={() => take(null)}>Forget the token</button>
       )}
-      <Ariakit.Dialog open={open} onClose={() => setAsked(false)} className="dialog" backdrop={<div className="backdrop" />}>
-        <Ariakit.DialogHeading>Token</Ariakit.DialogHeading>
-        <Trouble problem={refused} />
-        <form onSubmit={(event) => (event.preventDefault(), take(typed.trim() || null))}>
-          <label>
-            A token of the node's token file
-            <input type="password" autoComplete="off" spellCheck={false} value={typed} onChange={(event) => setTyped(event.target.value)} />
-          </label>
-          <p><Status tone="idle">It is kept until this tab is closed, and sent to this node only.</Status></p>
-          <button type="submit">Use it</button>
-          {refused === null && <Ariakit.DialogDismiss className="secondary">Cancel</Ariakit.DialogDismiss>}
-        </form>
-      </Ariakit.Dialog>
+      {open && (
+        <Suspense>
+          <Dialog title="Token" close={() => setAsked(false)}>
+            <Trouble problem={refused} />
+            <form onSubmit={(event) => (event.preventDefault(), take(typed.trim() || null))}>
+              <label>
+                A token of the node's token file
+                <input type="password" autoComplete="off" spellCheck={false} value={typed} onChange={(event) => setTyped(event.target.value)} />
+              </label>
+              <p><Status tone="idle">It is kept until this tab is closed, and sent to this node only.</Status></p>
+              <button type="submit">Use it</button>
+              {refused === null && <button type="button" className="secondary" onClick={() => setAsked(false)}>Cancel</button>}
+            </form>
+          </Dialog>
+        </Suspense>
+      )}
     </div>
   );
 }

@@ -1,7 +1,6 @@
 // What was hidden from readers and not deleted yet, and how to have it back.
-import { Actions, type Action } from "./action";
 import type { PartitionName } from "./answers";
-import { ask, partitionPath, path } from "./ask";
+import { path } from "./ask";
 import { age, bytes, number, plural, time } from "./format";
 import { useAnswer } from "./live";
 import { Pager, usePages } from "./pages";
@@ -26,39 +25,6 @@ export interface Trash {
 }
 
 const STATES = { deleted: "the topic is to be deleted", expired: "taken by retention", held: "held: retention waits" };
-
-// The dry run of what the node can't try: the partition's own line.
-async function line({ topic, topic_id, partition }: PartitionName, then: string): Promise<unknown> {
-  const { partitions } = await ask<Trash>(path("/v1/trash", { topic, limit: 1000 }));
-  return { then, now: partitions.filter((each) => each.topic_id === topic_id && each.partition === partition) };
-}
-
-export function trashActions(of: PartitionName): Action[] {
-  const at = (rest: string) => path(partitionPath(of.topic, of.partition, `/trash/${rest}`), { topic_id: of.topic_id });
-  const post = (rest: string, body: object) => ask(at(rest), { method: "POST", body });
-  const word = () => `${of.topic}-${of.partition}`;
-  const why = { name: "why", label: "Why (stands in the audit)" };
-  return [
-    {
-      name: "Restore from the trash",
-      explains: "Readers have again what retention took and is not deleted yet.",
-      role: "admin",
-      fields: [why],
-      dry: () => line(of, "readers start at the log start again"),
-      word,
-      run: (values) => post("restore", { why: values.why }),
-    },
-    {
-      name: "Empty the trash",
-      explains: "What retention took of this partition is deleted now, for good.",
-      role: "admin",
-      fields: [why],
-      dry: (values) => post("empty", { reason: values.why, dry_run: true }),
-      word,
-      run: (values) => post("empty", { reason: values.why, dry_run: false }),
-    },
-  ];
-}
 
 const COLUMNS = [
   { name: "Partition", cell: (row: Trashed) => <PartitionLink of={row} /> },
@@ -89,8 +55,4 @@ export function TrashView() {
       </Loaded>
     </>
   );
-}
-
-export function TrashActions({ of }: { of: PartitionName }) {
-  return <Actions actions={trashActions(of)} name={`Trash of ${of.topic}-${of.partition}`} />;
 }

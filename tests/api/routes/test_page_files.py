@@ -46,6 +46,17 @@ async def test_the_page_is_asked_for_again_each_time_and_may_do_little(
         assert answer.headers["referrer-policy"] == "no-referrer"
 
 
+async def test_a_page_that_the_browser_has_is_not_sent_again(built: FakeNode) -> None:
+    async with built.client() as client:
+        first = await client.get("/ui")
+        tag = first.headers["etag"]
+        again = await client.get("/ui", headers={"If-None-Match": f'"other", W/{tag}'})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["content-security-policy"] == first.headers["content-security-policy"]
+        other = await client.get("/ui", headers={"If-None-Match": '"other"'})
+        assert (other.status_code, other.text) == (200, INDEX)
+
+
 async def test_a_file_with_its_digest_in_its_name_is_kept_and_compressed(built: FakeNode) -> None:
     async with built.client() as client:
         plain = await client.get("/ui/assets/index-abc.js", headers={"Accept-Encoding": "identity"})

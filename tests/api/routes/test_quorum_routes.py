@@ -92,6 +92,20 @@ async def test_can_stop_gives_its_reason_either_way() -> None:
     assert answers[1]["reason"] == "2 other voters keep up, 2 are needed"
 
 
+async def test_the_leaders_word_is_asked_of_the_leader_alone() -> None:
+    node = make_node()
+    address = "/v1/quorum?by_leader=true"
+    async with node.client() as client:
+        led = await client.get(address)
+        assert (led.status_code, led.json()["leader_id"]) == (200, 1)
+        for leader, ask_node in ((2, 2), (-1, None)):
+            node.manager.leader_id = leader
+            refused = await client.get(address)
+            assert (refused.status_code, refused.json()["reason"]) == (409, "NOT_LEADER")
+            assert refused.json().get("ask_node") == ask_node
+            assert (await client.get("/v1/quorum")).status_code == 200
+
+
 async def test_only_an_admin_changes_the_quorum_and_a_reader_may_look(tmp_path: Path) -> None:
     node = make_node(anonymous_role=None, tokens=write_tokens(tmp_path / "tokens"))
     for token, status in (("operator-token", 403), ("reader-token", 403), (None, 401)):
