@@ -15,6 +15,7 @@ from api.http.admission import require, wished_offset
 from api.http.context import ApiContext
 from api.http.gate import Gate
 from api.http.handing_on import HandingOn
+from api.http.resource_router import ResourceRouter
 from api.http.route_table import RouteTable, route_of
 from api.http.tokens import Role
 from api.openapi import build_openapi
@@ -63,6 +64,9 @@ class StrandlineApi(FastAPI):
         return self.openapi_schema
 
 
+_V1 = "/v1"
+
+
 def create_app(context: ApiContext) -> FastAPI:
     """The application with every route of the node."""
     app = StrandlineApi(
@@ -77,7 +81,7 @@ def create_app(context: ApiContext) -> FastAPI:
             RequestValidationError: _pass_on,
         },
     )
-    app.include_router(_v1(), prefix="/v1")  # one of its own would build each route twice
+    app.include_router(_v1(), prefix=_V1)  # one of its own would build each route twice
     app.include_router(health.router)
     app.include_router(page.router)
     app.add_api_route(
@@ -126,7 +130,7 @@ def _v1() -> APIRouter:
         known_segments,
     )
     for resource in (segments, contents, broker, partitions, topics, coverage, *asked_rarely):
-        router.include_router(resource.router)
+        router.include_router(ResourceRouter(resource.router.routes, _V1))
     return router
 
 
