@@ -247,13 +247,25 @@ def fill(view: View, metadata_set: MetadataSet, count: int) -> None:
 
 
 def write_set_snapshot(
-    log_path: Path, metadata_set: MetadataSet, voters: tuple[Voter, ...]
+    log_path: Path, metadata_set: MetadataSet, voters: tuple[Voter, ...], *, stocked: int
 ) -> None:
-    """Let the log of a node that never started begin with a snapshot of the whole set."""
+    """Let the log of a node that never started begin with a snapshot of the set, of which the
+    first `stocked` partitions have their segments and the others none.
+    """
     rows = MemoryRows()
     for number in range(metadata_set.partitions):
-        rows.write(metadata_set.writes(number, metadata_set.segments_each))
-    rows.write(metadata_set.closing_writes(metadata_set.segments_each))
+        rows.write(metadata_set.writes(number, metadata_set.segments_each * (number < stocked)))
+    totals = Totals(
+        copy_finished=stocked * metadata_set.segments_each,
+        size_bytes=stocked * metadata_set.segments_each * SEGMENT_BYTES,
+        partitions=metadata_set.partitions,
+    )
+    rows.write(
+        (
+            (keys.TOTALS_KEY, values.encode_totals(totals)),
+            (keys.RECORD_TIME_KEY, values.encode_offset(FIRST_MS)),
+        )
+    )
     disk, snapshot = OsDisk(), SnapshotId(metadata_set.end_offset, 1)
     writer = SnapshotWriter(
         disk, log_path, snapshot, last_contained_timestamp_ms=FIRST_MS, voters=voters
