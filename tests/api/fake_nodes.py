@@ -23,11 +23,14 @@ FENCED_NODE = RegisteredNode(
 
 @dataclass
 class FakeNodes:
-    """The registered nodes of a metadata manager; `not_removed` refuses to remove one."""
+    """The registered nodes of a metadata manager, and the quorum's leader among them; `not_removed`
+    refuses to remove one.
+    """
 
     nodes: tuple[RegisteredNode, ...] = (LIVE_NODE, FENCED_NODE)
     removed: list[NodeRemoved] = field(default_factory=list)
     not_removed: Exception | None = None
+    leader_id: int = 1
 
     def registered_nodes(self) -> tuple[RegisteredNode, ...]:
         return self.nodes

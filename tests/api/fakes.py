@@ -130,7 +130,6 @@ class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, FakeTrash, RemoteLogMe
     refusal: Exception | None = None
     waited_for: list[int] = field(default_factory=list)
     finalised: list[int] = field(default_factory=lambda: [1])
-    leader_id: int = 1
     older: tuple[TopicIdPartition, ...] = ()  # partitions of an older topic of the name
 
     def partitions(self) -> Iterator[TopicIdPartition]:
