@@ -290,10 +290,13 @@ def restore_what_a_slip_took(quorum: NodeQuorum, tab: Tab) -> None:
     found = PLAIN.get(f"{listed}&limit=10").json()["partitions"]
     assert {each["partition"]: each["state"] for each in found} == {0: "expired", 1: "held"}
     act(tab, "Release the hold", "payments-1", "held by chief: it was a slip", Why="the policy")
-    quorum.wait_until(
-        lambda: {each["state"] for each in PLAIN.get(listed).json()["partitions"]} == {"expired"},
-        "the next pass of retention",
-    )
+
+    def states() -> dict[int, str]:
+        listed_now = PLAIN.get(listed).json()["partitions"]
+        return {each["partition"]: each["state"] for each in listed_now}
+
+    # Until that pass the partition is in no list at all.
+    quorum.wait_until(lambda: states() == {0: "expired", 1: "expired"}, "the next pass")
     act(tab, "Restore from the trash", "payments-1", readable, Why="a slip once more")
 
 
