@@ -50,6 +50,9 @@ LEFT_OUT: dict[str, str] = {
     "rlmm.rows.rows.RowReader": _ROWS,
     "rlmm.rows.rows.read_decoded": _ROWS,
     "rlmm.manager.segment_history.read_history": "decodes through rlmm.records.records.decode",
+    "rlm.migration.topic_reader.TopicReader": (
+        "takes batches apart by kafka_formats.record_batch, records by rlmm.records.records.decode"
+    ),
     "rlmm.log.quorum_state_file.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
     "kafka_listener.protocol.codec.load_schemas": "imports kio's modules, and reads no input",

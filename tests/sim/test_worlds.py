@@ -10,6 +10,7 @@ from sim.nodes import planted_bugs as nodes
 from sim.tier import planted_bugs as tier
 from sim.tier import planted_in_delegated as delegated
 from sim.tier import planted_in_holding as holding
+from sim.tier import planted_in_trash as trash
 from sim.tier.world import Plan
 from tests.sim.seen_at import SEEN_AT
 from tests.sim.worlds import held
@@ -55,5 +56,6 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *tier.BUGS_OF_LOCAL_DAMAGE,
         *holding.BUGS_OF_QUIET,
         *delegated.BUGS_OF_DELEGATED,
+        *trash.TRASH_BUGS,
     )
     assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}
