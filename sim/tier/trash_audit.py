@@ -15,11 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState
 from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, LogStart
 from rlmm.rows import queries
 from rlmm.rows.reads import read_policy
+from rlmm.segment import OFFSET_MAX
 
 if TYPE_CHECKING:
     from sim.tier.world import World
@@ -50,7 +52,7 @@ class Start(NamedTuple):
 class Trashed:
     """The trash of a partition. `changed_at` is the metadata offset of the last record about it,
     `seen_at` of the last one about the partition. `emptied` are the marks that admins had emptied,
-    with the time that such an order claims.
+    with the time that such an order claims. `lineage` is that of the last record.
     """
 
     marks: list[Marked] = field(default_factory=list)
@@ -59,6 +61,7 @@ class Trashed:
     seen_at: int = UNKNOWN_OFFSET
     starts: list[Start] = field(default_factory=lambda: [Start(-1, -1, -1)])
     emptied: set[tuple[int, int]] = field(default_factory=set)
+    lineage: Epochs = ()
 
     def keep(self, marks: list[Marked], offset: int) -> None:
         """Keep these marks, after a record at metadata offset `offset`."""
@@ -181,6 +184,8 @@ class TrashAudit:
             "a_mark_hides_only_what_is_there",
             f"readers of {tip} start at {state.first_readable_offset}, and its log is {end} long",
         )
+        end = min(end, _cut_at(here.lineage, state.lineage))
+        here.lineage = state.lineage
         left = _settled(here.marks, state.log_start_offset, end)
         self.cut += len(here.marks) > 0 and end < here.marks[-1].offset
         here.keep(left, offset)
@@ -216,6 +221,20 @@ class TrashAudit:
             "readers_get_nothing_out_of_the_trash",
             f"a reader of {tip} got {first}, and could read from {lowest} on",
         )
+
+
+def _cut_at(before: Epochs, after: Epochs) -> int:
+    """The first offset that another leader wrote, by the lineage: no mark was about that record.
+    Heads count from where both are known. An earlier lineage that comes back may go on behind it.
+    """
+    if not before or not after:
+        return OFFSET_MAX
+    known = max(before[0].start_offset, after[0].start_offset)
+    for start in sorted({known, *(each.start_offset for each in (*before, *after))}):
+        differs = epoch_for_offset(before, start) != epoch_for_offset(after, start)
+        if start >= known and differs:
+            return start
+    return OFFSET_MAX
 
 
 def _settled(marks: list[Marked], log_start: int, end: int) -> list[Marked]:
