@@ -37,6 +37,7 @@ class LivenessAudit:
         self._heard: dict[tuple[str, int, ReplicaKey], float] = {}
         self._leads_since: dict[tuple[str, int], float] = {}
         self._unfounded: dict[tuple[int, int], str] = {}
+        self._judged: set[tuple[int, int]] = set()
         self.fenced = self.back = 0
 
     def leads(self, machine: Machine, epoch: int) -> None:
@@ -47,11 +48,12 @@ class LivenessAudit:
             self._heard[machine.name, request.epoch, request.replica] = machine.monotonic()
 
     def appended(self, machine: Machine, batch: StoredBytes, reference: Reference) -> None:
-        """A leader writes a batch of its epoch."""
+        """A leader writes a batch of its epoch. Once it follows, it may get what it wrote back."""
         if not self.on or (machine.name, batch.epoch) not in self._leads_since:
             return
         for offset, record in _silences(batch):
-            if record.fenced:
+            if record.fenced and (offset, batch.epoch) not in self._judged:
+                self._judged.add((offset, batch.epoch))
                 silent_s = self._silent_s(machine, batch.epoch, record, reference)
                 # Its clock counts from a fetch that may be answered so much later.
                 waits_s = self._world.settings.fetch_wait_max_ms / 1000
