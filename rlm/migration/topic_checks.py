@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_client.broker_requests import BrokerError
 from rlm.migration.kafka_cache import Ignored
@@ -35,7 +35,7 @@ class PartitionRead:
     gaps: Sequence[Gap] = ()
     unreadable: int = 0
     told_unreadable: Sequence[str] = ()
-    ignored: Mapping[Ignored, int] | None = None
+    ignored: Mapping[Ignored, int] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -119,7 +119,7 @@ def passed_over(read: Iterable[PartitionRead]) -> dict[str, int]:
     """The number of records that Kafka's own manager passes over, by the reason."""
     found: dict[str, int] = {}
     for one in read:
-        for why, count in (one.ignored or {}).items():
+        for why, count in one.ignored.items():
             found[why.value] = found.get(why.value, 0) + count
     return found
 

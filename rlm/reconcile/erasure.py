@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -35,6 +35,8 @@ from rsm_backends.store import KeptVersion, ObjectInfo
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
+LOOKS_REST = 9.0
+"""A look at the rows is followed by a rest so many times as long: there may be a million."""
 SWEEPS_MAX = 5
 """The last one finds nothing to delete, unless objects appear as fast as they go."""
 SHOWN_MAX = 1_000
@@ -140,7 +142,7 @@ class StoreErasure:
 class Erasure:
     """One run. `segments` and `size_bytes`: in the scope at its start; `waiting`: those that are
     not gone yet. `kept_to_offset`: the end of the segment that `before` lies in, -1 without one.
-    `gone`: keys, as `store:key`, that no list shows any more.
+    `gone`: keys, as `store:key`, that no list shows any more, of stores whose versions were listed.
     """
 
     id: Uuid
@@ -166,6 +168,10 @@ class Erasure:
         for key in keys:
             if len(self.expected) < EXPECTED_KEYS_MAX:
                 self.expected[f"{store}:{key}"] = None
+
+    def forget(self, store: str) -> None:
+        """Report no key of a store as gone: it was not looked at to the end."""
+        self.expected = {key: None for key in self.expected if not key.startswith(f"{store}:")}
 
 
 @dataclass(slots=True)
@@ -263,6 +269,8 @@ class Erasures:
                 await self._erase(tier, job)
             except StrandlineError as error:
                 job.stores[tier.name].trouble = str(error)
+            if job.stores[tier.name].trouble or job.stores[tier.name].versions_unknown:
+                job.forget(tier.name)
         if not request.apply:
             self._end(job, ErasureState.FINISHED, "nothing was deleted: it was only looked")
             return
@@ -279,18 +287,16 @@ class Erasures:
         )
         return [state for state in states if state is not None]
 
-    async def _rows(self, scope: Scope) -> list[RemoteLogSegmentMetadata]:
-        rows: list[RemoteLogSegmentMetadata] = []
+    async def _rows(self, scope: Scope) -> AsyncGenerator[RemoteLogSegmentMetadata, None]:
         for state in self._states(scope):
             for number, row in enumerate(self.metadata.list_remote_log_segments(state.partition)):
                 if number % ROWS_PER_BREATH == 0:
                     await self.around.ambient.sleep(0)
-                rows.append(row)
-        return rows
+                yield row
 
     async def _count(self, job: Erasure) -> None:
         scope = job.request.scope
-        for row in await self._rows(scope):
+        async for row in self._rows(scope):
             if scope.takes(row):
                 job.segments, job.size_bytes = job.segments + 1, job.size_bytes + row.size_bytes
                 for tier in self._stores_of(job, row):
@@ -313,7 +319,7 @@ class Erasures:
 
     async def _wait(self, job: Erasure) -> str | None:
         """Return once no segment of the scope has a row; or why that is not waited for."""
-        scope = job.request.scope
+        scope, ambient = job.request.scope, self.around.ambient
         while True:
             await self.collector.look_up(())
             states = self._states(scope)
@@ -323,10 +329,12 @@ class Erasures:
             why = why_not_ordered(scope, states)
             if why is not None:
                 return f"it was taken back meanwhile: {why}"
-            job.waiting = sum(scope.takes(row) for row in await self._rows(scope))
+            began_s = ambient.monotonic()
+            job.waiting = sum([scope.takes(row) async for row in self._rows(scope)])
             if not job.waiting and (scope.before is not None or not states):
                 return None
-            await self.around.ambient.sleep(LOOK_EVERY_S)
+            took_s = ambient.monotonic() - began_s
+            await ambient.sleep(max(LOOK_EVERY_S, LOOKS_REST * took_s))
 
     async def _erase(self, tier: TierStore, job: Erasure) -> None:
         """Sweep until a list shows nothing to delete any more."""
@@ -351,12 +359,9 @@ class Erasures:
         async with aclosing(listed_pages(tier, start, deadline_s=deadline_s)) as pages:
             async for page in pages:
                 await self._sweep_objects(tier, job, page, objects)
-        try:
-            async with aclosing(kept_keys(tier, start, deadline_s=deadline_s)) as pages_of_keys:
-                async for versions in pages_of_keys:
-                    await self._sweep_versions(tier, job, versions, kept)
-        except (Refused, InvalidRequest) as error:
-            kept.versions_unknown = str(error)
+        async with aclosing(_versions(tier, start, deadline_s, kept)) as pages_of_keys:
+            async for versions in pages_of_keys:
+                await self._sweep_versions(tier, job, versions, kept)
         if not kept.listed:
             objects.versions_unknown = kept.versions_unknown
             return objects
@@ -455,6 +460,18 @@ class Erasures:
 
     def _end(self, job: Erasure, state: ErasureState, text: str) -> None:
         job.state, job.text, job.ended_at_ms = state, text, self.around.ambient.now_ms()
+
+
+async def _versions(
+    tier: TierStore, start: str, deadline_s: float, swept: Swept
+) -> AsyncGenerator[tuple[KeptVersion, ...], None]:
+    """The list of versions; it ends, and `swept` says why, where the store refuses it."""
+    try:
+        async with aclosing(kept_keys(tier, start, deadline_s=deadline_s)) as pages:
+            async for versions in pages:
+                yield versions
+    except (Refused, InvalidRequest) as error:
+        swept.versions_unknown = str(error)
 
 
 def _why_incomplete(job: Erasure) -> str:

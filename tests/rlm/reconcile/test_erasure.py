@@ -266,6 +266,7 @@ def test_a_store_that_refuses_is_told_by_name_and_what_it_keeps_is_not_hidden(
                 assert job.stores["main"].versions_unknown == "not allowed (AccessDenied)"
                 assert "the versions in the store main are unknown" in job.text
                 assert len([each for each in left if not each.is_marker]) == 9
+                assert (job.gone, job.gone_count) == ([], 0), "nobody saw that they are"
             else:
                 assert {each.key.rpartition(".")[2] for each in left} == {"log"}
                 assert {each.version_id for each in job.left} == {each.version_id for each in left}
@@ -370,6 +371,8 @@ def test_under_another_clusters_prefix_nothing_is_deleted(
                 await asyncio.sleep(1)
             assert job.state is ErasureState.INCOMPLETE
             assert "another cluster's" in job.text
+            assert "another cluster's" in str(job.stores["main"].trouble)
+            assert (job.gone, job.gone_count) == ([], 0), "nobody saw that they are"
             left = await versions(node.store, f"{PREFIX}orders")
             assert sum(not each.is_marker for each in left) == 9, "the clean-up asked by itself"
             await node.remote_log.close()
