@@ -276,7 +276,7 @@ class BodyReader(Reader):
         )
 
 
-def _whole(read: Callable[[BodyReader], Body], data: bytes) -> Body:
+def whole(read: Callable[[BodyReader], Body], data: bytes) -> Body:
     """A whole body; InvalidRequest for one that is cut, malformed or too long."""
     reader = BodyReader(data, "the body")
     try:
@@ -362,20 +362,20 @@ def _fetch_index(reader: BodyReader) -> FetchIndex:
     return FetchIndex(_row(reader), reader.int8())
 
 
-decode_announcement = partial(_whole, _announcement)
-decode_ready = partial(_whole, BodyReader.tip)
-decode_look_up = partial(_whole, _look_up)
-decode_highest = partial(_whole, _highest)
-decode_list = partial(_whole, _list_segments)
-decode_row = partial(_whole, _row)
+decode_announcement = partial(whole, _announcement)
+decode_ready = partial(whole, BodyReader.tip)
+decode_look_up = partial(whole, _look_up)
+decode_highest = partial(whole, _highest)
+decode_list = partial(whole, _list_segments)
+decode_row = partial(whole, _row)
 """The body of `add` and of `delete`."""
-decode_update = partial(_whole, _update)
-decode_delete_partition = partial(_whole, _delete_partition)
-decode_copy = partial(_whole, _copy_files)
-decode_sent = partial(_whole, _sent_files)
+decode_update = partial(whole, _update)
+decode_delete_partition = partial(whole, _delete_partition)
+decode_copy = partial(whole, _copy_files)
+decode_sent = partial(whole, _sent_files)
 """The head of `copy-files`."""
-decode_fetch = partial(_whole, _fetch)
-decode_index = partial(_whole, _fetch_index)
+decode_fetch = partial(whole, _fetch)
+decode_index = partial(whole, _fetch_index)
 
 
 def encode_applied(applied: int) -> bytes:

@@ -8,11 +8,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.real.broker_plugin import BUILD_DEADLINE_S, JAR, copy_of_project, maven, plugin_jar
+from tests.real.broker_plugin import (
+    BRIDGE_JAR,
+    BUILD_DEADLINE_S,
+    JAR,
+    PROJECT,
+    copy_of_project,
+    maven,
+    plugin_jar,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(BUILD_DEADLINE_S + 60)]
 
 JAR_BYTES_MAX = 100 * 1024
+BRIDGE_BYTES_MAX = 30 * 1024
 NEWER_VERSIONS = ("4.0.2", "4.3.0", "4.4.0")
 """The oldest one's reports have no suffix."""
 
@@ -45,5 +54,15 @@ def test_the_jar_is_small_and_has_no_classes_of_others(built: Path) -> None:
     assert others == {"META-INF/MANIFEST.MF", "META-INF/LICENSE"}
 
 
-def test_the_same_sources_make_the_same_jar(built: Path) -> None:
+def test_the_bridge_is_a_small_jar_with_none_of_the_plug_ins_classes(built: Path) -> None:
+    jar = built / BRIDGE_JAR
+    assert jar.stat().st_size < BRIDGE_BYTES_MAX
+    with zipfile.ZipFile(jar) as opened, zipfile.ZipFile(built / JAR) as plugin:
+        names = {name for name in opened.namelist() if name.endswith(".class")}
+        assert names.isdisjoint(plugin.namelist())
+    assert "io/strandline/broker/MigratingMetadataManager.class" in names
+
+
+def test_the_same_sources_make_the_same_jars(built: Path) -> None:
     assert (built / JAR).read_bytes() == plugin_jar().read_bytes()
+    assert (built / BRIDGE_JAR).read_bytes() == (PROJECT / BRIDGE_JAR).read_bytes()

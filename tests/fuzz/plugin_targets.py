@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka_formats.errors import InvalidRequest
 from rlm.delegated import wire
+from rlm.delegated.phase_bodies import decode_phase_asked
 from tests.fuzz.engine import Target
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "broker_protocol"
@@ -24,6 +25,7 @@ _DECODERS: dict[str, Callable[[bytes], object]] = {
     "copy": wire.decode_copy,
     "fetch": wire.decode_fetch,
     "index": wire.decode_index,
+    "phase": decode_phase_asked,
 }
 
 

@@ -18,6 +18,8 @@ from tests.real.toolbox import REPOSITORY, missing, only_one, require_program, t
 PROJECT = REPOSITORY / "broker_plugin"
 GOLDEN = Path("tests", "golden", "broker_protocol")
 JAR = Path("target", "strandline-broker-plugin.jar")
+BRIDGE_JAR = Path("target", "strandline-broker-plugin-bridge.jar")
+"""The bridge of a move from Kafka's metadata topic; it needs the classes of the first one."""
 BUILD_DEADLINE_S = 600
 _CANT_BE_HAD = ("Could not resolve", "Could not transfer", "PluginResolutionException")
 
@@ -31,6 +33,11 @@ def plugin_jar() -> Path:
         if not jar.is_file() or jar.stat().st_mtime < newest:
             maven(PROJECT, "package", "-DskipTests")
     return jar
+
+
+def bridge_class_path() -> str:
+    """A broker's class path for the bridge, of today's jars."""
+    return f"{plugin_jar()}:{PROJECT / BRIDGE_JAR}"
 
 
 def jar_of(commit: str, folder: Path) -> Path:

@@ -13,6 +13,7 @@ import pytest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import wire
+from rlm.delegated.phase_bodies import PhaseAsked, decode_phase_asked, encode_phase
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentId,
@@ -103,6 +104,8 @@ REQUESTS: dict[str, tuple[Callable[[bytes], object], object]] = {
     "fetch": (wire.decode_fetch, wire.Fetch(FIRST, 10, 21)),
     "index": (wire.decode_index, wire.FetchIndex(FIRST, 3)),
     "delete": (wire.decode_row, FIRST),
+    "phase-first": (decode_phase_asked, PhaseAsked("kafka-cluster", 3, -1, 0)),
+    "phase": (decode_phase_asked, PhaseAsked("kafka-cluster", 3, 1, 2)),
 }  # fmt: skip
 ANSWERS = {
     "announce": wire.encode_announced(APPLIED, 3, 12),
@@ -121,6 +124,8 @@ ANSWERS = {
     "update": wire.encode_applied(APPLIED),
     "delete-partition": wire.encode_applied(APPLIED),
     "delete": wire.encode_applied(APPLIED),
+    "phase-first": encode_phase(APPLIED, 0, -1),
+    "phase": encode_phase(APPLIED, 2, 4_700),
     "copy": wire.HEARTBEAT * 2 + wire.encode_copied(b"\1\2\3"),
     "copy-send-files": wire.SEND_FILES,
     "copy-files": wire.HEARTBEAT

@@ -18,7 +18,9 @@ enum Call {
     FETCH("fetch", 2_000, Group.READ),
     /** As FETCH. */
     INDEX("index", 2_000, Group.READ),
-    DELETE("delete", 6_000, Group.DELETE);
+    DELETE("delete", 6_000, Group.DELETE),
+    /** Of the bridge alone. */
+    PHASE("phase", 3_000, Group.ANNOUNCE);
 
     /** Calls that share a breaker: a quorum that is slow to write says nothing about look-ups. */
     enum Group {

@@ -61,6 +61,8 @@ class GoldenBytesTest {
         all.put("fetch", Bodies.fetch(segment, 10, 21));
         all.put("index", Bodies.index(Honest.finished(), 3));
         all.put("delete", segment);
+        all.put("phase-first", PhaseAsker.body(config, PhaseLease.NONE, 0));
+        all.put("phase", PhaseAsker.body(config, Phase.SWITCHING.ordinal(), 2));
         return all;
     }
 
@@ -84,6 +86,8 @@ class GoldenBytesTest {
         for (String call : Set.of("add", "update", "delete-partition", "delete")) {
             all.put(call, Honest.done());
         }
+        all.put("phase-first", Honest.phase(Phase.KAFKA, -1));
+        all.put("phase", Honest.phase(Phase.QUORUM, 4_700));
         all.put("copy", Honest.copied());
         all.put("copy-failed", Honest.copyFailed());
         all.put("copy-send-files", new byte[] {Honest.SEND_FILES});
@@ -185,6 +189,11 @@ class GoldenBytesTest {
         assertEquals(1, new ByteReader(changes.rows()).int32());
         assertEquals(null, Bodies.page(golden("list-last"), Honest.TIP).nextCursor());
         assertEquals(Honest.APPLIED, Bodies.applied(golden("delete")));
+        assertEquals(new PhaseAsker.Told(Phase.KAFKA, -1), PhaseAsker.told(golden("phase-first")));
+        assertEquals(new PhaseAsker.Told(Phase.QUORUM, 4_700), PhaseAsker.told(golden("phase")));
+        byte[] unknown = Honest.phase(Phase.BACK, 1);
+        unknown[8] = 5;
+        assertThrows(NodeException.class, () -> PhaseAsker.told(new ByteReader(unknown)));
     }
 
     @ParameterizedTest
@@ -220,6 +229,9 @@ class GoldenBytesTest {
                 break;
             case "list":
                 found = Bodies.page(in, Honest.TIP);
+                break;
+            case "phase":
+                found = PhaseAsker.told(in);
                 break;
             default:
                 found = Bodies.applied(in);

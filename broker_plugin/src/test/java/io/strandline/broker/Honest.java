@@ -199,6 +199,10 @@ final class Honest {
         return applied().toBytes();
     }
 
+    static byte[] phase(Phase phase, long since) {
+        return applied().int8(phase.ordinal()).int64(since).toBytes();
+    }
+
     static final byte SEND_FILES = 3;
 
     /** The stream of a copy without its chunks. */
@@ -255,6 +259,7 @@ final class Honest {
         all.put("update", FakeNode.ok(done()));
         all.put("delete-partition", FakeNode.ok(done()));
         all.put("delete", FakeNode.ok(done()));
+        all.put("phase", FakeNode.ok(phase(Phase.KAFKA, -1)));
         all.put("fetch", fetch(SIZE));
         all.put("index", FakeNode.ok(bytes(0, 300)));
         all.put(
