@@ -17,6 +17,8 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claims import apply_claim, apply_claim_reset, apply_mode_change
 from rlmm.apply.expiry import apply_expiry_mark, apply_expiry_taken_back
 from rlmm.apply.gaps import apply_gaps_allowed, apply_offsets_skipped
+from rlmm.apply.imports import apply_segments_imported
+from rlmm.apply.migration import apply_migration_phase
 from rlmm.apply.nodes import (
     apply_node_contested,
     apply_node_registration,
@@ -105,6 +107,7 @@ _OF_NO_PARTITION = (
     control.NodeStopped,
     control.NodeRemoved,
     control.ClusterSetting,
+    control.MigrationPhaseChange,
 )
 
 
@@ -134,4 +137,6 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     control.ClusterSetting: apply_cluster_setting,
     control.ExpiryMark: apply_expiry_mark,
     control.ExpiryTakenBack: apply_expiry_taken_back,
+    control.MigrationPhaseChange: apply_migration_phase,
+    control.SegmentsImported: apply_segments_imported,
 }

@@ -24,15 +24,18 @@ from rlmm.apply.outcome import (
     conflict,
     fenced,
     find_live,
+    held_by_move,
     invalid,
     is_gone,
     wrong_name,
 )
 from rlmm.lineage import MergedLineage, merge
+from rlmm.migration_phase import MOVING_PHASES
 from rlmm.partition_state import CLAIMABLE_MODES, UNKNOWN_OFFSET, Claim, Mode
 from rlmm.records.control_records import ClaimReset, PartitionClaim, PartitionModeChange
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import covered_ranges, offsets_taken_out
+from rlmm.rows.migration import find_migration
 from rlmm.rows.nodes import find_node
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import (
@@ -74,6 +77,9 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
             row = row._replace(mode=claim.mode, mode_offset=draft.offset)
     else:
         row = PartitionRow(partition.topic, claim.mode, mode_offset=draft.offset)
+    held = held_by_move(draft, partition, row.mode)
+    if held is not None:
+        return held, None
     if row.mode is not claim.mode:
         return invalid(
             f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
@@ -328,6 +334,9 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
     if problem is not None:
         return problem
     row = read_partition_row(draft.rows, partition)
+    problem = _mode_is_moving(draft, change, row)
+    if problem is not None:
+        return problem
     if row is None:
         if change.replaces_offset != -1:
             return conflict(f"{partition} has no mode yet: name offset -1")
@@ -354,6 +363,24 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
         ),
     )
     return ACCEPTED
+
+
+def _mode_is_moving(
+    draft: Draft, change: PartitionModeChange, row: PartitionRow | None
+) -> Outcome | None:
+    """CONFLICT for a change to or from DELEGATED while a move may still go back: Kafka's metadata
+    topic would lack the partition, or keep one that is not its brokers' any more.
+    """
+    before = None if row is None else row.mode
+    migration = find_migration(draft.rows)
+    if migration.phase not in MOVING_PHASES or before is change.mode:
+        return None
+    if Mode.DELEGATED not in (before, change.mode):
+        return None
+    return conflict(
+        f"the move from Kafka's metadata topic is in phase {migration.phase.name}: no partition "
+        "becomes or ceases to be delegated before it is DONE"
+    )
 
 
 def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:

@@ -8,8 +8,9 @@ from enum import Enum
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest
 from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.partition_state import Totals
+from rlmm.partition_state import Mode, Totals
 from rlmm.rows import keys, values
+from rlmm.rows.migration import find_migration
 from rlmm.rows.nodes import is_voided
 from rlmm.rows.partitions import PartitionRow, encode_partition
 from rlmm.rows.reads import read_partition_row, read_policy, read_restart, read_totals
@@ -205,7 +206,21 @@ def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
         )
     if not row.claim_voided and is_voided(draft.rows, row.claim):
         row = row._replace(claim_voided=True)
-    return wrong_name(row, partition) or row
+    return wrong_name(row, partition) or held_by_move(draft, partition, row.mode) or row
+
+
+def held_by_move(draft: Draft, partition: TopicIdPartition, mode: Mode) -> Outcome | None:
+    """CONFLICT for a delegated partition while the move from Kafka's metadata topic holds it."""
+    if mode is not Mode.DELEGATED:
+        return None
+    migration = find_migration(draft.rows)
+    if not migration.is_held:
+        return None
+    return conflict(
+        f"{partition} is delegated, and the move from Kafka's metadata topic is in phase "
+        f"{migration.phase.name} since metadata offset {migration.since}: nothing of it changes "
+        "here until the phase is QUORUM"
+    )
 
 
 def is_gone(draft: Draft, partition: TopicIdPartition) -> Outcome | None:

@@ -22,6 +22,7 @@ from rlmm.apply.outcome import (
     deleting_paused,
     find,
     gone,
+    held_by_move,
     is_gone,
     wrong_name,
 )
@@ -52,6 +53,9 @@ def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) ->
     wrong = wrong_name(row, partition)
     if wrong is not None:
         return wrong
+    held = held_by_move(draft, partition, row.mode)
+    if held is not None:
+        return held
     if step.state is row.delete_state:
         return _again(partition, row, step)
     if step.state not in PARTITION_DELETE_TRANSITIONS[row.delete_state]:
@@ -133,7 +137,7 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
         return conflict(f"{partition} still has {left} segments: finish deleting them first")
     draft.remove_partition(partition)
     draft.rows.delete(keys.lineage_key(partition))
-    _leave_the_name(draft, partition)
+    leave_the_name(draft, partition)
     draft.rows.delete(keys.adopted_key(partition))
     forget_expiry(draft, partition)
     for prefix in (keys.highest_copied_prefix(partition), keys.lost_range_prefix(partition)):
@@ -170,7 +174,7 @@ def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outc
     return ACCEPTED
 
 
-def _leave_the_name(draft: Draft, partition: TopicIdPartition) -> None:
+def leave_the_name(draft: Draft, partition: TopicIdPartition) -> None:
     """Remove the partition from its topic's name; another one of the topic takes over when it was
     met, if that was earlier. Topics of one name are told apart by their first record, and an older
     one whose first partitions are gone must not become the newest.

@@ -7,6 +7,7 @@ neither is the token.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
@@ -88,6 +89,11 @@ def check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
     """INVALID for content that no segment can have."""
     if added.state is not SegmentState.COPY_SEGMENT_STARTED:
         return invalid(f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
+    return check_content(added)
+
+
+def check_content(added: RemoteLogSegmentMetadata) -> Outcome | None:
+    """INVALID for offsets, epochs or custom metadata that no segment can have, in any state."""
     if not 0 <= added.start_offset <= added.end_offset <= OFFSET_MAX:
         return invalid(f"{added.start_offset}-{added.end_offset} is not a range of offsets")
     if added.size_bytes < 0:
@@ -215,7 +221,7 @@ def _copy_finished(
     _put_segment(draft, finished)
     draft.rows.delete(keys.unfinished_key(partition, update.segment_id.id))
     cover(draft.rows, finished)
-    _raise_highest_copied(draft, partition, ranges)
+    raise_highest_copied(draft, partition, ranges)
     shrink_lost_ranges(draft, partition, served)
     draft.count(partition, row, copy_started=-1, copy_finished=1, size_bytes=finished.size_bytes)
     return ACCEPTED
@@ -254,9 +260,10 @@ def _out_of_place(
     return None
 
 
-def _raise_highest_copied(
-    draft: Draft, partition: TopicIdPartition, ranges: tuple[EpochRange, ...]
+def raise_highest_copied(
+    draft: Draft, partition: TopicIdPartition, ranges: Iterable[EpochRange]
 ) -> None:
+    """Record these ends as copied, where none of their epoch that lies higher was."""
     for epoch, _, end in ranges:
         before = highest_recorded(draft.rows, partition, epoch)
         if before is None or before < end:

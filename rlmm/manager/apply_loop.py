@@ -36,6 +36,9 @@ T = TypeVar("T")
 COST_OF_OTHERS = 10
 """The cost of any other record in added segments: these read and write coverage and more."""
 
+IMPORTED_BYTES_A_COST = 50
+"""Imported segments of so many bytes cost as much as an added segment."""
+
 FULL_GROUP_RECORDS = 256
 """More records follow a group of so many: there is no rest before them."""
 
@@ -48,10 +51,11 @@ _ABOUT_ALL = frozenset(
         ControlRecordType.NODE_STOPPED,
         ControlRecordType.NODE_REMOVED,
         ControlRecordType.CLUSTER_SETTING,
+        ControlRecordType.MIGRATION_PHASE,
     }
 )
-"""These change the list of nodes or of settings, or whether claims stand, in the states of any
-partitions.
+"""These change the list of nodes or of settings, the phase of the move, or whether claims stand, in
+the states of any partitions.
 """
 
 _NOWHERE = -2
@@ -321,6 +325,8 @@ def _step_end(records: Sequence[CommittedRecord], start: int, cost_max: int) -> 
         record = records[index]
         is_add = record.control_type is None and record.value.startswith(SEGMENT_FRONT)
         cost += 1 if is_add else COST_OF_OTHERS
+        if record.control_type == ControlRecordType.SEGMENTS_IMPORTED:
+            cost += len(record.value) // IMPORTED_BYTES_A_COST
         if cost >= cost_max:
             return index + 1
     return len(records)

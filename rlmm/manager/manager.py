@@ -24,6 +24,7 @@ from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.manager.metadata_stats import MetadataStats
+from rlmm.manager.migration_writes import MigrationWrites
 from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
@@ -60,7 +61,7 @@ class ClaimAnswer:
     left_overs: tuple[RemoteLogSegmentMetadata, ...]
 
 
-class RemoteLogMetadataManager(MetadataReads):
+class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
     """Make it with `start`, then `close` it; log and view stay open."""
 
     def __init__(

@@ -12,9 +12,11 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
+from rlmm.migration_phase import Migration
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
 from rlmm.rows.cluster_settings import SettingRow
+from rlmm.rows.migration import find_migration
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
@@ -74,6 +76,17 @@ class MetadataReads:
     async def other_cluster_settings(self, known: tuple[SettingRow, ...]) -> tuple[SettingRow, ...]:
         """The settings as soon as they are not `known`."""
         while (now := self.cluster_settings()) == known:
+            self._states.forgotten.clear()
+            await self._states.forgotten.wait()
+        return now
+
+    def migration(self) -> Migration:
+        """The phase of the move from Kafka's metadata topic."""
+        return find_migration(self._view)
+
+    async def other_migration(self, known: Migration) -> Migration:
+        """The phase as soon as it is not `known`."""
+        while (now := self.migration()) == known:
             self._states.forgotten.clear()
             await self._states.forgotten.wait()
         return now

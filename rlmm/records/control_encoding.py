@@ -14,6 +14,7 @@ from typing import Any
 from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.migration_phase import RECORDED_PHASES, MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records import control_records as control
 from rlmm.records.node_facts import fact_tags, facts_in
@@ -87,6 +88,27 @@ def _read_scope(reader: Reader) -> SettingScope:
         raise reader.corrupt(f"unknown scope {number} of a setting") from None
 
 
+def _write_phase(writer: Writer, phase: MigrationPhase) -> None:
+    writer.int8(phase)
+
+
+def _read_phase(reader: Reader) -> MigrationPhase:
+    phase = RECORDED_PHASES.get(number := reader.int8())
+    if phase is None:
+        raise reader.corrupt(f"unknown phase {number} of a move")
+    return phase
+
+
+def _write_rows(writer: Writer, rows: tuple[bytes, ...]) -> None:
+    writer.array_length(len(rows))
+    for row in rows:
+        writer.bytes_(row)
+
+
+def _read_rows(reader: Reader) -> tuple[bytes, ...]:
+    return tuple(reader.bytes_() for _ in range(reader.array_length()))
+
+
 def _write_value(writer: Writer, value: str | None) -> None:
     writer.string(value or "")
 
@@ -110,6 +132,8 @@ _PARTITION: _Field = (write_partition, _read_bare_partition)
 _POLICY: _Field = (_write_policy, _read_policy)
 _SCOPE: _Field = (_write_scope, _read_scope)
 _VALUE: _Field = (_write_value, _read_value)
+_PHASE: _Field = (_write_phase, _read_phase)
+_ROWS: _Field = (_write_rows, _read_rows)
 _LOST = {"partition": _PARTITION, "token": _INT64, "start": _INT64, "end": _INT64, "why": _WHY}
 _BY_OFFSET = {"partition": _PARTITION, "replaces_offset": _INT64}
 
@@ -210,6 +234,29 @@ _LAYOUTS: Mapping[
             "hold": _FLAG,
             "who": _TEXT,
             "why": _WHY,
+        },
+    ),
+    _Type.MIGRATION_PHASE: (
+        control.MigrationPhaseChange,
+        {
+            "phase": _PHASE,
+            "replaces_offset": _INT64,
+            "kafka_cluster_id": _TEXT,
+            "who": _TEXT,
+            "why": _WHY,
+        },
+    ),
+    _Type.SEGMENTS_IMPORTED: (
+        control.SegmentsImported,
+        {
+            "partition": _PARTITION,
+            "since": _INT64,
+            "at": _INT64,
+            "last": _FLAG,
+            "rows": _ROWS,
+            "lineage": _EPOCHS,
+            "highest": _EPOCHS,
+            "log_start_offset": _INT64,
         },
     ),
 }

@@ -8,6 +8,7 @@ from enum import IntEnum
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
 from rlmm.records.record_fields import Tags
@@ -42,6 +43,8 @@ class ControlRecordType(IntEnum):
     CLUSTER_SETTING = 1020
     EXPIRY_MARK = 1021
     EXPIRY_TAKEN_BACK = 1022
+    MIGRATION_PHASE = 1023
+    SEGMENTS_IMPORTED = 1024
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
 
@@ -304,6 +307,40 @@ class ExpiryTakenBack(_Extensible):
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class MigrationPhaseChange(_Extensible):
+    """The next phase of the move from the metadata topic of the Kafka cluster `kafka_cluster_id`.
+    `replaces_offset` is `Migration.since`, -1 before the first.
+    """
+
+    phase: MigrationPhase
+    replaces_offset: int
+    kafka_cluster_id: str
+    who: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsImported(_Extensible):
+    """Segments of a partition as its metadata topic tells them, in the phase SWITCHING that began
+    at metadata offset `since`. `rows` are encoded segment rows (`rlmm/rows/imported.py`), and `at`
+    counts those that the records before brought: 0 drops whatever is recorded of the partition.
+
+    The `last` record brings `lineage`, the highest offset ever copied in each epoch (`highest`, by
+    epoch), and the log start (-1: not known). One without any segment, epoch and offset removes the
+    partition.
+    """
+
+    partition: TopicIdPartition
+    since: int
+    at: int
+    last: bool
+    rows: tuple[bytes, ...] = ()
+    lineage: Epochs = ()
+    highest: Epochs = ()
+    log_start_offset: int = -1
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -327,4 +364,6 @@ ControlRecord = (
     | ClusterSetting
     | ExpiryMark
     | ExpiryTakenBack
+    | MigrationPhaseChange
+    | SegmentsImported
 )

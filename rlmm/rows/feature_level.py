@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from kafka_formats.errors import Conflict, InvalidRequest, Refused
+from rlmm.migration_phase import MIGRATION_LEVEL
 from rlmm.rows.keys import FEATURE_LEVEL_KEY
 from rlmm.rows.reads import FIRST_FEATURE_LEVEL, read_feature_level
 from rlmm.rows.rows import RowReader
@@ -35,7 +36,7 @@ class FeatureLevels:
         return self.lowest <= level <= self.highest
 
 
-LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, 1)
+LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, MIGRATION_LEVEL)
 """The levels of this program."""
 
 

@@ -23,6 +23,7 @@ class RowKind(IntEnum):
     RESTART = 0x04
     NODE = 0x05  # node id
     MEASURED_TIME = 0x06
+    MIGRATION = 0x07
     TOPIC_POLICY = 0x10  # topic
     CLUSTER_SETTING = 0x11  # key, 0, kind of scope, name
     PARTITION = 0x20  # partition
@@ -32,6 +33,7 @@ class RowKind(IntEnum):
     TOPIC_NAME = 0x24  # topic, 0, partition number, topic id
     ADOPTED = 0x25  # partition
     EXPIRY = 0x26  # partition
+    IMPORTING = 0x27  # partition
     SEGMENT = 0x30  # segment id
     UNFINISHED = 0x31  # partition, segment id: COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED
     INTERVAL = 0x32  # partition, epoch, span class, start, segment id: COPY_SEGMENT_FINISHED
@@ -50,6 +52,7 @@ _INT64 = struct.Struct(">q")
 FEATURE_LEVEL_KEY = bytes((RowKind.FEATURE_LEVEL,))
 RECORD_TIME_KEY = bytes((RowKind.RECORD_TIME,))
 MEASURED_TIME_KEY = bytes((RowKind.MEASURED_TIME,))
+MIGRATION_KEY = bytes((RowKind.MIGRATION,))
 TOTALS_KEY = bytes((RowKind.TOTALS,))
 RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
@@ -65,6 +68,8 @@ _HIGHEST_COPIED = bytes((RowKind.HIGHEST_COPIED,))
 _LOST_RANGE = bytes((RowKind.LOST_RANGE,))
 _ADOPTED = bytes((RowKind.ADOPTED,))
 EXPIRY_PREFIX = bytes((RowKind.EXPIRY,))
+IMPORTING_PREFIX = bytes((RowKind.IMPORTING,))
+IMPORTING_END = bytes((RowKind.IMPORTING + 1,))
 _TOPIC_NAME = bytes((RowKind.TOPIC_NAME,))
 _SEGMENT = bytes((RowKind.SEGMENT,))
 _UNFINISHED = bytes((RowKind.UNFINISHED,))
@@ -135,6 +140,10 @@ def partition_of_expiry_key(topic: str, key: bytes) -> TopicIdPartition:
     """The key names no topic; its row does."""
     number: int = _INT32.unpack_from(key, 17)[0]
     return TopicIdPartition(topic, Uuid(key[1:17]), number)
+
+
+def importing_key(partition: TopicIdPartition) -> bytes:
+    return IMPORTING_PREFIX + partition_bytes(partition)
 
 
 def adopted_key(partition: TopicIdPartition) -> bytes:

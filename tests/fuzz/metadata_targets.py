@@ -17,37 +17,16 @@ from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
-from rlmm.partition_state import Expiry, ExpiryHold, Mode, Restart, TopicPolicy
+from rlmm.migration_phase import Migration, MigrationPhase
+from rlmm.partition_state import Expiry, ExpiryHold, Restart, TopicPolicy
 from rlmm.partition_state import ExpiryMark as Mark
 from rlmm.records import fixed_layout as row_segments
 from rlmm.records import record_fields
-from rlmm.records.control_records import (
-    ClaimReset,
-    ClusterSetting,
-    ExpiryMark,
-    ExpiryTakenBack,
-    FeatureLevel,
-    GapsAllowed,
-    LogStart,
-    LostRange,
-    NodeContested,
-    NodeRegistration,
-    NodeRemoved,
-    NodeSilence,
-    NodeStopped,
-    OffsetsSkipped,
-    PartitionAdopted,
-    PartitionClaim,
-    PartitionDeleteUndo,
-    PartitionModeChange,
-    Reconciled,
-    SegmentMissing,
-    TopicPolicyChange,
-)
-from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
-from rlmm.records.records import MetadataRecord, decode, encode
+from rlmm.records.control_records import FeatureLevel, TopicPolicyChange
+from rlmm.records.node_facts import NodeFacts, ReadAddress
+from rlmm.records.records import decode, encode
 from rlmm.records.segment_records import decode_segment_record
-from rlmm.records.setting_scope import CLUSTER, of_topic
+from rlmm.records.setting_scope import CLUSTER
 from rlmm.rows import nodes as row_nodes
 from rlmm.rows import partitions as row_partitions
 from rlmm.rows import snapshot_rows
@@ -55,14 +34,16 @@ from rlmm.rows import values as row_values
 from rlmm.rows.cluster_settings import SettingRow, decode_setting, encode_setting, setting_key
 from rlmm.rows.expiry import decode_expiry, encode_expiry
 from rlmm.rows.keys import RowKind
+from rlmm.rows.migration import decode_migration, encode_migration
 from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
+from tests.fuzz.metadata_seeds import OURS
 from tests.rlmm.log.crash_disk import CrashDisk
 from tests.rlmm.records.test_records import GOLDEN
 from tests.rlmm.rows.plain_partition_rows import decode_plainly
-from tests.rlmm.state_world import NODE_1, ORDERS, World, epochs
+from tests.rlmm.state_world import NODE_1, World, epochs
 
 _SOURCE = "the fuzzed bytes"
 _SEGMENT = Uuid(b"segment-id-16-by")
@@ -87,37 +68,9 @@ _EXPIRY = Expiry(
     ExpiryHold(3, "ann", "the policy was wrong", 1_700_000_000_000),
     9,
 )
+_MIGRATION = Migration(MigrationPhase.QUORUM, 9, "kafka-cluster", "ann", "now", 1_700_000_000_000)
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_023), 1_100)
-_OURS: tuple[MetadataRecord, ...] = (
-    PartitionClaim(
-        ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55, unknown_tags=((7, b"x"),)
-    ),
-    LogStart(ORDERS, 9, 4, 1_000),
-    LogStart(ORDERS, 9, 4, 1_000, policy_offset=3, mark_offset=7, seen_ms=86_400_000),
-    ExpiryMark(ORDERS, 9, 4, 1_000, 3, 86_400_000, 2, 5_000, joins=True, why="retention"),
-    ExpiryTakenBack(ORDERS, 7, hold=True, who="ann", why="the policy was wrong"),
-    LostRange(ORDERS, 9, 10, 12, "retention"),
-    PartitionModeChange(ORDERS, Mode.PAUSED, -1),
-    TopicPolicyChange("orders", TopicPolicy(retention_ms=5, copy_paused=True), -1),
-    ClaimReset(ORDERS, 7, 40),
-    PartitionDeleteUndo(ORDERS, 8),
-    FeatureLevel(2, -1, unknown_tags=((9, b"yy"),)),
-    PartitionAdopted(ORDERS, 17),
-    SegmentMissing(ORDERS, _SEGMENT, 12),
-    Reconciled(400),
-    GapsAllowed(ORDERS, "compacted"),
-    OffsetsSkipped(ORDERS, 9, 10, 12, "skipped by ann"),
-    NodeRegistration(NODE_1, unknown_tags=((7, b"new"),)),
-    NodeRegistration(NODE_1, NodeFacts(ReadAddress("replica-1", 9_092, "a"))),
-    NodeContested(NODE_1, 5),
-    NodeRegistration(NODE_1, NodeFacts(None, Program("0.1.0", 1, 1), "http://n1:1", "n1:2", 3)),
-    NodeSilence(1, 5, 6, fenced=True),
-    NodeStopped(NODE_1, 5),
-    NodeRemoved(1, 5),
-    ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", -1),
-    ClusterSetting(CLUSTER, "copying.paused", None, "ann", "", 5),
-)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_026), 1_100)
 
 
 def _decode(data: bytes) -> object:
@@ -131,7 +84,7 @@ def _decode(data: bytes) -> object:
 
 @cache
 def _record_seeds() -> list[bytes]:
-    proposals = [encode(record) for record in (*_OURS, *(record for record, _ in GOLDEN))]
+    proposals = [encode(record) for record in (*OURS, *(record for record, _ in GOLDEN))]
     seeds = [bytes((_KINDS.index(each.control_type),)) + each.value for each in proposals]
     return seeds + [b"\x00" + bytes.fromhex(golden) for _, golden in GOLDEN]
 
@@ -234,6 +187,12 @@ def _rows_targets() -> list[Target]:
             ("rlmm.rows.expiry.decode_expiry",),
             decode_expiry,
             lambda: [encode_expiry("orders", _EXPIRY)],
+        ),
+        Target(
+            "row_migration.decode_migration",
+            ("rlmm.rows.migration.decode_migration",),
+            decode_migration,
+            lambda: [encode_migration(_MIGRATION)],
         ),
         Target(
             "snapshot_rows.from_proposals",
@@ -420,7 +379,7 @@ def _snapshot_seeds() -> list[bytes]:
 @cache
 def _log_seeds() -> list[bytes]:
     batches = encode_proposals(
-        [encode(record) for record, _ in GOLDEN] + [encode(record) for record in _OURS],
+        [encode(record) for record, _ in GOLDEN] + [encode(record) for record in OURS],
         base_offset=0,
         epoch=3,
         timestamp_ms=1,

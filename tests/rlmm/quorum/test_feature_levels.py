@@ -127,6 +127,7 @@ async def test_a_node_that_does_not_know_what_was_finalised_stops_before_it_and_
     for node in nodes[:2]:
         await runs(node, network, NEW)
     old = nodes[2]
+    await runs(old, network, OLD)
     leader = await leading(nodes)
     if leader is old:
         await QuorumAdmin(old.replica.log.driver).transfer(1, deadline_s=10)

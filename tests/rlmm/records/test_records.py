@@ -12,6 +12,7 @@ from kafka_formats.batch_scan import scan
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import iter_records
+from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import (
     ClaimReset,
@@ -23,6 +24,7 @@ from rlmm.records.control_records import (
     GapsAllowed,
     LogStart,
     LostRange,
+    MigrationPhaseChange,
     NodeContested,
     NodeRegistration,
     NodeRemoved,
@@ -35,6 +37,7 @@ from rlmm.records.control_records import (
     PartitionModeChange,
     Reconciled,
     SegmentMissing,
+    SegmentsImported,
     TimePassed,
     TopicPolicyChange,
 )
@@ -111,6 +114,8 @@ def test_kafka_records_are_bit_exact(record: MetadataRecord, golden: str) -> Non
 
 NEW = ((9, b"new"),)
 SETTING = ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", 5)
+PHASE = MigrationPhaseChange(MigrationPhase.SWITCHING, 5, "uQ3nwGfCRBaWmpNKO5XJXg", "ann", "now")
+IMPORTED = SegmentsImported(ORDERS, 9, 200, last=False, rows=(b"row", b"another"))
 OURS: list[MetadataRecord] = [
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55),
     PartitionClaim(ORDERS, Mode.DELEGATED, 0, NODE_1, 0, epochs((0, 0)), unknown_tags=((7, b"x"),)),
@@ -155,6 +160,20 @@ OURS: list[MetadataRecord] = [
     ExpiryMark(ORDERS, 17, 6, 70, 3, 1, 0, 0, joins=False, why="", unknown_tags=NEW),
     ExpiryTakenBack(ORDERS, 21, hold=True, who="ann", why="the policy was wrong"),
     ExpiryTakenBack(ORDERS, 2**40, hold=False, who="ann", why="", unknown_tags=NEW),
+    PHASE,
+    MigrationPhaseChange(MigrationPhase.BACK, 2**40, "kafka", "ann", "", unknown_tags=NEW),
+    IMPORTED,
+    SegmentsImported(ORDERS, 9, 200, last=True, unknown_tags=NEW),
+    SegmentsImported(
+        ORDERS,
+        9,
+        0,
+        last=True,
+        rows=(b"",),
+        lineage=epochs((4, 1000), (6, 1500)),
+        highest=epochs((4, 1499)),
+        log_start_offset=1000,
+    ),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -211,7 +230,7 @@ def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
         1000, 1000, 1001, 1001, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006,
         1007, 1008, 1009, 1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
-        1020, 1020, 1020, 1021, 1021, 1022, 1022,
+        1020, 1020, 1020, 1021, 1021, 1022, 1022, 1023, 1023, 1024, 1024, 1024,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
@@ -223,6 +242,21 @@ def test_the_bytes_of_a_setting() -> None:
         "0f7468652061756469742061736b73" "0000000000000005" "00"
     )  # fmt: skip
     assert (proposal.control_type, proposal.value.hex()) == (1020, golden)
+
+
+def test_the_bytes_of_the_move() -> None:
+    phase, imported = encode(PHASE), encode(IMPORTED)
+    assert (phase.control_type, phase.value.hex()) == (
+        1023,
+        "0000" "01" "0000000000000005" "17755133" "6e7747664352426157" "6d704e4b4f35584a5867"
+        "04616e6e" "046e6f77" "00",
+    )  # fmt: skip
+    assert (imported.control_type, imported.value.hex()) == (
+        1024,
+        "0000" + PREFIX + "0000000000000009" "00000000000000c8" "00"
+        "03" "04726f77" "08616e6f74686572" "01" "01" "ffffffffffffffff" "00",
+    )  # fmt: skip
+    assert [int(each) for each in MigrationPhase] == [-1, 0, 1, 2, 3, 4]
 
 
 def test_what_is_ours_in_kafka_records_stands_in_high_tags() -> None:

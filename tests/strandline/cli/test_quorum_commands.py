@@ -285,9 +285,9 @@ def _refuses_what_cannot_be(node: NodeProcess) -> None:
     assert ask("remove-voter", 1).exit_code == ExitCode.USAGE
     assert ask("remove-voter", 9).exit_code == ExitCode.NOT_FOUND
     assert ask("transfer").exit_code == ExitCode.NOT_FOUND
-    unknown = ask("finalize", 2)
+    unknown = ask("finalize", 3)
     assert unknown.exit_code == ExitCode.CONFLICT
-    assert "feature level 2 is not known everywhere: node 1 knows 1 to 1" in unknown.stderr
+    assert "feature level 3 is not known everywhere: node 1 knows 1 to 2" in unknown.stderr
     assert lines(ask("finalize", 1)) == ["done; feature level: 1"]
     assert ask("accept-cut", "--yes").exit_code == ExitCode.USAGE
     directory = json.loads(ask("describe", "--json").stdout)["voters"][0]["directory_id"]

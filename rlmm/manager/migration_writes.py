@@ -1,0 +1,29 @@
+"""The writes of the move from Kafka's own metadata topic: a part of the metadata manager."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from rlmm.manager.metadata_limits import WRITE_DEADLINE_S
+from rlmm.records.control_records import MigrationPhaseChange, SegmentsImported
+from rlmm.records.records import MetadataRecord
+
+
+class MigrationWrites(ABC):
+    """Raises as the manager's other writes do."""
+
+    @abstractmethod
+    async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
+        """Propose the record and hear its outcome; its metadata offset."""
+
+    async def change_migration_phase(
+        self, record: MigrationPhaseChange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Set the next phase of the move; its metadata offset is `Migration.since`."""
+        return await self._write(record, deadline_s)
+
+    async def import_segments(
+        self, record: SegmentsImported, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Record segments of Kafka's metadata topic, while its brokers wait (SWITCHING)."""
+        return await self._write(record, deadline_s)

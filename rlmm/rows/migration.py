@@ -1,0 +1,58 @@
+"""Rows of the move from Kafka's metadata topic, both ways: its phase, and open imports. Pure.
+
+An open import is that of a partition whose last record is not applied yet; its row holds the number
+of segments that were imported so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from kafka_formats.primitives import Reader, Writer
+from rlmm.migration_phase import NO_MIGRATION, RECORDED_PHASES, Migration
+from rlmm.rows import keys
+from rlmm.rows.rows import RowReader
+
+VERSION = 0
+
+
+def encode_migration(migration: Migration) -> bytes:
+    writer = Writer()
+    writer.int16(VERSION)
+    writer.int8(migration.phase)
+    writer.int64(migration.since)
+    writer.int64(migration.since_ms)
+    for text in (migration.kafka_cluster_id, migration.who, migration.why):
+        writer.string(text)
+    writer.tagged_fields(())
+    return writer.done()
+
+
+@lru_cache(maxsize=16)
+def decode_migration(value: bytes) -> Migration:
+    """CorruptData: not a row that `encode_migration` writes."""
+    reader = Reader(value, "migration row")
+    version = reader.int16()
+    if version != VERSION:
+        raise reader.corrupt(f"version {version}, known is {VERSION}")
+    phase = RECORDED_PHASES.get(number := reader.int8())
+    if phase is None:
+        raise reader.corrupt(f"unknown phase {number} of a move")
+    since, since_ms = reader.int64(), reader.int64()
+    cluster_id, who, why = reader.string(), reader.string(), reader.string()
+    if reader.tagged_fields():
+        raise reader.corrupt("tagged fields, and none is known")
+    reader.expect_end()
+    return Migration(phase, since, cluster_id, who, why, since_ms)
+
+
+def find_migration(rows: RowReader) -> Migration:
+    """The phase that stands; NONE without a record."""
+    value = rows.get(keys.MIGRATION_KEY)
+    return NO_MIGRATION if value is None else decode_migration(value)
+
+
+def open_imports(rows: RowReader) -> Iterator[bytes]:
+    """The keys of open imports, ascending."""
+    return (key for key, _ in rows.scan(keys.IMPORTING_PREFIX, keys.IMPORTING_END))
