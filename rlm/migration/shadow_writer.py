@@ -51,11 +51,15 @@ class TopicSession(Protocol):
     @property
     def partitions(self) -> int: ...
 
-    async def extent(self, partition: int) -> tuple[int, int] | None:
-        """First offset and end of what is readable, exclusive; None: it has no leader now."""
+    async def extents(self) -> Mapping[int, tuple[int, int]]:
+        """First offset and end, exclusive, of all that is readable of each partition. Those without
+        a leader are left out.
+        """
 
-    async def read(self, partition: int, start: int, end: int) -> Sequence[FoundRecord]:
-        """The records of [`start`, `end`), those of aborted transactions included."""
+    async def read(self, partition: int, start: int, end: int) -> tuple[Sequence[FoundRecord], int]:
+        """Some of the records of [`start`, `end`), those of aborted transactions included, and the
+        offset up to which these are all: above `start`.
+        """
 
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
         """Append the rows of each partition, in order, in one transaction, and commit it."""
@@ -193,39 +197,41 @@ class ShadowWriter:
                 f"id {session.topic_id} and {session.partitions}: it was made anew, or widened",
             )
         positions = {each.partition: each for each in self.log.positions()}
-        self._unread.clear()
-        for partition in range(session.partitions):
+        extents = await session.extents()
+        self._unread = set(range(session.partitions)) - extents.keys()
+        for partition, (start, end) in extents.items():
             tail, position = self._tails.get(partition), positions.get(partition)
             if tail is None and position is not None:
                 tail = Tail(position.next_offset, position.last, position.last)
-            await self._read(session, partition, tail)
+            lost = lost_records(tail or Tail(), start=start, end=end)
+            if lost is not None:
+                await self._lost(session, f"partition {partition} of the topic: {lost}")
+            await self._read(session, partition, tail, end)
+        for partition in self._unread:
+            self._tails.pop(partition, None)
         self._lost_since = None
 
-    async def _read(self, session: TopicSession, partition: int, tail: Tail | None) -> None:
-        """`tail` None: nobody has looked at the partition yet, and all of it was there before."""
-        extent = await session.extent(partition)
-        if extent is None:
-            self._unread.add(partition)
-            self._tails.pop(partition, None)
-            return
-        since = tail or Tail()
-        lost = lost_records(since, start=extent[0], end=extent[1])
-        if lost is not None:
-            await self._lost(session, f"partition {partition} of the topic: {lost}")
-        records = await session.read(partition, since.next_offset, extent[1])
-        read = read_on(since, records, extent[1])
-        if read.tail.last_read > self.log.applied_offset():
-            await self.log.catch_up()
-        wrong = self._wrong(partition, read, records)
-        if wrong is not None:
-            await self._give_up(session, wrong)
-        if read.foreign is not None and tail is not None:
-            self._foreign = self._foreign or (
-                f"partition {partition} of the topic has a record at offset "
-                f"{read.foreign.topic_offset} that no node of this cluster wrote: a broker may run "
-                "with Kafka's own metadata manager"
-            )
-        self._tails[partition] = read.tail
+    async def _read(
+        self, session: TopicSession, partition: int, known: Tail | None, end: int
+    ) -> None:
+        """`known` None: nobody has looked at the partition yet; all of it was there before."""
+        tail = known or Tail()
+        while tail.next_offset < end:
+            records, next_offset = await session.read(partition, tail.next_offset, end)
+            read = read_on(tail, records, next_offset)
+            if read.tail.last_read > self.log.applied_offset():
+                await self.log.catch_up()
+            wrong = self._wrong(partition, read, records)
+            if wrong is not None:
+                await self._give_up(session, wrong)
+            if read.foreign is not None and known is not None:
+                self._foreign = self._foreign or (
+                    f"partition {partition} of the topic has a record at offset "
+                    f"{read.foreign.topic_offset} that no node of this cluster wrote: a broker may "
+                    "run with Kafka's own metadata manager"
+                )
+            tail = read.tail
+        self._tails[partition] = tail
 
     def _wrong(self, partition: int, read: ReadTail, records: Sequence[FoundRecord]) -> str | None:
         where = f"partition {partition} of the topic"

@@ -219,24 +219,25 @@ class SimSession:
     partitions: int = PARTITIONS
     ends: list[int] | None = None
 
-    async def extent(self, partition: int) -> tuple[int, int] | None:
+    async def extents(self) -> Mapping[int, tuple[int, int]]:
         await self.world.pause()
-        found = self.world.partitions[partition]
-        if not found.has_leader:
-            return None
-        return 0, len(found.entries) if self.ends is None else self.ends[partition]
+        ends = self.ends or [len(each.entries) for each in self.world.partitions]
+        return {
+            at: (0, ends[at]) for at, each in enumerate(self.world.partitions) if each.has_leader
+        }
 
-    async def read(self, partition: int, start: int, end: int) -> Sequence[FoundRecord]:
+    async def read(self, partition: int, start: int, end: int) -> tuple[Sequence[FoundRecord], int]:
         await self.world.pause()
         if self.world.chance(0.05):
             raise RetryLater("the connection was lost")
         entries = self.world.partitions[partition].entries
+        end = min(end, start + 20)
         return [
             FoundRecord(at, entries[at].metadata_offset, entries[at].value)
             for at in range(start, end)
             if entries[at].value is not None
             and (entries[at].committed or not self.world.reads_committed_alone)
-        ]
+        ], end
 
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
         world = self.world
@@ -376,9 +377,22 @@ class Node:
 def run(world: World, *, steps: int = 900) -> World:
     """Let the world go for so many steps, then heal it and let the leader's node end its work."""
     world.nodes = [Node(world, number) for number in range(NODES)]
-    for _ in range(steps):
-        _happens(world)
-        _go_on(world)
+    try:
+        for _ in range(steps):
+            _happens(world)
+            _go_on(world)
+        _heal(world)
+        for _ in range(steps):
+            for node in world.nodes:
+                node.apply(2)
+            _go_on(world)
+    finally:
+        for node in world.nodes:
+            node.die(0)
+    return world
+
+
+def _heal(world: World) -> None:
     world.calm = True
     for node in world.nodes:
         node.believes = node.cut_off = False
@@ -388,11 +402,6 @@ def run(world: World, *, steps: int = 900) -> World:
     last = world.nodes[world.leader]
     last.die(0)
     last.start()
-    for _ in range(steps):
-        for node in world.nodes:
-            node.apply(2)
-        _go_on(world)
-    return world
 
 
 def _happens(world: World) -> None:

@@ -1,0 +1,119 @@
+"""The records of one partition of a topic, read from its leader as they lie.
+
+Transaction markers and aborted records are read, too: Kafka's own metadata manager reads
+uncommitted records, and markers show that an offset is no gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_client import broker_requests
+from kafka_client.broker_requests import READ_UNCOMMITTED, BrokerError
+from kafka_client.connection import Connection
+from kafka_client.replica_answers import Batches
+from kafka_client.replica_requests import fetch_batches
+from kafka_formats.batch_scan import BATCH_BYTES_MAX
+from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.record_batch import (
+    BatchHeader,
+    Record,
+    check_crc,
+    iter_records,
+    parse_header,
+    whole_batches,
+)
+from kafka_formats.topic_id_partition import TopicIdPartition
+
+FETCH_BYTES = 8 << 20
+BATCHES_AT_ONCE = 10_000
+
+
+async def offset_at(connection: Connection, partition: TopicIdPartition, timestamp: int) -> int:
+    """The partition's EARLIEST or LATEST offset, by its leader. RetryLater: it does not tell."""
+    name = (partition.topic, partition.partition)
+    answers = await broker_requests.list_offsets(
+        connection, [name], timestamp=timestamp, isolation_level=READ_UNCOMMITTED
+    )
+    answer = answers.get(name)
+    if answer is None or isinstance(answer, BrokerError):
+        why = "nothing" if answer is None else answer.name
+        raise RetryLater(f"its leader answered {why} when asked for its offsets")
+    return answer.offset
+
+
+def ignore_gap(_expected: int, _found: int) -> None:
+    """For readers that do not count gaps."""
+
+
+@dataclass(slots=True)
+class RecordsBetween:
+    """The records of [`next_offset`, `end`), each given to `take` in order; `gap` is told where an
+    offset follows another one than the one before it (expected, found). `source` names the
+    partition in messages.
+    """
+
+    partition: TopicIdPartition
+    source: str
+    next_offset: int
+    end: int
+    take: Callable[[Record], None]
+    gap: Callable[[int, int], None] = ignore_gap
+
+    async def fetch(self, connection: Connection) -> None:
+        """One Fetch; call it until `next_offset` is `end`. RetryLater: the leader gives nothing.
+        CorruptData: a damaged batch.
+        """
+        before = self.next_offset
+        found = await fetch_batches(connection, self.partition, before, bytes_max=FETCH_BYTES)
+        if not isinstance(found, Batches):
+            name = found.name if isinstance(found, BrokerError) else "offset_out_of_range"
+            raise RetryLater(f"its leader answered {name} at offset {before}")
+        self._take(memoryview(found.data))
+        if self.next_offset == before:
+            raise RetryLater(
+                f"its leader gives nothing at offset {before}, below its end {self.end}: it knows "
+                f"{found.high_watermark} as committed"
+            )
+
+    def _take(self, data: memoryview) -> None:
+        at = 0
+        while at < len(data) and self.next_offset < self.end:
+            headers, end = whole_batches(
+                data, at, batch_bytes_max=BATCH_BYTES_MAX, count_max=BATCHES_AT_ONCE
+            )
+            for fields in headers:
+                header = BatchHeader._make(fields)
+                self._batch(header, data, at)
+                at += header.size_bytes
+            if not headers:
+                self._first_is_cut(data, end)
+                return
+
+    def _first_is_cut(self, data: memoryview, at: int) -> None:
+        """Pass if the answer ends inside this batch. CorruptData: it is damaged."""
+        header = parse_header(data, at, source=self.source, position=at)
+        if header.size_bytes <= len(data) - at:
+            check_crc(data, at, header, source=self.source, position=at)
+            raise CorruptData("a batch that can't be read", source=self.source, position=at)
+
+    def _batch(self, header: BatchHeader, data: memoryview, at: int) -> None:
+        if header.last_offset < self.next_offset or header.base_offset >= self.end:
+            return
+        self._pass(header.base_offset)
+        if header.is_control:
+            self.next_offset = header.last_offset + 1
+            return
+        for record in iter_records(data, at, source=self.source, position=at):
+            if record.offset >= self.next_offset:
+                self._pass(record.offset)
+                self.take(record)
+                self.next_offset = record.offset + 1
+        self._pass(header.last_offset + 1)
+
+    def _pass(self, found: int) -> None:
+        """Note that `found` follows what was read."""
+        if found > self.next_offset:
+            self.gap(self.next_offset, found)
+            self.next_offset = found
