@@ -138,7 +138,7 @@ class TransactionalProducer:
             for_leader.setdefault(leader, {})[topic, partition] = self._batch(
                 (topic, partition), batch
             )
-        connections = {each: await self._leader(topic, leaders, each) for each in for_leader}
+        connections = {each: await self.leader(topic, leaders, each) for each in for_leader}
         await _until_not_busy(
             lambda: add_partitions(self._coordinator, self.identity, topic, tuple(records)),
             self.sleep,
@@ -184,16 +184,25 @@ class TransactionalProducer:
             transactional=True,
         )
 
-    async def _leader(self, topic: str, leaders: TopicLeaders, node_id: int) -> Connection:
-        known = self._leaders.pop(node_id, None)
-        if known is not None and not known.lost:
-            self._leaders[node_id] = known
+    async def leader(self, topic: str, leaders: TopicLeaders, node_id: int) -> Connection:
+        """The session's connection to a leader, also for reading what is to be written behind.
+        RetryLater: there is no such broker now, or the connection was lost: the session is over.
+        """
+        known = self._leaders.get(node_id)
+        if known is not None:
+            if known.lost:
+                self._over = True
+                raise RetryLater(f"the connection to {known.name} was lost: open another producer")
             return known
         address = leaders.addresses.get(node_id)
         if address is None:
             raise RetryLater(f"a partition of {topic} has no leader that lives")
         made = self._leaders[node_id] = await self.connect(node_id, *address)
         return made
+
+    def has_connected(self, node_id: int) -> bool:
+        """True if there is or was a connection to the broker."""
+        return node_id in self._leaders
 
     async def close(self) -> None:
         """Close the connections; an open transaction is ended by the next session, or in time.

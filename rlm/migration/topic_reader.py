@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kafka_client.broker_requests import EARLIEST, LATEST, BrokerError
+from kafka_client.broker_requests import EARLIEST, LATEST
 from kafka_client.connection import Connection
-from kafka_client.topic_leaders import NO_LEADER, TopicLeaders, topic_leaders
+from kafka_client.topic_leaders import NO_LEADER, TopicLeaders
 from kafka_formats.errors import RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import Record
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
-from rlm.leadership.leadership import NoAnswer
 from rlm.migration.topic_checks import TOPIC, Gap, PartitionRead
-from rlm.migration.topic_records import FETCH_BYTES, RecordsBetween, offset_at
+from rlm.migration.topic_records import FETCH_BYTES, RecordsBetween, leaders_of_topic, offset_at
 from rlm.migration.topic_replay import TopicReplay
 
 GAPS_TOLD_MAX = 100
@@ -36,19 +35,7 @@ class TopicReader:
         """Ask the broker for the topic's leaders. RetryLater: it has no such topic, or does not
         answer.
         """
-
-        async def ask(connection: Connection) -> TopicLeaders | BrokerError:
-            return await topic_leaders(connection, TOPIC)
-
-        found = await view.ask(ask)
-        if isinstance(found, NoAnswer):
-            raise RetryLater(found.reason)
-        if isinstance(found, BrokerError):
-            raise RetryLater(
-                f"the broker answered {found.name} for {TOPIC}: a broker makes it when tiered "
-                "storage is on; give the node's user Describe and Read on it"
-            )
-        return cls(view, found)
+        return cls(view, await leaders_of_topic(view))
 
     @property
     def partitions(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The records of one partition of a topic, read from its leader as they lie.
+"""The metadata topic's leaders, and the records of a partition as they lie there.
 
 Transaction markers and aborted records are read, too: Kafka's own metadata manager reads
 uncommitted records, and markers show that an offset is no gap.
@@ -14,6 +14,7 @@ from kafka_client.broker_requests import READ_UNCOMMITTED, BrokerError
 from kafka_client.connection import Connection
 from kafka_client.replica_answers import Batches
 from kafka_client.replica_requests import fetch_batches
+from kafka_client.topic_leaders import TopicLeaders, topic_leaders
 from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.record_batch import (
@@ -25,9 +26,29 @@ from kafka_formats.record_batch import (
     whole_batches,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.broker_view import BrokerView
+from rlm.leadership.leadership import NoAnswer
+from rlm.migration.topic_checks import TOPIC
 
 FETCH_BYTES = 8 << 20
 BATCHES_AT_ONCE = 10_000
+
+
+async def leaders_of_topic(view: BrokerView) -> TopicLeaders:
+    """The leaders of the metadata topic. RetryLater: the broker has none, or does not answer."""
+
+    async def ask(connection: Connection) -> TopicLeaders | BrokerError:
+        return await topic_leaders(connection, TOPIC)
+
+    found = await view.ask(ask)
+    if isinstance(found, NoAnswer):
+        raise RetryLater(found.reason)
+    if isinstance(found, BrokerError):
+        raise RetryLater(
+            f"the broker answered {found.name} for {TOPIC}: a broker makes it when tiered storage "
+            "is on; give the node's user Describe and Read on it"
+        )
+    return found
 
 
 async def offset_at(connection: Connection, partition: TopicIdPartition, timestamp: int) -> int:

@@ -124,7 +124,7 @@ async def test_a_producer_that_died_in_a_transaction_is_read_as_far_as_it_came(
                 records("half"), base_offset=0, producer_id=identity.producer_id,
                 producer_epoch=identity.epoch, base_sequence=0, transactional=True,
             )  # fmt: skip
-            leader = await dying._leader(topic, leaders, leaders.leaders[0])
+            leader = await dying.leader(topic, leaders, leaders.leaders[0])
             await transaction_requests.produce(leader, id_, {(topic, 0): batch}, timeout_s=5)
             async with producing(view, id_) as later:
                 # Its markers are there: what is late is refused at the partition, too.
@@ -158,7 +158,7 @@ async def test_a_lost_answer_is_an_outcome_that_nobody_knows(
         producing(view, f"id-{uuid4()}") as producer,
     ):
         leaders = await leaders_of(view, topic)
-        leader = await producer._leader(topic, leaders, leaders.leaders[0])
+        leader = await producer.leader(topic, leaders, leaders.leaders[0])
 
         async def lost(frame: bytes, *_: object) -> bytes:
             leader._writer.write(frame)

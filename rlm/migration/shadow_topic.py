@@ -1,0 +1,162 @@
+"""The metadata topic as the shadow's writer reads and writes it: `ShadowTopic` over connections to
+its brokers.
+
+A partition is read over the very connection that it is written by. A leader that was deposed and
+does not know it has an older end, and can't append for all replicas, either; the session is over
+with its first lost connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_client import broker_requests
+from kafka_client.broker_requests import EARLIEST, LATEST, READ_UNCOMMITTED, BrokerError
+from kafka_client.connection import Connection
+from kafka_client.topic_leaders import TopicLeaders
+from kafka_client.transactional_producer import ProducerLimits, TransactionalProducer
+from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.record_batch import Record
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.broker_view import BrokerView
+from rlm.migration.shadow_plan import (
+    HEADER,
+    FoundRecord,
+    ShadowRow,
+    header_value,
+    metadata_offset_in,
+)
+from rlm.migration.topic_checks import TOPIC
+from rlm.migration.topic_records import FETCH_BYTES, RecordsBetween, leaders_of_topic
+
+PARTITIONS_PER_REQUEST_MAX = 2_000
+
+
+def transactional_id(cluster_id: str) -> str:
+    """The id by which the writers of a Strandline cluster fence each other."""
+    return f"strandline-shadow-{cluster_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """`ShadowTopic` by the node's own broker, which knows the others."""
+
+    view: BrokerView
+    transactional_id: str
+    sleep: Callable[[float], Awaitable[None]]
+    limits: ProducerLimits = field(default_factory=ProducerLimits)
+
+    async def open(self) -> KafkaSession:
+        """Fence all earlier writers. Refused: the node's user lacks a permission."""
+        first = await leaders_of_topic(self.view)
+        if not first.addresses:
+            raise RetryLater("no broker is known")
+        node_id = min(first.addresses)
+        connection = await self.view.connect_to(node_id, *first.addresses[node_id])
+        try:
+            producer = await TransactionalProducer.open(
+                connection,
+                self.transactional_id,
+                connect=self._connect,
+                sleep=self.sleep,
+                limits=self.limits,
+            )
+        finally:
+            await connection.close()
+        try:
+            # Once more, now that nobody else writes: the leaders of what is read from here on.
+            return KafkaSession(producer, await leaders_of_topic(self.view))
+        except BaseException:
+            await producer.close()
+            raise
+
+    async def _connect(self, node_id: int, host: str, port: int) -> Connection:
+        return await self.view.connect_to(node_id, host, port, response_bytes_max=2 * FETCH_BYTES)
+
+
+@dataclass(slots=True)
+class KafkaSession:
+    """`TopicSession`."""
+
+    producer: TransactionalProducer
+    leaders: TopicLeaders
+
+    @property
+    def topic_id(self) -> Uuid:
+        return self.leaders.topic_id
+
+    @property
+    def partitions(self) -> int:
+        return len(self.leaders.leaders)
+
+    async def extents(self) -> Mapping[int, tuple[int, int]]:
+        by_leader: dict[int, list[int]] = {}
+        for partition, leader in self.leaders.leaders.items():
+            if leader in self.leaders.addresses:
+                by_leader.setdefault(leader, []).append(partition)
+        found: dict[int, tuple[int, int]] = {}
+        for leader, partitions in sorted(by_leader.items()):
+            try:
+                connection = await self.producer.leader(TOPIC, self.leaders, leader)
+            except RetryLater:
+                if self.producer.has_connected(leader):
+                    raise
+                continue  # as if its partitions had none
+            starts = await _offsets(connection, partitions, EARLIEST)
+            ends = await _offsets(connection, partitions, LATEST)
+            found |= {each: (starts[each], ends[each]) for each in partitions}
+        return found
+
+    async def read(self, partition: int, start: int, end: int) -> tuple[Sequence[FoundRecord], int]:
+        found: list[FoundRecord] = []
+
+        def take(record: Record) -> None:
+            offset = metadata_offset_in(record.headers)
+            found.append(FoundRecord(record.offset, offset, record.value))
+
+        id_ = TopicIdPartition(TOPIC, self.topic_id, partition)
+        records = RecordsBetween(id_, f"{TOPIC}-{partition}", start, end, take)
+        leader = self.leaders.leaders[partition]
+        await records.fetch(await self.producer.leader(TOPIC, self.leaders, leader))
+        return found, records.next_offset
+
+    async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
+        await self.producer.write(
+            TOPIC,
+            self.leaders,
+            {
+                partition: [
+                    Record(
+                        number, row.timestamp_ms, None, row.value,
+                        ((HEADER, header_value(row.offset)),),
+                    )
+                    for number, row in enumerate(some)
+                ]
+                for partition, some in rows.items()
+            },
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        await self.producer.close()
+
+
+async def _offsets(
+    connection: Connection, partitions: Sequence[int], timestamp: int
+) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for first in range(0, len(partitions), PARTITIONS_PER_REQUEST_MAX):
+        names = [(TOPIC, each) for each in partitions[first : first + PARTITIONS_PER_REQUEST_MAX]]
+        answers = await broker_requests.list_offsets(
+            connection, names, timestamp=timestamp, isolation_level=READ_UNCOMMITTED
+        )
+        for name in names:
+            answer = answers.get(name)
+            if answer is None or isinstance(answer, BrokerError):
+                word = "nothing" if answer is None else answer.name
+                raise RetryLater(
+                    f"{connection.name} answered {word} for the offsets of {TOPIC}-{name[1]}"
+                )
+            found[name[1]] = answer.offset
+    return found
