@@ -49,6 +49,8 @@ RECORDED_PHASES: Mapping[int, MigrationPhase] = {
 
 HELD_PHASES = frozenset({_KAFKA, _SWITCHING, _BACK})
 """Nothing of delegated topics is claimed or changed here: the truth is elsewhere, or frozen."""
+FROZEN_PHASES = frozenset({_SWITCHING, _BACK})
+"""Nobody changes anything: brokers acknowledge that they stopped."""
 MOVING_PHASES = HELD_PHASES | {_QUORUM}
 """A move is under way: it may still go back."""
 

@@ -18,7 +18,7 @@ from rlmm.apply.claims import apply_claim, apply_claim_reset, apply_mode_change
 from rlmm.apply.expiry import apply_expiry_mark, apply_expiry_taken_back
 from rlmm.apply.gaps import apply_gaps_allowed, apply_offsets_skipped
 from rlmm.apply.imports import apply_segments_imported
-from rlmm.apply.migration import apply_migration_phase
+from rlmm.apply.migration import apply_migration_acknowledged, apply_migration_phase
 from rlmm.apply.nodes import (
     apply_node_contested,
     apply_node_registration,
@@ -108,6 +108,7 @@ _OF_NO_PARTITION = (
     control.NodeRemoved,
     control.ClusterSetting,
     control.MigrationPhaseChange,
+    control.MigrationAcknowledged,
 )
 
 
@@ -139,4 +140,5 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     control.ExpiryTakenBack: apply_expiry_taken_back,
     control.MigrationPhaseChange: apply_migration_phase,
     control.SegmentsImported: apply_segments_imported,
+    control.MigrationAcknowledged: apply_migration_acknowledged,
 }

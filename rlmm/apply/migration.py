@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rlmm.apply.outcome import ACCEPTED, Draft, Outcome, conflict, invalid
+from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, conflict, invalid
 from rlmm.migration_phase import (
+    FROZEN_PHASES,
     KAFKA_CLUSTER_ID_CHARACTERS_MAX,
     MIGRATION_LEVEL,
     NEXT_PHASES,
@@ -11,9 +12,9 @@ from rlmm.migration_phase import (
     MigrationPhase,
 )
 from rlmm.partition_state import Mode
-from rlmm.records.control_records import MigrationPhaseChange
+from rlmm.records.control_records import MigrationAcknowledged, MigrationPhaseChange
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
-from rlmm.rows import keys
+from rlmm.rows import keys, values
 from rlmm.rows.migration import encode_migration, find_migration, open_imports
 from rlmm.rows.queries import partitions
 from rlmm.rows.reads import read_feature_level, read_partition_row
@@ -60,6 +61,27 @@ def apply_migration_phase(draft: Draft, change: MigrationPhaseChange) -> Outcome
         draft.record_time_ms,
     )  # fmt: skip
     draft.rows.put(keys.MIGRATION_KEY, encode_migration(after))
+    return ACCEPTED
+
+
+def apply_migration_acknowledged(draft: Draft, record: MigrationAcknowledged) -> Outcome:
+    """Accepted in the frozen phase that it names."""
+    problem = below_level(draft, "an acknowledgement")
+    if problem is not None:
+        return problem
+    if record.broker_id < 0:
+        return invalid(f"{record.broker_id} is not the id of a broker")
+    migration = find_migration(draft.rows)
+    if migration.since != record.since or migration.phase not in FROZEN_PHASES:
+        return conflict(
+            f"broker {record.broker_id} acknowledges the phase since metadata offset "
+            f"{record.since}, and {migration.phase.name} since {migration.since} stands"
+        )
+    key = keys.migration_acknowledged_key(record.broker_id)
+    value = values.encode_offset(record.since)
+    if draft.rows.get(key) == value:
+        return NO_EFFECT
+    draft.rows.put(key, value)
     return ACCEPTED
 
 

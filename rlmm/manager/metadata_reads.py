@@ -16,7 +16,7 @@ from rlmm.migration_phase import Migration
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
 from rlmm.rows.cluster_settings import SettingRow
-from rlmm.rows.migration import find_migration
+from rlmm.rows.migration import acknowledged, find_migration
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
@@ -83,6 +83,10 @@ class MetadataReads:
     def migration(self) -> Migration:
         """The phase of the move from Kafka's metadata topic."""
         return find_migration(self._view)
+
+    def migration_acknowledged(self, since: int) -> frozenset[int]:
+        """Ids of the brokers that stopped in the frozen phase that began at this offset."""
+        return acknowledged(self._view, since)
 
     async def other_migration(self, known: Migration) -> Migration:
         """The phase as soon as it is not `known`."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S
-from rlmm.records.control_records import MigrationPhaseChange, SegmentsImported
+from rlmm.records.control_records import (
+    MigrationAcknowledged,
+    MigrationPhaseChange,
+    SegmentsImported,
+)
 from rlmm.records.records import MetadataRecord
 
 
@@ -26,4 +30,10 @@ class MigrationWrites(ABC):
         self, record: SegmentsImported, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record segments of Kafka's metadata topic, while its brokers wait (SWITCHING)."""
+        return await self._write(record, deadline_s)
+
+    async def acknowledge_migration(
+        self, record: MigrationAcknowledged, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Record that this node's broker writes nothing in the phase that stands."""
         return await self._write(record, deadline_s)

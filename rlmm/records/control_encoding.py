@@ -259,6 +259,10 @@ _LAYOUTS: Mapping[
             "log_start_offset": _INT64,
         },
     ),
+    _Type.MIGRATION_ACKNOWLEDGED: (
+        control.MigrationAcknowledged,
+        {"broker_id": _INT32, "since": _INT64},
+    ),
 }
 _TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}
 

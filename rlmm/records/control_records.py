@@ -45,6 +45,7 @@ class ControlRecordType(IntEnum):
     EXPIRY_TAKEN_BACK = 1022
     MIGRATION_PHASE = 1023
     SEGMENTS_IMPORTED = 1024
+    MIGRATION_ACKNOWLEDGED = 1026
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
 
@@ -341,6 +342,16 @@ class SegmentsImported(_Extensible):
     log_start_offset: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class MigrationAcknowledged(_Extensible):
+    """The broker heard of the phase that began at metadata offset `since`, in which nobody writes,
+    and nothing that it wrote before is under way any more.
+    """
+
+    broker_id: int
+    since: int
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -366,4 +377,5 @@ ControlRecord = (
     | ExpiryTakenBack
     | MigrationPhaseChange
     | SegmentsImported
+    | MigrationAcknowledged
 )

@@ -24,6 +24,7 @@ class RowKind(IntEnum):
     NODE = 0x05  # node id
     MEASURED_TIME = 0x06
     MIGRATION = 0x07
+    MIGRATION_ACKNOWLEDGED = 0x0A  # broker id
     TOPIC_POLICY = 0x10  # topic
     CLUSTER_SETTING = 0x11  # key, 0, kind of scope, name
     PARTITION = 0x20  # partition
@@ -53,6 +54,7 @@ FEATURE_LEVEL_KEY = bytes((RowKind.FEATURE_LEVEL,))
 RECORD_TIME_KEY = bytes((RowKind.RECORD_TIME,))
 MEASURED_TIME_KEY = bytes((RowKind.MEASURED_TIME,))
 MIGRATION_KEY = bytes((RowKind.MIGRATION,))
+MIGRATION_ACKNOWLEDGED_PREFIX = bytes((RowKind.MIGRATION_ACKNOWLEDGED,))
 TOTALS_KEY = bytes((RowKind.TOTALS,))
 RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
@@ -101,6 +103,10 @@ def _name(topic: str) -> bytes:
 
 def node_key(node_id: int) -> bytes:
     return NODE_PREFIX + _int32(node_id, "node_id")
+
+
+def migration_acknowledged_key(broker_id: int) -> bytes:
+    return MIGRATION_ACKNOWLEDGED_PREFIX + _int32(broker_id, "broker_id")
 
 
 def node_of(key: bytes) -> int:

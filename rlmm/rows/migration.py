@@ -1,4 +1,5 @@
-"""Rows of the move from Kafka's metadata topic, both ways: its phase, and open imports. Pure.
+"""Rows of the move from Kafka's metadata topic: its phase, the brokers that acknowledged it, and
+open imports. Pure.
 
 An open import is that of a partition whose last record is not applied yet; its row holds the number
 of segments that were imported so far.
@@ -11,8 +12,8 @@ from functools import lru_cache
 
 from kafka_formats.primitives import Reader, Writer
 from rlmm.migration_phase import NO_MIGRATION, RECORDED_PHASES, Migration
-from rlmm.rows import keys
-from rlmm.rows.rows import RowReader
+from rlmm.rows import keys, values
+from rlmm.rows.rows import RowReader, prefix_end
 
 VERSION = 0
 
@@ -51,6 +52,16 @@ def find_migration(rows: RowReader) -> Migration:
     """The phase that stands; NONE without a record."""
     value = rows.get(keys.MIGRATION_KEY)
     return NO_MIGRATION if value is None else decode_migration(value)
+
+
+def acknowledged(rows: RowReader, since: int) -> frozenset[int]:
+    """Ids of the brokers that acknowledged the phase that began at this metadata offset."""
+    prefix = keys.MIGRATION_ACKNOWLEDGED_PREFIX
+    return frozenset(
+        keys.node_of(key)
+        for key, value in rows.scan(prefix, prefix_end(prefix))
+        if values.decode_offset(value) == since
+    )
 
 
 def open_imports(rows: RowReader) -> Iterator[bytes]:

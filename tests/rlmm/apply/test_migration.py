@@ -8,11 +8,11 @@ import pytest
 
 from kafka_formats.errors import CorruptData
 from rlmm.apply.outcome import Verdict
-from rlmm.migration_phase import NEXT_PHASES, NO_MIGRATION, Migration, MigrationPhase
+from rlmm.migration_phase import FROZEN_PHASES, NEXT_PHASES, NO_MIGRATION, Migration, MigrationPhase
 from rlmm.partition_state import Mode
-from rlmm.records.control_records import PartitionModeChange
+from rlmm.records.control_records import MigrationAcknowledged, PartitionModeChange
 from rlmm.records.records import MetadataRecord
-from rlmm.rows.migration import decode_migration, encode_migration, find_migration
+from rlmm.rows.migration import acknowledged, decode_migration, encode_migration, find_migration
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.rows import MemoryRows
 from rlmm.rows.snapshot_rows import from_proposals, to_proposals
@@ -161,3 +161,25 @@ def test_a_migration_row_that_no_program_wrote_is_corrupt_data() -> None:
                   row[:-1] + b"\1\0\0", encode_migration(NO_MIGRATION)):  # fmt: skip
         with pytest.raises(CorruptData):
             decode_migration(wrong)
+
+
+@pytest.mark.parametrize("phase", WAYS)
+def test_brokers_acknowledge_the_frozen_phase_that_stands(phase: MigrationPhase) -> None:
+    world = MigrationWorld()
+    world.phases(*WAYS[phase])
+    since = world.migration.since
+    if phase not in FROZEN_PHASES:
+        assert world.verdict(MigrationAcknowledged(3, since)) is Verdict.CONFLICT
+        return
+    world.accept(MigrationAcknowledged(3, since))
+    assert world.verdict(MigrationAcknowledged(3, since)) is Verdict.NO_EFFECT
+    assert world.verdict(MigrationAcknowledged(4, since - 1)) is Verdict.CONFLICT
+    assert world.verdict(MigrationAcknowledged(-1, since)) is Verdict.INVALID
+    world.accept(MigrationAcknowledged(7, since))
+    assert acknowledged(world.rows, since) == {3, 7}
+    world.phases(KAFKA)
+    assert acknowledged(world.rows, world.migration.since) == set()
+
+
+def test_below_level_2_nobody_acknowledges() -> None:
+    assert World().verdict(MigrationAcknowledged(3, -1)) is Verdict.CONFLICT

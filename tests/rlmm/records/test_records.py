@@ -24,6 +24,7 @@ from rlmm.records.control_records import (
     GapsAllowed,
     LogStart,
     LostRange,
+    MigrationAcknowledged,
     MigrationPhaseChange,
     NodeContested,
     NodeRegistration,
@@ -115,6 +116,7 @@ def test_kafka_records_are_bit_exact(record: MetadataRecord, golden: str) -> Non
 NEW = ((9, b"new"),)
 SETTING = ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "the audit asks", 5)
 PHASE = MigrationPhaseChange(MigrationPhase.SWITCHING, 5, "uQ3nwGfCRBaWmpNKO5XJXg", "ann", "now")
+ACKNOWLEDGED = MigrationAcknowledged(3, 2**40)
 IMPORTED = SegmentsImported(ORDERS, 9, 200, last=False, rows=(b"row", b"another"))
 OURS: list[MetadataRecord] = [
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55),
@@ -162,6 +164,8 @@ OURS: list[MetadataRecord] = [
     ExpiryTakenBack(ORDERS, 2**40, hold=False, who="ann", why="", unknown_tags=NEW),
     PHASE,
     MigrationPhaseChange(MigrationPhase.BACK, 2**40, "kafka", "ann", "", unknown_tags=NEW),
+    ACKNOWLEDGED,
+    MigrationAcknowledged(0, 9, unknown_tags=NEW),
     IMPORTED,
     SegmentsImported(ORDERS, 9, 200, last=True, unknown_tags=NEW),
     SegmentsImported(
@@ -230,7 +234,7 @@ def test_our_control_records_have_private_types() -> None:
     assert [encode(record).control_type for record in OURS] == [
         1000, 1000, 1001, 1001, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006,
         1007, 1008, 1009, 1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
-        1020, 1020, 1020, 1021, 1021, 1022, 1022, 1023, 1023, 1024, 1024, 1024,
+        1020, 1020, 1020, 1021, 1021, 1022, 1022, 1023, 1023, 1026, 1026, 1024, 1024, 1024,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
@@ -256,6 +260,9 @@ def test_the_bytes_of_the_move() -> None:
         "0000" + PREFIX + "0000000000000009" "00000000000000c8" "00"
         "03" "04726f77" "08616e6f74686572" "01" "01" "ffffffffffffffff" "00",
     )  # fmt: skip
+    acknowledged = encode(ACKNOWLEDGED)
+    golden = "000000000003000001000000000000"
+    assert (acknowledged.control_type, acknowledged.value.hex()) == (1026, golden)
     assert [int(each) for each in MigrationPhase] == [-1, 0, 1, 2, 3, 4]
 
 
