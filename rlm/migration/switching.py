@@ -1,0 +1,296 @@
+"""Carries the truth from the topic into the metadata log, or back. Each step may be done twice.
+
+Forth (SWITCHING): silence, read and import, compare, QUORUM. Back (BACK): silence, the topic has
+all that the log has, compare, KAFKA. A difference, or an attempt that is not through at its
+deadline, returns to where it came from, with the reason. Whoever takes an attempt over after a
+crash begins it again, and comes to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from kafka_formats.errors import RetryLater, StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.migration.kafka_cache import KafkaCache
+from rlm.migration.topic_checks import PartitionRead, check_reads
+from rlm.migration.topic_replay import TopicReplay
+from rlmm.migration_phase import Migration, MigrationPhase
+from rlmm.records.control_records import WHY_CHARACTERS_MAX
+
+LEASE_S = 10.0
+"""A broker goes on by the phase that it heard for so long after it asked (docs/BROKER_PROTOCOL.md).
+"""
+ANSWERS_LATE_S = 3.0
+"""A node answers by a state that it knew to be current at most so long ago."""
+LOOK_EVERY_S = 0.25
+RETRY_AFTER_S = 1.0
+DIFFERENCES_TOLD_MAX = 5
+RETURNS_TO = {
+    MigrationPhase.SWITCHING: MigrationPhase.KAFKA,
+    MigrationPhase.BACK: MigrationPhase.QUORUM,
+}
+"""The phase that an attempt began in, and falls back to."""
+
+
+class _OverError(Exception):
+    """The attempt is over, or another node's."""
+
+
+class DifferenceError(Exception):
+    """The log and the topic, or the topic and what can be moved, differ: no attempt mends that."""
+
+
+class LogPort(Protocol):
+    """The metadata log's side. What it writes is applied here when it returns."""
+
+    def leads(self) -> bool:
+        """True while this node leads the quorum: then it carries attempts out."""
+
+    def standing(self) -> Migration:
+        """The phase by the log as this node has applied it."""
+
+    def acknowledged(self, since: int) -> Collection[int]:
+        """The brokers that acknowledged the phase of this record: they write nothing more."""
+
+    def partitions(self) -> Collection[TopicIdPartition]:
+        """All partitions that the log has of topics that brokers tier."""
+
+    async def bring(self, tip: TopicIdPartition, cache: KafkaCache | None, since: int) -> None:
+        """Import a partition in place of what stands of it; None: the topic has it no more."""
+
+    def differences(self, tip: TopicIdPartition, cache: KafkaCache) -> Iterable[str]:
+        """What a broker would see otherwise in the log than in the topic. Sentences."""
+
+    def behind_topic(self) -> int:
+        """Number of records that the topic doesn't have yet."""
+
+    async def move(
+        self, before: Migration, phase: MigrationPhase, why: str, ends: Sequence[int]
+    ) -> None:
+        """Record the next phase; `ends` are those of the topic's partitions. Conflict: another
+        record came first.
+        """
+
+
+class TopicSource(Protocol):
+    """The metadata topic as its leaders have it now."""
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Its partitions, ascending."""
+
+    async def read(
+        self, partition: int, progress: Callable[[int, int], None]
+    ) -> tuple[TopicReplay, PartitionRead]:
+        """Replay a partition up to its end of now."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class BrokersPort(Protocol):
+    """The Kafka cluster."""
+
+    async def live(self) -> Collection[int]:
+        """Ids of the brokers that its controller takes for living. RetryLater: can't be asked."""
+
+    async def open_topic(self) -> TopicSource:
+        """The metadata topic. RetryLater: can't be read now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Monotonic seconds, and a sleep of so many seconds."""
+
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What an attempt does now, for people: `share` of the step that is done, 0 to 1, and what it
+    waits for.
+    """
+
+    standing: Migration
+    begun: float
+    step: str = ""
+    share: float = 0.0
+    trouble: str = ""
+
+    def begin(self, step: str) -> None:
+        """Go on to the next step."""
+        self.step, self.share, self.trouble = step, 0.0, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """The attempts of one node. `deadline_s` bounds one, from when it is begun here."""
+
+    log: LogPort
+    brokers: BrokersPort
+    time: Time
+    deadline_s: float
+
+    def begin(self) -> Attempt | None:
+        """The attempt that stands in the log, if this node is to carry it out."""
+        standing = self.log.standing()
+        if standing.phase not in RETURNS_TO or not self.log.leads():
+            return None
+        return Attempt(standing, self.time.monotonic())
+
+    async def run(self, attempt: Attempt) -> None:
+        """Carry the attempt to its end, or until another node does."""
+        forth = attempt.standing.phase is MigrationPhase.SWITCHING
+        while True:
+            try:
+                await (self._forth(attempt) if forth else self._back(attempt))
+            except _OverError:
+                return
+            except DifferenceError as error:
+                await self._return(attempt, str(error))
+            except TimeoutError:
+                late = f"not done within {self.deadline_s:g} s, while {attempt.step}"
+                await self._return(attempt, f"{late}: {attempt.trouble}".removesuffix(": "))
+            except StrandlineError as error:
+                attempt.trouble = str(error)
+                await self.time.sleep(RETRY_AFTER_S)
+
+    def _go_on(self, attempt: Attempt) -> None:
+        """Nothing, while the attempt stands, this node leads the quorum, and there is time."""
+        if self.log.standing() != attempt.standing or not self.log.leads():
+            raise _OverError
+        if self.time.monotonic() - attempt.begun >= self.deadline_s:
+            raise TimeoutError
+
+    async def _return(self, attempt: Attempt, why: str) -> None:
+        before = attempt.standing
+        try:
+            await self.log.move(before, RETURNS_TO[before.phase], why[:WHY_CHARACTERS_MAX], ())
+        except StrandlineError as error:
+            attempt.trouble = f"{why}; to say so failed: {error}"
+            await self.time.sleep(RETRY_AFTER_S)
+
+    async def _forth(self, attempt: Attempt) -> None:
+        await self._silence(attempt)
+        source = await self.brokers.open_topic()
+        try:
+            ends = await self._import(source, attempt)
+        finally:
+            await source.close()
+        self._go_on(attempt)
+        await self.log.move(
+            attempt.standing, MigrationPhase.QUORUM, "the log has what the topic had", ends
+        )
+
+    async def _back(self, attempt: Attempt) -> None:
+        await self._silence(attempt)
+        attempt.begin("waiting until the topic has what the log has")
+        while behind := self.log.behind_topic():
+            self._go_on(attempt)
+            attempt.trouble = f"{behind} records are not in the topic yet"
+            await self.time.sleep(LOOK_EVERY_S)
+        source = await self.brokers.open_topic()
+        try:
+            await self._compare(source, attempt)
+        finally:
+            await source.close()
+        self._go_on(attempt)
+        await self.log.move(
+            attempt.standing, MigrationPhase.KAFKA, "the topic has what the log has", ()
+        )
+
+    async def _silence(self, attempt: Attempt) -> None:
+        """Return once nobody writes any more: each living broker said so, and what others heard
+        ran out.
+
+        Invariant: a broker that is not waited for heard of an earlier phase before a node that is
+        current had applied this one, so its lease ends within the wait.
+        """
+        attempt.begin("waiting until no broker writes")
+        wait, since = LEASE_S + ANSWERS_LATE_S, self.time.monotonic()
+        while True:
+            self._go_on(attempt)
+            live = set(await self.brokers.live())
+            missing = sorted(live - set(self.log.acknowledged(attempt.standing.since)))
+            waited = self.time.monotonic() - since
+            attempt.share, attempt.trouble = min(1.0, waited / wait), _unheard(missing)
+            if not missing and waited >= wait:
+                return
+            await self.time.sleep(LOOK_EVERY_S)
+
+    async def _import(self, source: TopicSource, attempt: Attempt) -> tuple[int, ...]:
+        """Import each partition of the topic and compare it. Returns where the partitions end."""
+        attempt.begin("importing")
+        found, ends, since = set[TopicIdPartition](), list[int](), attempt.standing.since
+        for place, partition in enumerate(source.partitions):
+            attempt.share = place / len(source.partitions)
+            replay, read = await self._read(source, partition, attempt)
+            ends.append(read.end)
+            for tip, cache in replay.caches.items():
+                self._go_on(attempt)
+                await self.log.bring(tip, cache, since)
+                found.add(tip)
+            self._check(replay)
+        for tip in self.log.partitions():
+            if tip not in found:
+                await self.log.bring(tip, None, since)
+        return tuple(ends)
+
+    async def _compare(self, source: TopicSource, attempt: Attempt) -> None:
+        attempt.begin("comparing")
+        found = set[TopicIdPartition]()
+        for place, partition in enumerate(source.partitions):
+            attempt.share = place / len(source.partitions)
+            replay, _ = await self._read(source, partition, attempt)
+            self._check(replay)
+            found.update(replay.caches)
+        lacking = [tip for tip in self.log.partitions() if tip not in found]
+        if lacking:
+            raise DifferenceError(_told(f"{_name(tip)}: the topic lacks it" for tip in lacking))
+
+    async def _read(
+        self, source: TopicSource, partition: int, attempt: Attempt
+    ) -> tuple[TopicReplay, PartitionRead]:
+        def progress(_read: int, _of: int) -> None:
+            self._go_on(attempt)
+
+        replay, read = await source.read(partition, progress)
+        if read.error is not None:
+            raise RetryLater(f"partition {partition} of the topic: {read.error}")
+        wrong = [f"{each.name}: {each.detail}" for each in check_reads([read]) if not each.ok]
+        if wrong:
+            raise DifferenceError(_told(wrong))
+        return replay, read
+
+    def _check(self, replay: TopicReplay) -> None:
+        wrong = (
+            f"{_name(tip)}: {each}"
+            for tip, cache in replay.caches.items()
+            for each in self.log.differences(tip, cache)
+        )
+        if told := _told(wrong):
+            raise DifferenceError(told)
+
+
+def _unheard(missing: Sequence[int]) -> str:
+    if not missing:
+        return ""
+    ids = ", ".join(map(str, missing))
+    return (
+        f"brokers {ids} live and have not said that they write no more: each needs the bridge "
+        "(MigratingMetadataManager), and the node beside it"
+    )
+
+
+def _name(tip: TopicIdPartition) -> str:
+    return f"{tip.topic}-{tip.partition}"
+
+
+def _told(sentences: Iterable[str]) -> str:
+    """The first few, so that the reason of the next phase holds them."""
+    return "; ".join(islice(sentences, DIFFERENCES_TOLD_MAX))
