@@ -7,14 +7,13 @@ in the topic, so that a move can go back. The rules are in `rlmm/apply/shadow.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 
 OUTBOX_ROWS_MAX = 200_000
 """Changes that wait for the topic, about 50 MB. One more, and the shadow is given up."""
-REMOVED_MAX = 10_000
+REMOVED_MAX = 500
 """Outbox rows that one record removes, at most."""
 TOPIC_PARTITIONS_MAX = 10_000
 
@@ -43,28 +42,18 @@ class TopicPosition:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """All changes up to metadata offset `written_up_to` are in the topic, and `rows` wait.
+    """All changes up to metadata offset `written_up_to` are in the topic, and `rows` wait. `begun`
+    is the metadata offset of the switch (phase SWITCHING) that it belongs to.
 
     `topic_id` and `partitions` are the topic's own; zero before the first report. `incomplete`: why
     the topic lacks changes for good, and nothing is written any more; `foreign`: who else wrote to
     it, so that nothing is deleted; empty if it is not so.
     """
 
+    begun: int = -1
     topic_id: Uuid = ZERO_UUID
     partitions: int = 0
     written_up_to: int = -1
     rows: int = 0
-    incomplete: str = ""
-    foreign: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowReport:
-    """Findings and work of a writer; the fields are those of `Shadow` and of its positions."""
-
-    topic_id: Uuid
-    partitions: int
-    written_up_to: int = -1
-    positions: Sequence[TopicPosition] = ()
     incomplete: str = ""
     foreign: str = ""

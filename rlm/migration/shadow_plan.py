@@ -100,7 +100,7 @@ def metadata_offset_in(headers: Iterable[tuple[str, bytes | None]]) -> int | Non
     return None
 
 
-def read_on(tail: Tail, records: Iterable[FoundRecord], next_offset: int) -> ReadTail:
+def tail_after(tail: Tail, records: Iterable[FoundRecord], next_offset: int) -> ReadTail:
     """The tail after more records of its partition, whatever became of their transactions."""
     last, foreign, disorder = tail.last_read, None, None
     for found in records:

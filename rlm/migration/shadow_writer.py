@@ -28,16 +28,16 @@ from rlm.migration.shadow_plan import (
     differing,
     lost_records,
     next_transaction,
-    read_on,
+    tail_after,
 )
 from rlm.migration.topic_partitioner import metadata_partition
 from rlmm.metadata_shadow import (
     REMOVED_MAX,
     OutboxRow,
     Shadow,
-    ShadowReport,
     TopicPosition,
 )
+from rlmm.records.control_records import ShadowWritten
 
 
 class TopicSession(Protocol):
@@ -93,7 +93,7 @@ class ShadowLog(Protocol):
     async def catch_up(self) -> None:
         """Return once all is applied that was committed when this was called."""
 
-    async def report(self, report: ShadowReport) -> None: ...
+    async def report(self, report: ShadowWritten) -> None: ...
 
 
 PartitionOf = Callable[[bytes], TopicIdPartition]
@@ -127,6 +127,7 @@ class ShadowWriter:
     limits: TransactionLimits = field(default_factory=TransactionLimits)
     lost_after_s: float = 120.0
     _session: TopicSession | None = field(default=None, init=False)
+    _begun: int = field(default=-1, init=False)
     _tails: dict[int, Tail] = field(default_factory=dict, init=False)
     _unread: set[int] = field(default_factory=set, init=False)
     _foreign: str = field(default="", init=False)
@@ -143,7 +144,7 @@ class ShadowWriter:
             await self.close()
             return shadow is not None and await self._discard(shadow)
         try:
-            session = await self._opened()
+            session = await self._opened(shadow)
             transaction = next_transaction(self._rows(session), self._tails, self.limits)
             if transaction.rows:
                 await session.write(transaction.rows)
@@ -159,9 +160,10 @@ class ShadowWriter:
         if shadow is None or shadow.incomplete:
             return
         try:
-            session = await self._opened()
+            session = await self._opened(shadow)
             await self._read_all(session)
-            await self._report(session, shadow)
+            while await self._report(session):
+                pass
         except BaseException:
             await self.close()
             raise
@@ -179,16 +181,25 @@ class ShadowWriter:
         if session is not None:
             await session.close()
 
-    async def _opened(self) -> TopicSession:
+    async def _opened(self, shadow: Shadow) -> TopicSession:
+        if self._session is not None and shadow.begun != self._begun:
+            await self.close()
         if self._session is None:
             self._session = await self.topic.open()
             # By then this node knows all that an earlier writer may have written.
             await self.log.catch_up()
+            self._begun = self._now().begun
             await self._read_all(self._session)
         return self._session
 
+    def _now(self) -> Shadow:
+        shadow = self.log.shadow()
+        if shadow is None:
+            raise RetryLater("nothing is to be written in this phase any more")
+        return shadow
+
     async def _read_all(self, session: TopicSession) -> None:
-        shadow = self.log.shadow() or Shadow()
+        shadow = self._now()
         known = (shadow.topic_id, shadow.partitions)
         if shadow.topic_id != ZERO_UUID and known != (session.topic_id, session.partitions):
             await self._give_up(
@@ -218,7 +229,7 @@ class ShadowWriter:
         tail = known or Tail()
         while tail.next_offset < end:
             records, next_offset = await session.read(partition, tail.next_offset, end)
-            read = read_on(tail, records, next_offset)
+            read = tail_after(tail, records, next_offset)
             if read.tail.last_read > self.log.applied_offset():
                 await self.log.catch_up()
             wrong = self._wrong(partition, read, records)
@@ -257,13 +268,16 @@ class ShadowWriter:
         raise RetryLater(why)
 
     async def _give_up(self, session: TopicSession, why: str) -> NoReturn:
-        await self.log.report(ShadowReport(session.topic_id, session.partitions, incomplete=why))
+        await self.log.report(
+            ShadowWritten(self._begun, session.topic_id, session.partitions, incomplete=why)
+        )
         raise Conflict(why, reason="SHADOW_INCOMPLETE")
 
-    async def _report(self, session: TopicSession, shadow: Shadow) -> None:
-        """Report what the log does not know yet. A position beyond a foreign record is reported
-        together with it, so that no later reader passes it by.
+    async def _report(self, session: TopicSession) -> bool:
+        """Report what the log does not know yet; False: nothing. A position beyond a foreign record
+        is reported together with it, so that no later reader passes it by.
         """
+        shadow = self._now()
         transaction = next_transaction(self._rows(session), self._tails, self.limits)
         up_to = transaction.written_up_to
         up_to = shadow.written_up_to if up_to is None else up_to
@@ -280,17 +294,26 @@ class ShadowWriter:
                 for partition, tail in sorted(self._tails.items())
             ]
         if not positions and not foreign and up_to == shadow.written_up_to:
-            return
+            return False
         await self.log.report(
-            ShadowReport(
-                session.topic_id, session.partitions, up_to, tuple(positions), foreign=foreign
+            ShadowWritten(
+                self._begun,
+                session.topic_id,
+                session.partitions,
+                up_to,
+                tuple(positions),
+                foreign=foreign,
             )
         )
+        return True
 
     async def _discard(self, shadow: Shadow) -> bool:
         rows = list(islice(self.log.outbox(), REMOVED_MAX))
         if rows:
-            await self.log.report(ShadowReport(shadow.topic_id, shadow.partitions, rows[-1].offset))
+            up_to = rows[-1].offset
+            await self.log.report(
+                ShadowWritten(shadow.begun, shadow.topic_id, max(1, shadow.partitions), up_to)
+            )
         return bool(rows)
 
     def _rows(self, session: TopicSession) -> Iterator[ShadowRow]:

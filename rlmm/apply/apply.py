@@ -10,7 +10,7 @@ Invariant `fenced_has_no_effect`: a record that is not ACCEPTED moves record tim
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -33,9 +33,11 @@ from rlmm.apply.purge import apply_time_passed, purge, put_record_time, record_t
 from rlmm.apply.restart import apply_partition_adopted, apply_reconciled, apply_segment_missing
 from rlmm.apply.segments import apply_add, apply_update
 from rlmm.apply.settings import apply_cluster_setting, apply_feature_level, apply_topic_policy
+from rlmm.apply.shadow import apply_shadow_written, is_shadowed, put_in_outbox
 from rlmm.metadata_log import CommittedRecord
 from rlmm.records import control_records as control
 from rlmm.records.records import MetadataRecord, decode
+from rlmm.records.segment_records import SegmentRecord
 from rlmm.rows.rows import OverlayRows, RowReader, RowWrite
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
@@ -76,7 +78,13 @@ def apply_over(
         outcome = invalid(str(error))
     else:
         partition = partition_of(decoded)
+        # Asked before: the end of a partition's deletion removes its row.
+        shadowed = (
+            partition is not None and type(decoded) in _SHADOWED and is_shadowed(overlay, partition)
+        )
         outcome = _RULES[type(decoded)](draft, decoded)
+        if shadowed and outcome.verdict is Verdict.ACCEPTED:
+            put_in_outbox(draft, cast(SegmentRecord, decoded))
     if outcome.verdict is Verdict.ACCEPTED:
         purge(draft)
     else:
@@ -96,6 +104,7 @@ def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
 
 # Tuples: a union in their place would be made anew for each record.
 _OF_A_SEGMENT = (RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate)
+_SHADOWED = frozenset({*_OF_A_SEGMENT, RemotePartitionDeleteMetadata})
 _OF_NO_PARTITION = (
     control.TopicPolicyChange,
     control.FeatureLevel,
@@ -109,6 +118,7 @@ _OF_NO_PARTITION = (
     control.ClusterSetting,
     control.MigrationPhaseChange,
     control.MigrationAcknowledged,
+    control.ShadowWritten,
 )
 
 
@@ -141,4 +151,5 @@ _RULES: dict[type, Callable[[Draft, Any], Outcome]] = {
     control.MigrationPhaseChange: apply_migration_phase,
     control.SegmentsImported: apply_segments_imported,
     control.MigrationAcknowledged: apply_migration_acknowledged,
+    control.ShadowWritten: apply_shadow_written,
 }

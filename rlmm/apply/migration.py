@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlmm.apply.outcome import ACCEPTED, NO_EFFECT, Draft, Outcome, conflict, invalid
+from rlmm.apply.shadow import follow_phase, why_not
 from rlmm.migration_phase import (
     FROZEN_PHASES,
     KAFKA_CLUSTER_ID_CHARACTERS_MAX,
@@ -61,6 +62,7 @@ def apply_migration_phase(draft: Draft, change: MigrationPhaseChange) -> Outcome
         draft.record_time_ms,
     )  # fmt: skip
     draft.rows.put(keys.MIGRATION_KEY, encode_migration(after))
+    follow_phase(draft, change.phase)
     return ACCEPTED
 
 
@@ -104,7 +106,7 @@ def _not_yet(draft: Draft, before: Migration, change: MigrationPhaseChange) -> O
         return conflict(
             "the import of a partition has begun and not ended: import it anew, then compare"
         )
-    return None
+    return why_not(draft, before, change.phase)
 
 
 def _delegated_already(draft: Draft) -> Outcome | None:

@@ -17,6 +17,7 @@ from rlmm.apply.claims import check_partition
 from rlmm.apply.outcome import ACCEPTED, Draft, Outcome, find_live
 from rlmm.apply.purge import put_record_time, record_time_after
 from rlmm.metadata_log import CommittedRecord
+from rlmm.partition_state import Mode
 from rlmm.records.fixed_layout import DEADLINE, NO_TXN_INDEX, authority_bytes, partition_in_record
 from rlmm.records.segment_records import SEGMENT_FRONT
 from rlmm.records.short_lengths import read_short_length
@@ -24,6 +25,7 @@ from rlmm.rows import keys
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import read_measured_time, read_record_time
 from rlmm.rows.rows import OverlayRows
+from rlmm.rows.shadow import is_kept_up
 from rlmm.segment import OFFSET_MAX, SegmentState
 
 _FRONT_BYTES = len(SEGMENT_FRONT)
@@ -135,6 +137,8 @@ class UsualAdds:
                 return None
             if row.standing_claim.token < 0:
                 return None
+            if row.mode is Mode.DELEGATED and is_kept_up(self._overlay):
+                return None  # the outbox is `apply`'s
             known = self._partitions[head] = _Claimed(head, partition, row)
         self._last = known
         return known

@@ -12,6 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
+from rlmm.metadata_shadow import OutboxRow, Shadow, TopicPosition
 from rlmm.migration_phase import Migration
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
@@ -26,6 +27,7 @@ from rlmm.rows.reads import (
     read_segment,
     read_totals,
 )
+from rlmm.rows.shadow import find_outbox_row, find_shadow, outbox_rows, topic_positions
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.view.partition_states import PartitionStates
 from rlmm.view.segment_changes import SegmentChanges
@@ -94,6 +96,22 @@ class MetadataReads:
             self._states.forgotten.clear()
             await self._states.forgotten.wait()
         return now
+
+    def shadow(self) -> Shadow | None:
+        """The shadow in Kafka's metadata topic; None: no switch has begun, or the move is over."""
+        return find_shadow(self._view)
+
+    def topic_positions(self) -> tuple[TopicPosition, ...]:
+        """Up to where Kafka's metadata topic was read, by its partitions."""
+        return tuple(topic_positions(self._view))
+
+    def outbox(self) -> Iterator[OutboxRow]:
+        """The changes that wait for Kafka's metadata topic, ascending. Read it at once."""
+        return outbox_rows(self._view)
+
+    def outbox_row(self, offset: int) -> OutboxRow | None:
+        """The change of this metadata offset, if it waits."""
+        return find_outbox_row(self._view, offset)
 
     def remote_log_segment_metadata(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int

@@ -9,6 +9,7 @@ from rlmm.records.control_records import (
     MigrationAcknowledged,
     MigrationPhaseChange,
     SegmentsImported,
+    ShadowWritten,
 )
 from rlmm.records.records import MetadataRecord
 
@@ -36,4 +37,10 @@ class MigrationWrites(ABC):
         self, record: MigrationAcknowledged, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Record that this node's broker writes nothing in the phase that stands."""
+        return await self._write(record, deadline_s)
+
+    async def report_shadow(
+        self, record: ShadowWritten, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Record what is in Kafka's metadata topic of the changes that wait for it."""
         return await self._write(record, deadline_s)

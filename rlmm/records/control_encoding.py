@@ -14,6 +14,7 @@ from typing import Any
 from kafka_formats.kafka_uuid import ZERO_UUID
 from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.metadata_shadow import TopicPosition
 from rlmm.migration_phase import RECORDED_PHASES, MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records import control_records as control
@@ -109,6 +110,21 @@ def _read_rows(reader: Reader) -> tuple[bytes, ...]:
     return tuple(reader.bytes_() for _ in range(reader.array_length()))
 
 
+def _write_positions(writer: Writer, positions: tuple[TopicPosition, ...]) -> None:
+    writer.array_length(len(positions))
+    for each in positions:
+        writer.int32(each.partition)
+        writer.int64(each.next_offset)
+        writer.int64(each.last)
+
+
+def _read_positions(reader: Reader) -> tuple[TopicPosition, ...]:
+    return tuple(
+        TopicPosition(reader.int32(), reader.int64(), reader.int64())
+        for _ in range(reader.array_length())
+    )
+
+
 def _write_value(writer: Writer, value: str | None) -> None:
     writer.string(value or "")
 
@@ -134,6 +150,7 @@ _SCOPE: _Field = (_write_scope, _read_scope)
 _VALUE: _Field = (_write_value, _read_value)
 _PHASE: _Field = (_write_phase, _read_phase)
 _ROWS: _Field = (_write_rows, _read_rows)
+_POSITIONS: _Field = (_write_positions, _read_positions)
 _LOST = {"partition": _PARTITION, "token": _INT64, "start": _INT64, "end": _INT64, "why": _WHY}
 _BY_OFFSET = {"partition": _PARTITION, "replaces_offset": _INT64}
 
@@ -262,6 +279,18 @@ _LAYOUTS: Mapping[
     _Type.MIGRATION_ACKNOWLEDGED: (
         control.MigrationAcknowledged,
         {"broker_id": _INT32, "since": _INT64},
+    ),
+    _Type.SHADOW_WRITTEN: (
+        control.ShadowWritten,
+        {
+            "begun": _INT64,
+            "topic_id": _UUID,
+            "partitions": _INT32,
+            "written_up_to": _INT64,
+            "positions": _POSITIONS,
+            "incomplete": _WHY,
+            "foreign": _WHY,
+        },
     ),
 }
 _TYPES = {record: type_ for type_, (record, _) in _LAYOUTS.items()}

@@ -8,6 +8,7 @@ from enum import IntEnum
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.metadata_shadow import TopicPosition
 from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
@@ -45,6 +46,7 @@ class ControlRecordType(IntEnum):
     EXPIRY_TAKEN_BACK = 1022
     MIGRATION_PHASE = 1023
     SEGMENTS_IMPORTED = 1024
+    SHADOW_WRITTEN = 1025
     MIGRATION_ACKNOWLEDGED = 1026
     SNAPSHOT_ROW = 1100  # only in snapshots: rlmm/rows/snapshot_rows.py
 
@@ -352,6 +354,22 @@ class MigrationAcknowledged(_Extensible):
     since: int
 
 
+@dataclass(frozen=True, slots=True)
+class ShadowWritten(_Extensible):
+    """The writer of the shadow that began with `Shadow.begun` found every change up to
+    `written_up_to` in the topic, and read its partitions up to `positions` (those that are news, by
+    partition). `incomplete` and `foreign`: see `Shadow`; empty if there is nothing to tell.
+    """
+
+    begun: int
+    topic_id: Uuid
+    partitions: int
+    written_up_to: int = -1
+    positions: tuple[TopicPosition, ...] = ()
+    incomplete: str = ""
+    foreign: str = ""
+
+
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -378,4 +396,5 @@ ControlRecord = (
     | MigrationPhaseChange
     | SegmentsImported
     | MigrationAcknowledged
+    | ShadowWritten
 )

@@ -24,7 +24,10 @@ class RowKind(IntEnum):
     NODE = 0x05  # node id
     MEASURED_TIME = 0x06
     MIGRATION = 0x07
+    SHADOW = 0x08
+    SHADOW_POSITION = 0x09  # partition of the metadata topic
     MIGRATION_ACKNOWLEDGED = 0x0A  # broker id
+    SHADOW_OUTBOX = 0x0B  # metadata offset
     TOPIC_POLICY = 0x10  # topic
     CLUSTER_SETTING = 0x11  # key, 0, kind of scope, name
     PARTITION = 0x20  # partition
@@ -55,12 +58,15 @@ RECORD_TIME_KEY = bytes((RowKind.RECORD_TIME,))
 MEASURED_TIME_KEY = bytes((RowKind.MEASURED_TIME,))
 MIGRATION_KEY = bytes((RowKind.MIGRATION,))
 MIGRATION_ACKNOWLEDGED_PREFIX = bytes((RowKind.MIGRATION_ACKNOWLEDGED,))
+SHADOW_KEY = bytes((RowKind.SHADOW,))
 TOTALS_KEY = bytes((RowKind.TOTALS,))
 RESTART_KEY = bytes((RowKind.RESTART,))
 PARTITION_BYTES = 20
 PURGE_PREFIX_BYTES = 9
 PURGE_PREFIX = bytes((RowKind.PURGE,))
 NODE_PREFIX = bytes((RowKind.NODE,))
+SHADOW_POSITION_PREFIX = bytes((RowKind.SHADOW_POSITION,))
+SHADOW_OUTBOX_PREFIX = bytes((RowKind.SHADOW_OUTBOX,))
 CLUSTER_SETTINGS_PREFIX = bytes((RowKind.CLUSTER_SETTING,))
 
 _TOPIC_POLICY = bytes((RowKind.TOPIC_POLICY,))
@@ -112,6 +118,22 @@ def migration_acknowledged_key(broker_id: int) -> bytes:
 def node_of(key: bytes) -> int:
     """The node id in the key of a node's row."""
     return int(_INT32.unpack_from(key, 1)[0])
+
+
+def shadow_position_key(partition: int) -> bytes:
+    return SHADOW_POSITION_PREFIX + _int32(partition, "partition")
+
+
+def partition_of_shadow_position_key(key: bytes) -> int:
+    return int(_INT32.unpack_from(key, 1)[0])
+
+
+def shadow_outbox_key(offset: int) -> bytes:
+    return SHADOW_OUTBOX_PREFIX + _INT64.pack(offset)
+
+
+def offset_of_shadow_outbox_key(key: bytes) -> int:
+    return int(_INT64.unpack_from(key, 1)[0])
 
 
 def topic_policy_key(topic: str) -> bytes:

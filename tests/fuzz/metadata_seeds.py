@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafka_formats.kafka_uuid import Uuid
+from rlmm.metadata_shadow import TopicPosition
 from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import (
@@ -28,6 +29,7 @@ from rlmm.records.control_records import (
     Reconciled,
     SegmentMissing,
     SegmentsImported,
+    ShadowWritten,
     TopicPolicyChange,
 )
 from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
@@ -69,4 +71,6 @@ OURS: tuple[MetadataRecord, ...] = (
     SegmentsImported(
         ORDERS, 9, 2, last=True, lineage=epochs((4, 9)), highest=epochs((4, 20)), log_start_offset=9
     ),
+    ShadowWritten(9, _SEGMENT, 50, 12, (TopicPosition(3, 70, 12),)),
+    ShadowWritten(9, _SEGMENT, 50, incomplete="lost", foreign="a broker"),
 )

@@ -17,6 +17,7 @@ from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.committed import encode_proposals
 from rlmm.log.quorum_records import Endpoint, Voter
 from rlmm.metadata_log import Proposal, SnapshotId
+from rlmm.metadata_shadow import Shadow, TopicPosition
 from rlmm.migration_phase import Migration, MigrationPhase
 from rlmm.partition_state import Expiry, ExpiryHold, Restart, TopicPolicy
 from rlmm.partition_state import ExpiryMark as Mark
@@ -36,6 +37,14 @@ from rlmm.rows.expiry import decode_expiry, encode_expiry
 from rlmm.rows.keys import RowKind
 from rlmm.rows.migration import decode_migration, encode_migration
 from rlmm.rows.nodes import Liveness, RegisteredNode
+from rlmm.rows.shadow import (
+    decode_outbox,
+    decode_position,
+    decode_shadow,
+    encode_outbox,
+    encode_position,
+    encode_shadow,
+)
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.fuzz import repairs
 from tests.fuzz.engine import KIB, Target
@@ -70,7 +79,7 @@ _EXPIRY = Expiry(
 )
 _MIGRATION = Migration(MigrationPhase.QUORUM, 9, "kafka-cluster", "ann", "now", 1_700_000_000_000)
 _DIRECTORY = Path("metadata")
-_KINDS: tuple[int | None, ...] = (None, *range(999, 1_026), 1_100)
+_KINDS: tuple[int | None, ...] = (None, *range(999, 1_027), 1_100)
 
 
 def _decode(data: bytes) -> object:
@@ -141,6 +150,29 @@ def _row_target(
     return Target(
         f"row_values.{name}", (covers or f"rlmm.rows.values.{name}",), run, _values(kind), factor=60
     )
+
+
+def _shadow_targets() -> list[Target]:
+    return [
+        Target(
+            "row_shadow.decode_shadow",
+            ("rlmm.rows.shadow.decode_shadow",),
+            decode_shadow,
+            lambda: [encode_shadow(Shadow(3, _SEGMENT, 50, 9, 2, "lost", "a broker"))],
+        ),
+        Target(
+            "row_shadow.decode_position",
+            ("rlmm.rows.shadow.decode_position",),
+            lambda data: decode_position(3, data),
+            lambda: [encode_position(TopicPosition(3, 70, 9))],
+        ),
+        Target(
+            "row_shadow.decode_outbox",
+            ("rlmm.rows.shadow.decode_outbox",),
+            lambda data: decode_outbox(7, data),
+            lambda: [encode_outbox(5, b"value")],
+        ),
+    ]
 
 
 def _rows_targets() -> list[Target]:
@@ -446,4 +478,10 @@ def _file_targets() -> list[Target]:
 
 def metadata_targets() -> list[Target]:
     """All rows of this module."""
-    return [*_records_targets(), *_rows_targets(), *_segment_targets(), *_file_targets()]
+    return [
+        *_records_targets(),
+        *_rows_targets(),
+        *_shadow_targets(),
+        *_segment_targets(),
+        *_file_targets(),
+    ]

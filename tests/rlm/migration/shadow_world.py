@@ -21,7 +21,8 @@ from rlm.migration.shadow_plan import FoundRecord, ShadowRow, TransactionLimits
 from rlm.migration.shadow_writer import ShadowWriter
 from rlm.migration.topic_partitioner import metadata_partition
 from rlm.migration.topic_replay import TopicReplay, digest
-from rlmm.metadata_shadow import OutboxRow, Shadow, ShadowReport, TopicPosition
+from rlmm.metadata_shadow import OutboxRow, Shadow, TopicPosition
+from rlmm.records.control_records import ShadowWritten
 from rlmm.records.segment_records import decode_segment_record, encode_segment_record
 from rlmm.segment import (
     RemoteLogSegmentId,
@@ -105,7 +106,7 @@ class World:
     fences: bool = True
     reads_before_it_fences: bool = False
     reads_committed_alone: bool = False
-    log: list[OutboxRow | ShadowReport] = field(default_factory=list)
+    log: list[OutboxRow | ShadowWritten] = field(default_factory=list)
     partitions: list[TopicPartition] = field(
         default_factory=lambda: [TopicPartition() for _ in range(PARTITIONS)]
     )
@@ -298,7 +299,7 @@ class Node:
                 self._apply_report(entry)
             self.applied += 1
 
-    def _apply_report(self, report: ShadowReport) -> None:
+    def _apply_report(self, report: ShadowWritten) -> None:
         self.rows = {at: row for at, row in self.rows.items() if at > report.written_up_to}
         self.state = replace(
             self.state,
@@ -335,7 +336,7 @@ class Node:
             raise RetryLater("no quorum")
         self.apply(len(self.world.log))
 
-    async def report(self, report: ShadowReport) -> None:
+    async def report(self, report: ShadowWritten) -> None:
         await self.world.pause()
         if self.cut_off:
             raise RetryLater("no quorum")

@@ -21,7 +21,7 @@ from rlm.migration.shadow_plan import (
     lost_records,
     metadata_offset_in,
     next_transaction,
-    read_on,
+    tail_after,
 )
 
 PARTITIONS = 3
@@ -104,19 +104,21 @@ def test_rows_that_do_not_ascend_are_a_bug() -> None:
 
 
 def test_what_is_found_counts_whatever_became_of_its_transaction() -> None:
-    read = read_on(Tail(5, 10, 10), [found(5, 11), found(7, 15)], 9)
+    read = tail_after(Tail(5, 10, 10), [found(5, 11), found(7, 15)], 9)
     assert (read.tail, read.foreign, read.disorder) == (Tail(9, 15, 15), None, None)
 
 
 def test_own_writes_that_are_read_later_are_no_repetition() -> None:
     tails = after_writing({0: Tail(5, 10, 10)}, next_transaction([row(11)], {0: Tail()}, NO_LIMITS))
     assert tails == {0: Tail(5, 10, 11)}
-    read = read_on(tails[0], [found(5, 11)], 7)
+    read = tail_after(tails[0], [found(5, 11)], 7)
     assert (read.tail, read.disorder) == (Tail(7, 11, 11), None)
 
 
 def test_foreign_and_repeated_records_are_told() -> None:
-    read = read_on(Tail(0, 10, 10), [found(0, None), found(1, None), found(2, 9), found(3, 12)], 4)
+    read = tail_after(
+        Tail(0, 10, 10), [found(0, None), found(1, None), found(2, 9), found(3, 12)], 4
+    )
     assert read.foreign == found(0, None)
     assert read.disorder == found(2, 9)
     assert read.tail.last == 12

@@ -12,7 +12,8 @@ import pytest
 from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.migration.shadow_writer import ShadowWriter
-from rlmm.metadata_shadow import OutboxRow, ShadowReport
+from rlmm.metadata_shadow import OutboxRow
+from rlmm.records.control_records import ShadowWritten
 from tests.rlm.migration.shadow_world import (
     Entry,
     Node,
@@ -57,8 +58,8 @@ class Scene:
             pass
         done(self.writer.look())
 
-    def reports(self) -> list[ShadowReport]:
-        return [each for each in self.world.log if isinstance(each, ShadowReport)]
+    def reports(self) -> list[ShadowWritten]:
+        return [each for each in self.world.log if isinstance(each, ShadowWritten)]
 
 
 def test_a_topic_is_brought_after_the_log_and_the_rows_go() -> None:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from rlmm.migration_phase import Migration, MigrationPhase
-from rlmm.records.control_records import FeatureLevel, MigrationPhaseChange, SegmentsImported
+from rlmm.records.control_records import (
+    FeatureLevel,
+    MigrationPhaseChange,
+    SegmentsImported,
+    ShadowWritten,
+)
 from rlmm.records.fixed_layout import encode_segment_row
 from rlmm.rows.imported import as_imported
 from rlmm.rows.migration import find_migration
+from rlmm.rows.shadow import find_shadow
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlmm.state_world import World, epochs
 
 CLUSTER_ID = "uQ3nwGfCRBaWmpNKO5XJXg"
+TOPIC_ID = Uuid(b"metadata-topic-1")
 
 
 class MigrationWorld(World):
@@ -32,7 +40,11 @@ class MigrationWorld(World):
         return MigrationPhaseChange(phase, self.migration.since, CLUSTER_ID, "ann", "the move")
 
     def phases(self, *phases: MigrationPhase) -> None:
+        """One after the other; all is in the topic before the truth goes back to it."""
         for phase in phases:
+            shadow = find_shadow(self.rows)
+            if phase is MigrationPhase.KAFKA and shadow is not None and shadow.rows:
+                self.accept(ShadowWritten(shadow.begun, TOPIC_ID, 3, self.offset))
             self.accept(self.a_phase(phase))
 
     def of_topic(

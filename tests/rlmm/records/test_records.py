@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from kafka_formats.batch_scan import scan
 from kafka_formats.errors import CorruptData, InvalidRequest
-from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.record_batch import iter_records
+from rlmm.metadata_shadow import TopicPosition
 from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import (
@@ -39,6 +40,7 @@ from rlmm.records.control_records import (
     Reconciled,
     SegmentMissing,
     SegmentsImported,
+    ShadowWritten,
     TimePassed,
     TopicPolicyChange,
 )
@@ -118,6 +120,9 @@ SETTING = ClusterSetting(of_topic("logs.*"), "topics.tiered", "true", "ann", "th
 PHASE = MigrationPhaseChange(MigrationPhase.SWITCHING, 5, "uQ3nwGfCRBaWmpNKO5XJXg", "ann", "now")
 ACKNOWLEDGED = MigrationAcknowledged(3, 2**40)
 IMPORTED = SegmentsImported(ORDERS, 9, 200, last=False, rows=(b"row", b"another"))
+WRITTEN = ShadowWritten(
+    9, Uuid(b"metadata-topic-1"), 50, 2**40, (TopicPosition(3, 70, 2**40), TopicPosition(4, 0))
+)
 OURS: list[MetadataRecord] = [
     PartitionClaim(ORDERS, Mode.SIDECAR, 6, NODE_1, 12, epochs((0, 0), (6, 70)), 55),
     PartitionClaim(ORDERS, Mode.DELEGATED, 0, NODE_1, 0, epochs((0, 0)), unknown_tags=((7, b"x"),)),
@@ -178,6 +183,9 @@ OURS: list[MetadataRecord] = [
         highest=epochs((4, 1499)),
         log_start_offset=1000,
     ),
+    WRITTEN,
+    ShadowWritten(9, Uuid(b"metadata-topic-1"), 1, incomplete="lost", foreign="a broker"),
+    ShadowWritten(9, ZERO_UUID, 1, unknown_tags=NEW),
 ]
 WITH_TAGS: list[MetadataRecord] = [
     replace(
@@ -235,6 +243,7 @@ def test_our_control_records_have_private_types() -> None:
         1000, 1000, 1001, 1001, 1001, 1001, 1002, 1003, 1004, 1004, 1004, 1005, 1005, 1006,
         1007, 1008, 1009, 1016, 1010, 1011, 1012, 1013, 1013, 1013, 1014, 1017, 1017, 1018, 1019,
         1020, 1020, 1020, 1021, 1021, 1022, 1022, 1023, 1023, 1026, 1026, 1024, 1024, 1024,
+        1025, 1025, 1025,
     ]  # fmt: skip
     assert min(ControlRecordType) >= 1000
 
@@ -263,6 +272,13 @@ def test_the_bytes_of_the_move() -> None:
     acknowledged = encode(ACKNOWLEDGED)
     golden = "000000000003000001000000000000"
     assert (acknowledged.control_type, acknowledged.value.hex()) == (1026, golden)
+    written = encode(WRITTEN)
+    assert (written.control_type, written.value.hex()) == (
+        1025,
+        "0000" "0000000000000009" "6d657461646174612d746f7069632d31" "00000032"
+        "0000010000000000" "03" "00000003" "0000000000000046" "0000010000000000"
+        "00000004" "0000000000000000" "ffffffffffffffff" "01" "01" "00",
+    )  # fmt: skip
     assert [int(each) for each in MigrationPhase] == [-1, 0, 1, 2, 3, 4]
 
 
