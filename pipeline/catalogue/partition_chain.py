@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.rebuild.resolved_lineage import resolve_lineage
 from rlm.format.custom_metadata import CustomMetadata
 from rlmm.rows.coverage import coverage_of, epoch_ranges
+from rlmm.rows.resolved_lineage import resolve_lineage
 from rlmm.rows.served_ranges import served_ranges
 from rlmm.rows.values import Covered, Interval
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata

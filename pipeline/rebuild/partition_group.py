@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from pipeline.rebuild.left_out import LeftOut, Reason
 from pipeline.rebuild.partition_rows import RebuiltPartition, partition_rows
-from pipeline.rebuild.resolved_lineage import resolve_lineage
 from rlmm.partition_state import Mode
 from rlmm.records.fixed_layout import decode_segment_row
+from rlmm.rows.resolved_lineage import resolve_lineage
 from rlmm.segment import RemoteLogSegmentMetadata
 
 ROWS_SCHEMA = "key binary, value binary, told string"

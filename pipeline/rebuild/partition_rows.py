@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from pipeline.rebuild.resolved_lineage import ResolvedLineage
 from rlmm.apply.outcome import Draft
 from rlmm.partition_state import Claim, LostOffsets, Mode
 from rlmm.records.fixed_layout import encode_segment_row
@@ -25,6 +24,7 @@ from rlmm.rows import keys, values
 from rlmm.rows.coverage import cover_all, epoch_ranges, ranges_in_lineage, uncovered_ranges
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import highest_copied
+from rlmm.rows.resolved_lineage import ResolvedLineage
 from rlmm.rows.rows import MemoryRows, OverlayRows
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 

@@ -98,7 +98,7 @@ class KafkaCache:
         known = self._rows.get(id_)
         if row.state not in SEGMENT_TRANSITIONS[None if known is None else known.state]:
             return Ignored.INVALID_TRANSITION
-        for epoch, _, _ in _spans(row):
+        for epoch, _, _ in spans(row):
             self._epochs.setdefault(epoch, EpochSegments()).unreferenced.add(id_)
         self._rows[id_] = row
         return None
@@ -124,7 +124,7 @@ class KafkaCache:
             state=state,
         )
         self._rows[id_] = row
-        for epoch, start, end in _spans(row):
+        for epoch, start, end in spans(row):
             segments = self._epochs.setdefault(epoch, EpochSegments())
             if state is SegmentState.COPY_SEGMENT_FINISHED:
                 segments.finished(start, id_, end)
@@ -145,7 +145,7 @@ class KafkaCache:
         if id_ is None:
             return None
         row = self._rows[id_]
-        end = next(end for each, _, end in _spans(row) if each == epoch)
+        end = next(end for each, _, end in spans(row) if each == epoch)
         return row if offset <= end else None
 
     def highest_offset(self, epoch: int) -> int | None:
@@ -154,7 +154,15 @@ class KafkaCache:
         return None if segments is None else segments.highest_offset
 
 
-def _spans(row: RemoteLogSegmentMetadata) -> Iterator[tuple[int, int, int]]:
+def knows_nothing(cache: KafkaCache) -> bool:
+    """True of a partition that has no segment, and never had one that finished."""
+    return not cache.rows and all(
+        segments.highest_offset is None or segments.highest_offset < 0
+        for segments in cache.epochs.values()
+    )
+
+
+def spans(row: RemoteLogSegmentMetadata) -> Iterator[tuple[int, int, int]]:
     """(epoch, first offset, last offset) of each leader epoch in the segment."""
     for at, (epoch, start) in enumerate(row.leader_epochs):
         is_last = at + 1 == len(row.leader_epochs)

@@ -17,10 +17,12 @@ from rlmm.migration_phase import Migration
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
 from rlmm.rows.cluster_settings import SettingRow
+from rlmm.rows.coverage import covered_ranges
 from rlmm.rows.migration import acknowledged, find_migration
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
+    highest_recorded,
     read_feature_level,
     read_measured_time,
     read_restart,
@@ -28,6 +30,7 @@ from rlmm.rows.reads import (
     read_totals,
 )
 from rlmm.rows.shadow import find_outbox_row, find_shadow, outbox_rows, topic_positions
+from rlmm.rows.values import Covered
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.view.partition_states import PartitionStates
 from rlmm.view.segment_changes import SegmentChanges
@@ -128,6 +131,18 @@ class MetadataReads:
     def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
         """The highest offset ever copied in the epoch, inclusive; None if none was."""
         return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
+
+    def highest_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
+        """`highest_offset_for_epoch`, whatever the lineage says."""
+        return highest_recorded(self._view, tip, leader_epoch)
+
+    def coverage(
+        self, tip: TopicIdPartition, leader_epoch: int, start: int, end: int
+    ) -> Iterator[Covered]:
+        """The ranges of an epoch that overlap [`start`, `end`], each with the segment that serves
+        it, whatever the lineage says.
+        """
+        return covered_ranges(self._view, tip, leader_epoch, start, end)
 
     def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
         """The state that a claim would leave, by the rules that would judge it; writes nothing."""

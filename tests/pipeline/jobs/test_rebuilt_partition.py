@@ -17,7 +17,6 @@ from pipeline.rebuild.partition_rows import (
     offsets_taken,
     partition_rows,
 )
-from pipeline.rebuild.resolved_lineage import ResolvedLineage, resolve_lineage
 from rlm.retention.retention_plan import RetentionFacts, plan_retention
 from rlmm.apply.apply import apply
 from rlmm.apply.outcome import Verdict
@@ -27,6 +26,7 @@ from rlmm.records.control_records import PartitionClaim
 from rlmm.records.records import encode
 from rlmm.rows import keys, queries
 from rlmm.rows.coverage import covering, epoch_ranges
+from rlmm.rows.resolved_lineage import ResolvedLineage, resolve_lineage
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.rows import MemoryRows
 from rlmm.rows.values import encode_totals

@@ -1,0 +1,327 @@
+"""Compares the rows of a partition with those of Kafka's own manager, after an import. Pure.
+
+Equal has to be: every segment with its id, state, size, epochs, times and custom metadata; the
+highest offset of each epoch; and at every offset of every epoch a segment that has it, where
+Kafka's manager finds one. Different by intent, since nothing that a broker asks for gets lost:
+
+- Where segments overlap, Kafka serves the one with the higher start, ours the one that reaches
+  further. Both have the offset, in that epoch.
+- Kafka finds nothing behind the end of a short segment that hides a longer one. Ours does.
+- Look-ups and highest offsets end where a later leader's epoch begins, as recorded: offsets there
+  are of a log that was cut off. So are epochs that no leader's history has any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.migration.kafka_cache import EpochSegments, KafkaCache, knows_nothing, spans
+from rlmm.lineage import epoch_bounds
+from rlmm.partition_state import Mode, PartitionState
+from rlmm.rows.imported import as_imported
+from rlmm.rows.queries import SegmentAnswer
+from rlmm.rows.values import Covered
+from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
+
+LOOKED_UP_EACH = 64
+"""Besides the ranges of all segments, the first and last offset of one in so many are looked up as
+a broker does.
+"""
+
+
+class Wrong(StrEnum):
+    """The kind of a difference. Stable words."""
+
+    PARTITION = "partition"
+    """Recorded and not in the topic, or the other way round, or not as imported."""
+    SEGMENT = "segment"
+    """A segment that only one of them has, or that is not the same."""
+    LOOK_UP = "look_up"
+    """An offset that Kafka's manager finds, and ours does not; or a segment without that offset."""
+    HIGHEST = "highest"
+    """Another highest offset of an epoch."""
+    LINEAGE = "lineage"
+    """Served offsets lie outside of the recorded leader epochs, and no later epoch has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not as in the topic; `text` has both sides."""
+
+    partition: TopicIdPartition
+    wrong: Wrong
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.partition}: {self.text}"
+
+
+class Recorded(Protocol):
+    """The reads of the metadata manager that are compared."""
+
+    def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None: ...
+
+    def list_remote_log_segments(
+        self, tip: TopicIdPartition, /
+    ) -> Iterator[RemoteLogSegmentMetadata]: ...
+
+    def remote_log_segment_metadata(
+        self, tip: TopicIdPartition, leader_epoch: int, offset: int, /
+    ) -> SegmentAnswer | None: ...
+
+    def highest_offset_for_epoch(
+        self, tip: TopicIdPartition, leader_epoch: int, /
+    ) -> int | None: ...
+
+    def highest_recorded(self, tip: TopicIdPartition, leader_epoch: int, /) -> int | None: ...
+
+    def coverage(
+        self, tip: TopicIdPartition, leader_epoch: int, start: int, end: int, /
+    ) -> Iterator[Covered]: ...
+
+
+def compare(
+    recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache | None, *, since: int
+) -> Iterator[Difference]:
+    """The differences of one partition. `cache` None: nothing of it should be recorded."""
+    state = recorded.partition_state(tip)
+    if cache is not None and knows_nothing(cache):
+        cache = None
+    if cache is None or state is None:
+        if cache is not None or state is not None:
+            who = "the metadata topic" if state is None else "the metadata log"
+            yield Difference(tip, Wrong.PARTITION, f"only {who} has it")
+        return
+    yield from _of_state(state, cache)
+    yield from _of_segments(recorded, tip, cache, since)
+    floors = _lowest_above(cache)
+    for epoch, segments in sorted(cache.epochs.items()):
+        above = floors.get(epoch, OFFSET_MAX)
+        yield from _of_epoch(recorded, state, cache, epoch, segments, above)
+    for epoch, _ in state.lineage:
+        if epoch not in cache.epochs:
+            yield Difference(tip, Wrong.LINEAGE, f"no segment of the topic has epoch {epoch}")
+
+
+def compare_absent(
+    recorded: Iterable[TopicIdPartition], compared: frozenset[TopicIdPartition]
+) -> Iterator[Difference]:
+    """A difference for each delegated partition that is recorded and was not compared."""
+    for tip in recorded:
+        if tip not in compared:
+            yield Difference(tip, Wrong.PARTITION, "only the metadata log has it")
+
+
+def _of_state(state: PartitionState, cache: KafkaCache) -> Iterator[Difference]:
+    finished = [row for row in cache.rows.values() if _is_finished(row)]
+    size_bytes = sum(row.size_bytes for row in finished)
+    found = (state.mode, state.claim, state.delete_state, state.segment_count, state.size_bytes)
+    if found != (Mode.DELEGATED, None, None, len(finished), size_bytes):
+        yield Difference(
+            state.partition,
+            Wrong.PARTITION,
+            f"it is {state.mode.name}, {'un' if state.claim is None else ''}claimed, with "
+            f"{state.segment_count} finished segments of {state.size_bytes} bytes, and the topic "
+            f"has {len(finished)} of {size_bytes}",
+        )
+
+
+def _is_finished(row: RemoteLogSegmentMetadata) -> bool:
+    return row.state is SegmentState.COPY_SEGMENT_FINISHED
+
+
+def _of_segments(
+    recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache, since: int
+) -> Iterator[Difference]:
+    seen = set()
+    for row in recorded.list_remote_log_segments(tip):
+        id_ = row.segment_id.id
+        known = cache.rows.get(id_)
+        seen.add(id_)
+        if known is None:
+            text = f"only the metadata log has segment {id_}, {row.state.name}"
+            yield Difference(tip, Wrong.SEGMENT, text)
+        elif row != (expected := as_imported(known, since)):
+            text = f"segment {id_} is {_other(row, expected)}"
+            yield Difference(tip, Wrong.SEGMENT, text)
+    for id_ in cache.rows.keys() - seen:
+        text = f"only the topic has segment {id_}, {cache.rows[id_].state.name}"
+        yield Difference(tip, Wrong.SEGMENT, text)
+
+
+def _other(row: RemoteLogSegmentMetadata, expected: RemoteLogSegmentMetadata) -> str:
+    """The fields that differ, both ways."""
+    named = (
+        (name, getattr(row, name), getattr(expected, name))
+        for name in RemoteLogSegmentMetadata.__slots__
+    )
+    return "; ".join(
+        f"{name} {ours!r} instead of {theirs!r}" for name, ours, theirs in named if ours != theirs
+    )
+
+
+def _lowest_above(cache: KafkaCache) -> dict[int, int]:
+    """By epoch: the lowest offset that a finished segment has in a higher epoch."""
+    lowest: dict[int, int] = {}
+    for row in cache.rows.values():
+        if _is_finished(row):
+            for epoch, start, end in spans(row):
+                if start <= end:
+                    lowest[epoch] = min(start, lowest.get(epoch, start))
+    above: dict[int, int] = {}
+    at = OFFSET_MAX
+    for epoch in sorted(cache.epochs, reverse=True):
+        above[epoch] = at
+        at = min(at, lowest.get(epoch, at))
+    return above
+
+
+class _Piece(NamedTuple):
+    """Offsets that Kafka's manager serves from `theirs`, and ours from `ours`; None: not at all."""
+
+    start: int
+    end: int
+    theirs: Uuid | None
+    ours: Uuid | None
+
+
+def _of_epoch(
+    recorded: Recorded,
+    state: PartitionState,
+    cache: KafkaCache,
+    epoch: int,
+    segments: EpochSegments,
+    above: int,
+) -> Iterator[Difference]:
+    """`above`: the lowest offset of any higher epoch."""
+    tip = state.partition
+    theirs = _served(cache, epoch, segments)
+    ours = list(recorded.coverage(tip, epoch, 0, OFFSET_MAX))
+    for piece in _pieces(theirs, ours):
+        if piece.theirs is not None and piece.ours is None:
+            text = f"nothing serves {piece.start}-{piece.end} of epoch {epoch}: {piece.theirs} does"
+            yield Difference(tip, Wrong.LOOK_UP, text)
+        elif piece.theirs != piece.ours and not _has(cache, piece.ours, epoch, piece):
+            text = f"{piece.ours} serves {piece.start}-{piece.end} of epoch {epoch}, not its own"
+            yield Difference(tip, Wrong.LOOK_UP, text)
+    outside = _outside(state.lineage, epoch, theirs)
+    if outside is not None and outside < above:
+        text = f"offset {outside} of epoch {epoch} is outside of {_text(state.lineage)}"
+        yield Difference(tip, Wrong.LINEAGE, text)
+    yield from _of_highest(recorded, state, epoch, segments, above)
+    yield from _of_look_ups(recorded, state, cache, epoch, theirs)
+
+
+def _served(cache: KafkaCache, epoch: int, segments: EpochSegments) -> list[_Piece]:
+    """The ranges in which Kafka's look-ups of the epoch find a segment."""
+    ranges = []
+    for at, start in enumerate(segments.starts):
+        id_ = segments.by_start[start]
+        end = next(end for each, _, end in spans(cache.rows[id_]) if each == epoch)
+        if at + 1 < len(segments.starts):
+            end = min(end, segments.starts[at + 1] - 1)
+        if start <= end:
+            ranges.append(_Piece(start, end, id_, None))
+    return ranges
+
+
+def _pieces(theirs: Sequence[_Piece], ours: Sequence[Covered]) -> Iterator[_Piece]:
+    """Both, cut where either changes; what neither has is left out."""
+    ends = [(each.start, each.end + 1) for each in theirs]
+    ends += [(each.start, each.end + 1) for each in ours]
+    borders = sorted({border for each in ends for border in each})
+    left, right = 0, 0
+    for start, following in pairwise(borders):
+        while left < len(theirs) and theirs[left].end < start:
+            left += 1
+        while right < len(ours) and ours[right].end < start:
+            right += 1
+        has_left = left < len(theirs) and theirs[left].start <= start
+        has_right = right < len(ours) and ours[right].start <= start
+        if has_left or has_right:
+            yield _Piece(
+                start,
+                following - 1,
+                theirs[left].theirs if has_left else None,
+                ours[right].segment if has_right else None,
+            )
+
+
+def _has(cache: KafkaCache, id_: Uuid | None, epoch: int, piece: _Piece) -> bool:
+    """True if the segment is finished and has these offsets in the epoch."""
+    row = None if id_ is None else cache.rows.get(id_)
+    if row is None or not _is_finished(row):
+        return False
+    return any(
+        each == epoch and start <= piece.start and piece.end <= end
+        for each, start, end in spans(row)
+    )
+
+
+def _outside(lineage: Epochs, epoch: int, served: Sequence[_Piece]) -> int | None:
+    """The lowest served offset that the lineage does not have in the epoch."""
+    if not served:
+        return None
+    bounds = epoch_bounds(lineage, epoch)
+    if bounds is None or served[0].start < bounds[0]:
+        return served[0].start
+    return max(served[-1].start, bounds[1] + 1) if served[-1].end > bounds[1] else None
+
+
+def _of_highest(
+    recorded: Recorded, state: PartitionState, epoch: int, segments: EpochSegments, above: int
+) -> Iterator[Difference]:
+    theirs = segments.highest_offset
+    if theirs is not None and theirs < 0:
+        theirs = None
+    kept = recorded.highest_recorded(state.partition, epoch)
+    if kept != theirs:
+        text = f"the highest offset of epoch {epoch} is {kept} instead of {theirs}"
+        yield Difference(state.partition, Wrong.HIGHEST, text)
+    bounds = epoch_bounds(state.lineage, epoch)
+    expected = theirs
+    if theirs is not None and bounds is not None and theirs > bounds[1]:
+        # Cut where a higher epoch begins, not anywhere.
+        expected = bounds[1] if bounds[1] + 1 >= above else theirs
+    elif bounds is None and state.lineage:
+        expected = None  # an epoch that no segment of the present history has
+    ours = recorded.highest_offset_for_epoch(state.partition, epoch)
+    if ours != expected:
+        text = f"the highest offset of epoch {epoch} is told as {ours} instead of {expected}"
+        yield Difference(state.partition, Wrong.HIGHEST, text)
+
+
+def _of_look_ups(
+    recorded: Recorded,
+    state: PartitionState,
+    cache: KafkaCache,
+    epoch: int,
+    served: Sequence[_Piece],
+) -> Iterator[Difference]:
+    """Ask as a broker does, at the borders of some segments."""
+    bounds = epoch_bounds(state.lineage, epoch)
+    if bounds is None:
+        return
+    last = len(served) - 1
+    for at, (start, end, _, _) in enumerate(served):
+        if at % LOOKED_UP_EACH and at != last:
+            continue
+        for offset in {max(start, bounds[0]), min(end, bounds[1])}:
+            if not (start <= offset <= end and bounds[0] <= offset <= bounds[1]):
+                continue
+            answer = recorded.remote_log_segment_metadata(state.partition, epoch, offset)
+            found = None if answer is None else answer.metadata.segment_id.id
+            if not _has(cache, found, epoch, _Piece(offset, offset, None, None)):
+                text = f"offset {offset} of epoch {epoch} is looked up in {found}"
+                yield Difference(state.partition, Wrong.LOOK_UP, text)
+
+
+def _text(lineage: Epochs) -> str:
+    return f"{{{', '.join(f'{epoch}:{start}' for epoch, start in lineage[-8:])}}}"
