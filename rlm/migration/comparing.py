@@ -1,4 +1,5 @@
-"""Compares the rows of a partition with those of Kafka's own manager, after an import. Pure.
+"""Compares the rows of a partition with those of Kafka's own manager, after an import, or before a
+way back. Pure.
 
 Equal has to be: every segment with its id, state, size, epochs, times and custom metadata; the
 highest offset of each epoch; and at every offset of every epoch a segment that has it, where
@@ -9,12 +10,15 @@ Kafka's manager finds one. Different by intent, since nothing that a broker asks
 - Kafka finds nothing behind the end of a short segment that hides a longer one. Ours does.
 - Look-ups and highest offsets end where a later leader's epoch begins, as recorded: offsets there
   are of a log that was cut off. So are epochs that no leader's history has any more.
+
+Before a way back the recorded epochs are the brokers' own, from their claims; and a largest
+timestamp may be the one that the copy found, which no update of Kafka's can tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -88,9 +92,11 @@ class Recorded(Protocol):
 
 
 def compare(
-    recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache | None, *, since: int
+    recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache | None, *, since: int | None
 ) -> Iterator[Difference]:
-    """The differences of one partition. `cache` None: nothing of it should be recorded."""
+    """The differences of one partition. `cache` None: nothing of it should be recorded. `since`:
+    metadata offset of the phase SWITCHING whose import it is; None: before a way back.
+    """
     state = recorded.partition_state(tip)
     if cache is not None and knows_nothing(cache):
         cache = None
@@ -99,14 +105,14 @@ def compare(
             who = "the metadata topic" if state is None else "the metadata log"
             yield Difference(tip, Wrong.PARTITION, f"only {who} has it")
         return
-    yield from _of_state(state, cache)
+    yield from _of_state(state, cache, since)
     yield from _of_segments(recorded, tip, cache, since)
     floors = _lowest_above(cache)
     for epoch, segments in sorted(cache.epochs.items()):
-        above = floors.get(epoch, OFFSET_MAX)
+        above = -1 if since is None else floors.get(epoch, OFFSET_MAX)
         yield from _of_epoch(recorded, state, cache, epoch, segments, above)
     for epoch, _ in state.lineage:
-        if epoch not in cache.epochs:
+        if since is not None and epoch not in cache.epochs:
             yield Difference(tip, Wrong.LINEAGE, f"no segment of the topic has epoch {epoch}")
 
 
@@ -119,11 +125,12 @@ def compare_absent(
             yield Difference(tip, Wrong.PARTITION, "only the metadata log has it")
 
 
-def _of_state(state: PartitionState, cache: KafkaCache) -> Iterator[Difference]:
+def _of_state(state: PartitionState, cache: KafkaCache, since: int | None) -> Iterator[Difference]:
     finished = [row for row in cache.rows.values() if _is_finished(row)]
     size_bytes = sum(row.size_bytes for row in finished)
-    found = (state.mode, state.claim, state.delete_state, state.segment_count, state.size_bytes)
-    if found != (Mode.DELEGATED, None, None, len(finished), size_bytes):
+    found = (state.mode, state.segment_count, state.size_bytes)
+    is_new = state.claim is None and state.delete_state is None
+    if found != (Mode.DELEGATED, len(finished), size_bytes) or not (is_new or since is None):
         yield Difference(
             state.partition,
             Wrong.PARTITION,
@@ -138,7 +145,7 @@ def _is_finished(row: RemoteLogSegmentMetadata) -> bool:
 
 
 def _of_segments(
-    recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache, since: int
+    recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache, since: int | None
 ) -> Iterator[Difference]:
     seen = set()
     for row in recorded.list_remote_log_segments(tip):
@@ -148,12 +155,28 @@ def _of_segments(
         if known is None:
             text = f"only the metadata log has segment {id_}, {row.state.name}"
             yield Difference(tip, Wrong.SEGMENT, text)
-        elif row != (expected := as_imported(known, since)):
+        elif row != (expected := _expected(known, row, since)):
             text = f"segment {id_} is {_other(row, expected)}"
             yield Difference(tip, Wrong.SEGMENT, text)
     for id_ in cache.rows.keys() - seen:
         text = f"only the topic has segment {id_}, {cache.rows[id_].state.name}"
         yield Difference(tip, Wrong.SEGMENT, text)
+
+
+def _expected(
+    known: RemoteLogSegmentMetadata, row: RemoteLogSegmentMetadata, since: int | None
+) -> RemoteLogSegmentMetadata:
+    """Kafka's segment as the row has to be."""
+    if since is not None:
+        return as_imported(known, since)
+    return replace(
+        known,
+        token=row.token,
+        writer=row.writer,
+        upload_deadline_ms=row.upload_deadline_ms,
+        finished_at=row.finished_at,
+        max_timestamp_ms=row.max_timestamp_ms,
+    )
 
 
 def _other(row: RemoteLogSegmentMetadata, expected: RemoteLogSegmentMetadata) -> str:
@@ -200,7 +223,7 @@ def _of_epoch(
     segments: EpochSegments,
     above: int,
 ) -> Iterator[Difference]:
-    """`above`: the lowest offset of any higher epoch."""
+    """`above`: the lowest offset of any higher epoch; -1 where the lineage is a leader's own."""
     tip = state.partition
     theirs = _served(cache, epoch, segments)
     ours = list(recorded.coverage(tip, epoch, 0, OFFSET_MAX))

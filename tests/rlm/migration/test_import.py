@@ -300,3 +300,24 @@ def test_a_segment_that_the_log_would_refuse_is_told_before() -> None:
     assert "custom metadata" in problem
     (problem,) = import_problems(replace(ORDERS, topic="a/b"), strange)
     assert "a/b" in problem
+
+
+def test_before_a_way_back_rows_of_the_metadata_log_are_compared() -> None:
+    """What the node recorded since the switch, told to the topic in Kafka's words."""
+    for seed in range(20):
+        world, history = switching(), history_of(seed, steps=20)
+        cache, since = history.cache, world.migration.since
+        imported(world, cache)
+        world.phases(QUORUM)
+        world.claim(*history.lineage, mode=Mode.DELEGATED)
+        epoch, start = history.lineage[-1].epoch, history.end
+        added = world.an_add(9_999, start, start + 9, [(epoch, start)])
+        world.accept(added, replace(world.a_finish(9_999), max_timestamp_ms=7))
+        reads = Reads(world.rows)
+        (missing, *_) = compare(reads, ORDERS, cache, since=None)
+        assert (missing.wrong, since) == (Wrong.PARTITION, 2)
+        cache.add(without(added))
+        cache.update(replace(world.a_finish(9_999), token=-1, writer=None))
+        assert list(compare(reads, ORDERS, cache, since=None)) == []
+        cache.update(world.a_delete(9_999))
+        assert Wrong.SEGMENT in {each.wrong for each in compare(reads, ORDERS, cache, since=None)}
