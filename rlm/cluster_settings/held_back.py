@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlm.cluster_settings.in_force import SettingsInForce
+from rlm.cluster_settings.move_hold import MoveHold
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.node_files.kill_switches import KillSwitches, Switch
 from rlm.stores.clock_check import ClockCheck
@@ -29,6 +30,11 @@ class HeldBack:
     clock: ClockCheck
     settings: SettingsInForce
 
+    @property
+    def move(self) -> MoveHold:
+        """The move from Kafka's own metadata topic holds delegated topics in some phases."""
+        return MoveHold(self.metadata)
+
     def copying(self, topic: str) -> str | None:
         """The pause by the topic's policy, the cluster's settings or the node's switch."""
         if self.metadata.topic_policy(topic).copy_paused:
@@ -36,7 +42,7 @@ class HeldBack:
                 f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
                 f"{topic}` ends that"
             )
-        return self._paused(Switch.COPYING)
+        return self._paused(Switch.COPYING) or self.move.topic(topic)
 
     def deleting(self, topic: str) -> str | None:
         """The pause of deletes; a doubtful clock, a view from before the start and a restart hold
@@ -52,6 +58,9 @@ class HeldBack:
             )
         if not self.metadata.is_caught_up():
             return NOT_CAUGHT_UP
+        held = self.move.topic(topic)
+        if held is not None:
+            return held
         if self._not_reconciled():
             return NOT_RECONCILED
         return self.clock.trouble() or self.clock.set_ahead()
@@ -61,7 +70,7 @@ class HeldBack:
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """Reasons that concern more than a topic; the switches report their own."""
-        found = list(self.settings.problems())
+        found = [*self.settings.problems(), *self.move.problems()]
         clock_trouble = self.clock.trouble() or self.clock.set_ahead()
         if clock_trouble is not None:
             found.append(NodeProblem(ProblemArea.CLOCK, None, clock_trouble))

@@ -20,6 +20,7 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
+from rlm.cluster_settings.move_hold import MoveHold
 from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
 from rlm.control.run_events import (
     ClaimLost,
@@ -251,6 +252,7 @@ class PartitionDriver:
                 refused=work.refused,
                 wanted=work.mode,
                 broker_log_start=work.broker_log_start,
+                held=MoveHold(self.metadata).stand_by(),
             )
         )
 
@@ -397,8 +399,7 @@ class PartitionDriver:
             if isinstance(outcome.error, CorruptData):
                 return partial(self._after_damage, work, step, order)
             return None
-        work.back_off = NO_BACK_OFF
-        work.last_error = None
+        work.back_off, work.last_error = NO_BACK_OFF, None
         if step.fills_lost_range and order.damage is None:
             work.filled(step.offsets)
         if order.damage is not None and order.offsets[1] == step.end_offset:
@@ -482,8 +483,7 @@ class PartitionDriver:
         if step.fills_lost_range:
             # Copies for a lost range back off by themselves and delay no later segment.
             before = work.fills_failed.get(step.offsets, NO_BACK_OFF)
-            backed_off = self._backed_off(before, error, text)
-            work.fills_failed[step.offsets] = backed_off
+            backed_off = work.fills_failed[step.offsets] = self._backed_off(before, error, text)
         else:
             backed_off = work.back_off = self._backed_off(work.back_off, error, text)
         if self.works.run_log is not None:

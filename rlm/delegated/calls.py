@@ -19,6 +19,7 @@ from kafka_formats.errors import (
     RetryLater,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.cluster_settings.move_hold import ELSEWHERE, MoveHold
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.work_table import WorkTable
@@ -155,6 +156,7 @@ class BrokerCalls:
     async def update(self, body: bytes, made: Made) -> bytes:
         """A later state of a segment."""
         update = wire.decode_update(body)
+        self._check_not_held()
         tip, id_ = update.segment_id.partition, update.segment_id.id
         self._check_known(tip)
         self._check_delegated(tip)
@@ -203,17 +205,20 @@ class BrokerCalls:
                 )
             )
         marked = self.metadata.segment(tip, update.segment_id.id)
-        if marked is not None:
+        if marked is not None and self.plugin.why_by_broker(marked) is None:
             await self.driver.clean_ups.begin(marked, token, DELETED_BY_BROKER)
 
     async def _finish_delete(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
-        """Only the node's clean-up ends a deletion: a late request of the upload may still come."""
+        """Only the node's clean-up ends a deletion: a late request of the upload may still come.
+        Objects that the node does not know are gone by the broker's word.
+        """
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
         if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:
             await self._catch_up()
             row = self.metadata.segment(tip, update.segment_id.id)
-        if row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED:
+        marked = row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED
+        if row is not None and marked and self.plugin.why_by_broker(row) is None:
             await self.driver.clean_ups.begin(row, self._token(tip, made), DELETED_BY_BROKER)
         else:
             await self._propose(replace(update, writer=self.around.identity.incarnation))
@@ -221,6 +226,7 @@ class BrokerCalls:
     async def delete_partition(self, body: bytes) -> bytes:
         """A step in the deletion of the whole partition."""
         put = wire.decode_delete_partition(body)
+        self._check_not_held()
         if put.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
             await self._until_deleted(put.partition)
             return self._applied()
@@ -256,6 +262,8 @@ class BrokerCalls:
     async def delete_objects(self, body: bytes) -> bytes:
         """Return once the segment's objects are gone. The node's clean-up ends the deletion."""
         asked = wire.decode_row(body)
+        self._check_not_held()
+        self.plugin.serves_storage = True
         row = self.metadata.find_segment(asked.segment_id.id)
         if row is None:
             await self._catch_up()
@@ -266,6 +274,9 @@ class BrokerCalls:
             raise Conflict(
                 f"{row.segment_id} is {row.state.name}, and objects go after DELETE_SEGMENT_STARTED"
             )
+        why = self.plugin.why_by_broker(row)
+        if why is not None:
+            raise Conflict(f"{row.segment_id}: {why}")
         clean_ups = self.driver.clean_ups
         await clean_ups.begin(row, row.token, DELETED_BY_BROKER)
         await clean_ups.remove_objects(row, DELETED_BY_BROKER)
@@ -273,10 +284,12 @@ class BrokerCalls:
 
     async def copy(self, files: wire.CopyFiles) -> bytes:
         """The custom metadata of a segment, once it is copied."""
+        self.plugin.serves_storage = True
         return await self.copies.copy(files)
 
     async def receive(self, body: SentBody, go: asyncio.Event) -> bytes:
         """As `copy`, of files that the broker sends once `go` is set."""
+        self.plugin.serves_storage = True
         return await self.copies.receive(body, go)
 
     def segment_to_read(self, asked: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
@@ -326,7 +339,14 @@ class BrokerCalls:
         decision = self.driver.decision(work)
         return decision.text if isinstance(decision, StandBy) else "its claim is on the way"
 
+    def _check_not_held(self) -> None:
+        held = MoveHold(self.metadata).all_delegated()
+        if held is not None:
+            raise RetryLater(held)
+
     def _why_not_readable(self, tip: TopicIdPartition) -> str | None:
+        if self.metadata.migration().phase in ELSEWHERE:
+            return MoveHold(self.metadata).all_delegated()
         if not self.plugin.has(tip):
             return "the broker's plug-in did not announce it"
         if not self.metadata.is_ready(tip):

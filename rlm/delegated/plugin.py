@@ -11,6 +11,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Surroundings
 from rlm.delegated import at_work, sessions
+from rlm.delegated.foreign_objects import BY_BROKER, is_the_brokers
 from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import Announcement
 from rlmm.segment import RemoteLogSegmentMetadata
@@ -28,15 +29,23 @@ def ignore_address(_bootstrap: str) -> None:
     """The broker's address is known otherwise."""
 
 
+def never_moved() -> bool:
+    """The cluster did not move here from Kafka's own metadata topic."""
+    return False
+
+
 @dataclass(slots=True)
 class Plugin:
     """One per node, also without a plug-in. `on_changed` is told which partitions have, or may
-    have, another leadership; `on_address` where the broker listens.
+    have, another leadership; `on_address` where the broker listens. `moved` and `serves_storage`:
+    see `foreign_objects.is_the_brokers`.
     """
 
     around: Surroundings
     on_changed: Callable[[Iterable[TopicIdPartition]], None]
     on_address: Callable[[str], None] = ignore_address
+    moved: Callable[[], bool] = never_moved
+    serves_storage: bool = False
     _sessions: Sessions = field(default_factory=Sessions)
     _adds: dict[Uuid, Uuid] = field(default_factory=dict)
     _refused: tuple[float, SessionRefused | None] = (0.0, None)
@@ -109,6 +118,8 @@ class Plugin:
 
     def is_at_work(self, row: RemoteLogSegmentMetadata, token: int, /) -> bool:
         """True while the broker may still finish this unfinished copy, under the claim `token`."""
+        if self.why_by_broker(row) is not None:
+            return True  # also once the copy was given up: its objects are the broker's to delete
         margin_ms = round(self.around.limits.upload_margin_s * 1000)
         return at_work.is_at_work(
             row,
@@ -118,6 +129,12 @@ class Plugin:
             session=None if self.session is None else self.session.id,
             overdue_ms=self.around.ambient.now_ms() - margin_ms,
         )
+
+    def why_by_broker(self, row: RemoteLogSegmentMetadata) -> str | None:
+        """The reason why this node must not end the row's deletion; None: it may."""
+        moved, serves = self.moved(), self.serves_storage
+        by_broker = is_the_brokers(row, moved=moved, serves_storage=serves)
+        return BY_BROKER if by_broker else None
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """A plug-in that is refused, or has fallen silent."""

@@ -9,6 +9,7 @@ deletion, and two at once do no harm; the node of the last claim goes first.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
@@ -35,6 +36,7 @@ class Sweeper:
     metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks
     around: Surroundings
+    why_by_broker: Callable[[RemoteLogSegmentMetadata], str | None]
     seen: dict[Uuid, float] = field(default_factory=dict)
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
@@ -51,7 +53,7 @@ class Sweeper:
     async def run_pass(self) -> None:
         """Begin the removal of rows that are this node's turn."""
         before, self.seen = self.seen, {}
-        if not self.metadata.totals().delete_started:
+        if not self.metadata.totals().delete_started or self.metadata.migration().is_held:
             return
         for number, tip in enumerate(list(self.metadata.partitions()), 1):
             if number % BREATH_PARTITIONS == 0:
@@ -69,6 +71,8 @@ class Sweeper:
         self, state: PartitionState, row: RemoteLogSegmentMetadata, before: dict[Uuid, float]
     ) -> bool:
         if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            return False
+        if self.why_by_broker(row) is not None:
             return False
         now_s, id_ = self.around.ambient.monotonic(), row.segment_id.id
         since_s = before.get(id_, now_s)

@@ -32,12 +32,18 @@ from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdat
 UNFINISHED = "a copy that did not finish"
 
 
+def ends_here(_row: RemoteLogSegmentMetadata) -> str | None:
+    """The node can delete the objects of every row."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class CleanUp:
     """The steps for one row; `clean_up_tasks` runs them.
 
     `held_back` says why nothing of a topic may be deleted now (a doubtful clock, a kill switch).
-    `confirm_prefix` raises Refused once the store's prefix is another cluster's.
+    `confirm_prefix` raises Refused once the store's prefix is another cluster's. `why_by_broker`
+    says why only a row's broker can delete its objects.
     """
 
     proposals: Proposals
@@ -49,6 +55,7 @@ class CleanUp:
     confirm_prefix: Callable[[TierStore], Awaitable[None]]
     audit: Audit = no_audit
     keep_audit: KeepAudit = keep_no_audit
+    why_by_broker: Callable[[RemoteLogSegmentMetadata], str | None] = ends_here
 
     async def mark(
         self,
@@ -142,7 +149,7 @@ class CleanUp:
             await self.around.ambient.sleep(wait_s)
 
     def _check_allowed(self, row: RemoteLogSegmentMetadata) -> None:
-        why_not = self._why_not(row)
+        why_not = self.why_by_broker(row) or self._why_not(row)
         if why_not is not None:
             raise RetryLater(f"nothing is deleted now: {why_not}")
 

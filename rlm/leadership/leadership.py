@@ -151,6 +151,7 @@ Decision = ProposeClaim | Lead | StandBy
 class LeadershipFacts:
     """`state` is the partition in the view, None if the log never named it. `wanted`: DELEGATED if
     the broker tiers the partition itself; `broker_log_start` is the first offset that it has then.
+    `held`: why nothing of delegated partitions is claimed now.
     """
 
     word: BrokerWord
@@ -162,12 +163,15 @@ class LeadershipFacts:
     refused: RefusedClaim | None = None
     wanted: Mode = Mode.SIDECAR
     broker_log_start: int = 0
+    held: StandBy | None = None
 
 
 def decide(facts: LeadershipFacts) -> Decision:
     """Decide once a scan; the rules that keep a node away come before the claim."""
     if isinstance(facts.word, NotLeading):
         return StandBy(WhyNot.NOT_LEADER, "this node's broker does not lead it", cancel=True)
+    if facts.held is not None and _is_delegated(facts):
+        return facts.held
     by_state = _kept_away_by_state(facts)
     if by_state is not None:
         return by_state
@@ -178,6 +182,11 @@ def decide(facts: LeadershipFacts) -> Decision:
             return overtaken
         return StandBy(WhyNot.BROKER_UNAVAILABLE, facts.word.reason, cancel=False)
     return _with_epoch(facts, facts.word)
+
+
+def _is_delegated(facts: LeadershipFacts) -> bool:
+    of_state = facts.state is not None and facts.state.mode is Mode.DELEGATED
+    return of_state or facts.wanted is Mode.DELEGATED
 
 
 def _overtaken(facts: LeadershipFacts) -> StandBy | None:

@@ -22,12 +22,12 @@ from rlmm.apply.partition_delete import leave_the_name
 from rlmm.apply.segments import check_content, raise_highest_copied
 from rlmm.lineage import ascending, filtered
 from rlmm.migration_phase import MigrationPhase
-from rlmm.partition_state import UNKNOWN_OFFSET, Mode
+from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode
 from rlmm.records.control_records import SegmentsImported
 from rlmm.records.fixed_layout import decode_segment_row
 from rlmm.rows import keys, values
 from rlmm.rows.coverage import EpochRange, cover, cover_all, epoch_ranges, uncover
-from rlmm.rows.imported import as_imported
+from rlmm.rows.imported import IMPORTER, as_imported
 from rlmm.rows.migration import find_migration
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.queries import list_segments
@@ -266,6 +266,23 @@ def _put(
     return None
 
 
+def _claim(draft: Draft, record: SegmentsImported, row: PartitionRow) -> Claim:
+    """A voided claim of this mode, below any that may still come: the leader of the newest epoch
+    known claims it, older ones do not. Without a claim of the mode, what is recorded would be
+    taken for history from before it.
+    """
+    epochs = [entries[-1].epoch for entries in (record.lineage, record.highest) if entries]
+    if row.claim is not None:
+        epochs.append(row.claim.leader_epoch)
+    return Claim(
+        token=record.since,
+        leader_epoch=max(epochs, default=0) - 1,
+        incarnation=IMPORTER,
+        claim_number=0,
+        timestamp_ms=draft.record_time_ms,
+    )
+
+
 def _end(draft: Draft, record: SegmentsImported) -> None:
     """The last record of the partition's import is there."""
     partition = record.partition
@@ -282,6 +299,10 @@ def _end(draft: Draft, record: SegmentsImported) -> None:
     )
     if record.lineage:
         draft.rows.put(keys.lineage_key(partition), values.encode_lineage(record.lineage))
-    draft.put_partition(partition, row._replace(log_start_offset=record.log_start_offset))
+    claim = _claim(draft, record, row)
+    draft.put_partition(
+        partition,
+        row._replace(claim=claim, claim_voided=True, log_start_offset=record.log_start_offset),
+    )
     if read_restart(draft.rows) is not None:
         draft.rows.put(keys.adopted_key(partition), values.encode_offset(draft.offset))

@@ -198,7 +198,7 @@ class RemoteLogParts:
             given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
         )
         follower = SettingsFollower(given.metadata, self.around.ambient, self._setting_changed)
-        sweeper = Sweeper(given.metadata, self.clean_ups, self.around)
+        sweeper = Sweeper(given.metadata, self.clean_ups, self.around, self.plugin.why_by_broker)
         stuck = StuckPartitions(self.around.ambient.monotonic, self.table)
         beside = tuple(beside)
         sources = (
@@ -246,11 +246,16 @@ def build(given: Given) -> RemoteLogParts:
         given.flow.hold_over(settings.limits)
     held_back = HeldBack(metadata, given.switches, clock, settings)
     works = Works(ambient.now_ms)
+    plugin = Plugin(
+        around,
+        metadata.on_partition_leadership_changes,
+        moved=lambda: metadata.migration().since >= 0,
+    )
     proposals, on_event = Proposals(metadata, around), partial(_tell, works, given.on_event)
     clean_up = CleanUp(
         proposals, given.stores, around, on_event,
         asyncio.Semaphore(limits.clean_ups_parallel_max),
-        held_back.deleting, claims.confirm, given.audit, given.keep_audit,
+        held_back.deleting, claims.confirm, given.audit, given.keep_audit, plugin.why_by_broker,
     )  # fmt: skip
     clean_ups = CleanUpTasks(clean_up, works.clean_up_failed)
     reads = ResolvedReads(metadata, given.pool, given.stores)
@@ -263,7 +268,6 @@ def build(given: Given) -> RemoteLogParts:
         slack_of=no_slack if given.flow is None else partial(given.flow.slack_s, Flow.COPY),
         producers_below=partial(producers_below, reads),
     )
-    plugin = Plugin(around, metadata.on_partition_leadership_changes)
     registrar = NodeRegistrar(metadata, around, given.on_shut_out)
     claim_slots = asyncio.Semaphore(limits.claims_parallel_max)
     driver = PartitionDriver(

@@ -204,3 +204,11 @@ def test_the_brokers_own_retention_moves_its_log_start_past_what_it_copied() -> 
         state(mode=Mode.DELEGATED, standing=claim(100, 1)), segment_count=3, mode_offset=100
     )
     assert decide(replace(DELEGATED, state=own, broker_log_start=400)) == ProposeClaim(2)
+
+
+def test_while_a_move_holds_delegated_partitions_none_of_them_is_claimed() -> None:
+    held = StandBy(WhyNot.DELEGATED, "the move", cancel=True)
+    facts = replace(FACTS, held=held)
+    assert decide(facts) == ProposeClaim(2), "a partition that the node copies itself goes on"
+    assert decide(replace(facts, wanted=Mode.DELEGATED)) == held
+    assert decide(replace(facts, state=state(mode=Mode.DELEGATED))) == held

@@ -1,0 +1,170 @@
+"""The phases of the move from Kafka's own metadata topic, as a broker's plug-in meets them: its
+history was imported, and its RemoteStorageManager is another one than ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.delegated.foreign_objects import is_the_brokers
+from rlm.leadership.unseen_disk import EpochAt
+from rlm.migration.import_plan import plan_import
+from rlm.migration.kafka_cache import KafkaCache
+from rlmm.migration_phase import MigrationPhase
+from rlmm.records.control_records import MigrationPhaseChange
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
+from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
+from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
+from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.migration.kafka_history import without
+from tests.rlm.one_node import Node, new_world
+from tests.rlm.virtual_time import run_virtually
+
+COPYING, COPIED, DELETING, DELETED = SegmentState
+NONE, KAFKA, SWITCHING, QUORUM, DONE, BACK = MigrationPhase
+FOREIGN = b"\xff\xfefrom another one"
+
+
+async def phase(node: Node, *phases: MigrationPhase) -> None:
+    for each in phases:
+        before = node.metadata.migration()
+        change = MigrationPhaseChange(each, before.since, "kafka-1", "ann", "the move")
+        await node.metadata.change_migration_phase(change)
+
+
+def of_topic(tip: TopicIdPartition, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
+    return without(segment(tip, number, start, end))
+
+
+async def imported(node: Node, tip: TopicIdPartition, cache: KafkaCache) -> None:
+    since = node.metadata.migration().since
+    for record in plan_import(tip, cache, since=since, recorded=0):
+        await node.metadata.import_segments(record)
+
+
+def states(node: Node, tip: TopicIdPartition) -> dict[Uuid, SegmentState]:
+    rows = node.metadata.list_remote_log_segments(tip)
+    return {row.segment_id.id: row.state for row in rows}
+
+
+def history(tip: TopicIdPartition) -> KafkaCache:
+    """Retention took what was below 10: the broker's log starts there."""
+    cache = KafkaCache()
+    for number, start, end, state in (
+        (1, 10, 13, COPIED), (2, 14, 19, COPIED), (3, 20, 24, COPYING),
+    ):  # fmt: skip
+        row = of_topic(tip, number, start, end)
+        cache.add(row)
+        if state is COPIED:
+            cache.update(RemoteLogSegmentMetadataUpdate(row.segment_id, 1, 5, FOREIGN, COPIED))
+    return cache
+
+
+@asynccontextmanager
+async def moving(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[tuple[Node, PluginClient]]:
+    """A node at feature level 2, in phase KAFKA, whose broker announced the partition."""
+    world = new_world(tmp_path, (orders.log_dir,))
+    broker = broker_of(orders)
+    broker.tiered_start = EpochAt(0, 10)
+    async with world.boot(broker=broker, topics=NO_TOPICS) as node:
+        await node.metadata.finalise_feature_level(2)
+        await phase(node, KAFKA)
+        await node.remote_log.start()
+        plugin = client_of(node)
+        async with plugin.http:
+            await plugin.announce(orders.partition)
+            await asyncio.sleep(1)
+            yield node, plugin
+        await node.remote_log.close()
+
+
+def test_while_kafkas_topic_has_the_truth_nothing_is_claimed_or_answered(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with moving(tmp_path, orders) as (node, plugin):
+            tip = orders.partition
+            for each in (KAFKA, SWITCHING):
+                if each is SWITCHING:
+                    await phase(node, SWITCHING)
+                await asyncio.sleep(30)
+                ready, why = await plugin.ready(tip)
+                assert (ready, each.name in why) == (False, True)
+                for question in (
+                    plugin.look_up(tip, 0, 12), plugin.highest(tip, 0), plugin.page(tip),
+                    plugin.add(segment(tip, 9, 20, 24)),
+                    plugin.update(segment(tip, 1, 10, 13), DELETING),
+                    plugin.delete(segment(tip, 1, 10, 13)),
+                ):  # fmt: skip
+                    told = await refused(question)
+                    assert told.kind == "retry_later"
+                assert node.metadata.partition_state(tip) is None, "not even a claim"
+            (problem,) = [each for each in node.parts.held_back.problems() if each.name == "move"]
+            assert "SWITCHING" in problem.text
+
+    run_virtually(main)
+
+
+def test_an_imported_partition_goes_on_and_its_objects_are_its_brokers_to_delete(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with moving(tmp_path, orders) as (node, plugin):
+            tip = orders.partition
+            orders.delete_segment(0)  # local retention: the log begins above the tier
+            await phase(node, SWITCHING)
+            await imported(node, tip, history(tip))
+            await phase(node, QUORUM)
+            await asyncio.sleep(60)
+            assert await plugin.ready(tip) == (True, ""), "not taken for older history"
+            assert await plugin.highest(tip, 0) == 19
+            found = await plugin.look_up(tip, 0, 12)
+            assert found is not None
+            assert found.custom_metadata == FOREIGN
+            assert set(states(node, tip).values()) == {COPIED, COPYING}, "none is cleaned up"
+            first = segment(tip, 1, 10, 13)
+            await plugin.update(first, DELETING, FOREIGN)
+            await asyncio.sleep(3_600)
+            assert states(node, tip)[first.segment_id.id] is DELETING, "its objects may be there"
+            await plugin.update(first, DELETED, FOREIGN)
+            assert first.segment_id.id not in states(node, tip)
+            row = segment(tip, 5, 20, 24)
+            await plugin.add(row)
+            await plugin.update(row, COPIED, FOREIGN)
+            assert await plugin.highest(tip, 0) == 24
+            left_over = segment(tip, 3, 20, 24)
+            await plugin.update(left_over, DELETING)
+            await plugin.update(left_over, DELETED)
+            state = node.metadata.partition_state(tip)
+            assert state is not None
+            assert state.lineage == (EpochEntry(0, 10),)
+            await phase(node, BACK)
+            await asyncio.sleep(30)
+            assert (await plugin.ready(tip))[0] is False
+            assert await plugin.look_up(tip, 0, 15) is not None, "reads go on"
+            told = await refused(plugin.update(segment(tip, 2, 14, 19), DELETING, FOREIGN))
+            assert told.kind == "retry_later"
+            await phase(node, QUORUM)
+            await asyncio.sleep(60)
+            assert await plugin.ready(tip) == (True, "")
+
+    run_virtually(main)
+
+
+def test_who_deletes_a_segments_objects(orders: KafkaLog) -> None:
+    row = replace(of_topic(orders.partition, 1, 0, 9), custom_metadata=FOREIGN)
+    ours = replace(row, custom_metadata=b"SL\x01")
+    aivens = replace(row, custom_metadata=None)
+    assert not is_the_brokers(row, moved=False, serves_storage=False)
+    assert is_the_brokers(row, moved=True, serves_storage=False)
+    assert is_the_brokers(row, moved=True, serves_storage=True)
+    assert not is_the_brokers(ours, moved=True, serves_storage=False)
+    assert is_the_brokers(aivens, moved=True, serves_storage=False)
+    assert not is_the_brokers(aivens, moved=True, serves_storage=True)
