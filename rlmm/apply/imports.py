@@ -26,8 +26,8 @@ from rlmm.partition_state import UNKNOWN_OFFSET, Claim, Mode
 from rlmm.records.control_records import SegmentsImported
 from rlmm.records.fixed_layout import decode_segment_row
 from rlmm.rows import keys, values
-from rlmm.rows.coverage import EpochRange, cover, cover_all, epoch_ranges, uncover
-from rlmm.rows.imported import IMPORTER, as_imported
+from rlmm.rows.coverage import EpochRange, cover_many, epoch_ranges, uncover
+from rlmm.rows.imported import IMPORTER, is_row_of
 from rlmm.rows.migration import find_migration
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.queries import list_segments
@@ -116,7 +116,7 @@ def _decoded(record: SegmentsImported) -> list[RemoteLogSegmentMetadata] | Outco
         problem = check_content(segment)
         if problem is not None:
             return problem
-        if segment != as_imported(segment, record.since):
+        if not is_row_of(segment, record.since):
             return invalid(f"{segment.segment_id} is not a row of the import of {record.since}")
         found.append(segment)
     return found
@@ -256,13 +256,14 @@ def _put(
         else:
             draft.rows.put(keys.unfinished_key(partition, id_), b"")
     _counted(draft, partition, row, segments, 1)
-    if record.at == 0:
-        cover_all(draft.rows, finished)
-    else:
-        for segment in finished:
-            cover(draft.rows, segment)
+    cover_many(draft.rows, finished)
+    ends: dict[int, int] = {}
     for segment in finished:
-        raise_highest_copied(draft, partition, epoch_ranges(segment))
+        for epoch, _, end in epoch_ranges(segment):
+            ends[epoch] = max(end, ends.get(epoch, end))
+    raise_highest_copied(
+        draft, partition, [EpochRange(epoch, end, end) for epoch, end in ends.items()]
+    )
     return None
 
 

@@ -2,8 +2,9 @@
 
 A row is the framed record of `rlmm/records/segment_records.py`, which takes many small steps. Rows
 that this program writes share one layout (no unknown tagged fields, ours in ascending order), which
-takes three. Anything that differs in a byte goes the general way, so one place judges what is
-valid, and unknown fields are kept. Updates are read likewise.
+takes three; those of Kafka's own manager are read likewise, without ours. Anything that differs in
+a byte goes the general way, so one place judges what is valid, and unknown fields are kept. Updates
+are read likewise.
 """
 
 from __future__ import annotations
@@ -157,32 +158,47 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
         no_txn_index = value.startswith(NO_TXN_INDEX, at)
         if no_txn_index:
             at += len(NO_TXN_INDEX)
-        token_tag, token, writer_tag, writer, deadline_tag, deadline = _TAGS.unpack_from(value, at)
-        if (token_tag, writer_tag, deadline_tag) != _OUR_TAGS:
+        own = _own_fields(value, at, count - no_txn_index)
+        if own is None:
             return None
-        at += _TAGS.size
-        finished = NOT_FINISHED
-        if count == _TAG_COUNT + no_txn_index + 1:
-            finished_tag, finished = _FINISHED_TAG.unpack_from(value, at)
-            if finished_tag != _FINISHED:
-                return None
-            at += _FINISHED_TAG.size
-        elif count != _TAG_COUNT + no_txn_index:
-            return None
-        if at != len(value):
-            return None
+        token, writer, deadline, finished, as_written = own
         segment = RemoteLogSegmentMetadata(
             RemoteLogSegmentId(_partition(topic, partition), _uuid(Uuid, id_)),
             start, end, broker, max_ms, event_ms,
             tuple(leader_epochs), size_bytes, custom, _STATES[state], no_txn_index,
-            token if token >= 0 else -1, _incarnation(writer),
-            deadline if deadline >= 0 else -1, finished if finished >= 0 else -1,
+            token, writer, deadline, finished,
         )  # fmt: skip
-        if token >= 0 and deadline >= 0 and (finished >= 0 or count == _TAG_COUNT + no_txn_index):
+        if as_written:
             _decoded[0] = segment, value  # every tag that is there is one that is written
         return segment
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
+
+
+def _own_fields(
+    value: bytes, at: int, count: int
+) -> tuple[int, Incarnation | None, int, int, bool] | None:
+    """Token, writer, upload deadline and `finished_at` of the last `count` tagged fields, and
+    whether they are written so; None unless they end the bytes. Kafka's own manager writes none.
+    """
+    if not count and at == len(value):
+        return -1, None, -1, NOT_FINISHED, False
+    token_tag, token, writer_tag, writer, deadline_tag, deadline = _TAGS.unpack_from(value, at)
+    if (token_tag, writer_tag, deadline_tag) != _OUR_TAGS:
+        return None
+    at += _TAGS.size
+    finished = NOT_FINISHED
+    if count == _TAG_COUNT + 1:
+        finished_tag, finished = _FINISHED_TAG.unpack_from(value, at)
+        if finished_tag != _FINISHED:
+            return None
+        at += _FINISHED_TAG.size
+    elif count != _TAG_COUNT:
+        return None
+    if at != len(value):
+        return None
+    as_written = token >= 0 and deadline >= 0 and (finished >= 0 or count == _TAG_COUNT)
+    return max(token, -1), _incarnation(writer), max(deadline, -1), max(finished, -1), as_written
 
 
 def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:

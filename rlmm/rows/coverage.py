@@ -79,6 +79,26 @@ def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -
             _put(rows, prefix, covered)
 
 
+def cover_many(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+    """`cover` of several segments of a partition, faster in each epoch of which nothing is covered
+    at or above the lowest of them.
+    """
+    intervals: dict[int, list[Interval]] = {}
+    for segment in segments:
+        for epoch, interval in _put_intervals(rows, segment):
+            intervals.setdefault(epoch, []).append(interval)
+    for epoch, of_epoch in intervals.items():
+        partition = segments[0].segment_id.partition
+        prefix = keys.coverage_prefix(partition, epoch)
+        highest = last_row(rows, prefix, prefix_end(prefix))
+        if highest is None or _decode(highest).end < min(each.start for each in of_epoch):
+            for covered in coverage_of(of_epoch):
+                _put(rows, prefix, covered)
+        else:
+            for interval in of_epoch:
+                _serve(rows, partition, epoch, interval)
+
+
 def _put_intervals(
     rows: OverlayRows, segment: RemoteLogSegmentMetadata
 ) -> list[tuple[int, Interval]]:

@@ -7,8 +7,6 @@ is not known.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kafka_formats.kafka_uuid import ZERO_UUID
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 
@@ -21,13 +19,20 @@ def as_imported(row: RemoteLogSegmentMetadata, since: int) -> RemoteLogSegmentMe
     below every later offset, and equal for all, so that an import that is repeated ends the same.
     """
     finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
-    return replace(
-        row,
-        token=since,
-        writer=IMPORTER,
-        upload_deadline_ms=0,
-        finished_at=since if finished else -1,
-    )
+    # Not `replace`, which takes five times as long: there are millions.
+    return RemoteLogSegmentMetadata(
+        row.segment_id, row.start_offset, row.end_offset, row.broker_id, row.max_timestamp_ms,
+        row.event_timestamp_ms, row.leader_epochs, row.size_bytes, row.custom_metadata, row.state,
+        row.txn_index_empty, since, IMPORTER, 0, since if finished else -1, row.unknown_tags,
+        row.nested_unknown_tags,
+    )  # fmt: skip
+
+
+def is_row_of(row: RemoteLogSegmentMetadata, since: int) -> bool:
+    """True if the row is as `as_imported` leaves one."""
+    finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
+    expected = (since, IMPORTER, 0, since if finished else -1)
+    return (row.token, row.writer, row.upload_deadline_ms, row.finished_at) == expected
 
 
 def is_imported(row: RemoteLogSegmentMetadata) -> bool:

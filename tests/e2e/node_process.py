@@ -5,6 +5,7 @@ most of their time these would import: so `format` runs in this process, and the
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -32,11 +33,13 @@ Sections = Mapping[str, Mapping[str, object]]
 class NodeProcess:
     """One node under `home`; `sections` are its settings but for data_dir and the port. With
     `typed` it is the command as typed in a shell, with its own command line and environment.
+    `program`: the sources of another release, which its next start runs.
     """
 
     def __init__(self, home: Path, sections: Sections, *, typed: bool = False) -> None:
         self._home = home
         self._typed = typed
+        self.program: Path | None = None
         self._port = free_ports(1)[0]
         self._sections = {
             **sections,
@@ -102,7 +105,9 @@ class NodeProcess:
         assert self._process is None, "the node runs already"
         command = self._command("node")
         with self._log().open("ab") as output:
-            if self._typed:
+            if self.program is not None:
+                self._process = _of_release(self.program, self._config(), output.fileno())
+            elif self._typed:
                 self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
             else:
                 self._process = forked(command, output.fileno())
@@ -131,6 +136,18 @@ class NodeProcess:
         finally:
             process.kill()
             process.wait()
+
+    def ends_by_itself(self) -> str:
+        """Wait until the node has ended with an error, as after a start that it refuses; what it
+        has written.
+        """
+        process, self._process = self._running(), None
+        try:
+            assert process.wait(START_DEADLINE_S) != 0, self._last_output()
+        finally:
+            process.kill()
+            process.wait()
+        return self.log
 
     def kill(self) -> None:
         """SIGKILL. Its workers find their socket closed and end by themselves."""
@@ -198,6 +215,15 @@ class NodeProcess:
 def forked(command: Sequence[str], output: int) -> ForkedProcess:
     """`strandline node`; its output goes to a descriptor."""
     return ForkedProcess("tests.real.node_program", command, output)
+
+
+def _of_release(sources: Path, config: Path, output: int) -> subprocess.Popen[bytes]:
+    """`strandline node` of other sources, with the packages of this test's Python."""
+    command = [sys.executable, "-m", "strandline", "node", "--config", str(config)]
+    environment = os.environ | {"PYTHONPATH": str(sources)}
+    return subprocess.Popen(
+        command, cwd=sources, env=environment, stdout=output, stderr=subprocess.STDOUT
+    )
 
 
 def _how(code: int) -> str:

@@ -12,7 +12,7 @@ from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import SegmentsImported
 from rlmm.rows import keys
-from rlmm.rows.imported import is_imported
+from rlmm.rows.imported import IMPORTER, as_imported, is_imported, is_row_of
 from rlmm.rows.queries import highest_offset_for_epoch
 from rlmm.rows.reads import read_segment, read_totals
 from rlmm.segment import SegmentState
@@ -176,3 +176,16 @@ def test_what_is_no_row_of_this_import_is_invalid(world: MigrationWorld) -> None
     for record in strange:
         assert not world.changed_by(record), record
         assert world.verdict(record) in (Verdict.INVALID, Verdict.CONFLICT), record
+
+
+def test_a_segment_of_the_topic_keeps_every_other_field(world: MigrationWorld) -> None:
+    row = replace(
+        world.of_topic(1, 0, 99, ((4, 0), (6, 50)), state=COPIED, custom_metadata=b"foreign"),
+        txn_index_empty=True, unknown_tags=((3, b"new"),), nested_unknown_tags=((0, ((1, b"a"),)),),
+    )  # fmt: skip
+    ours = {"token": 9, "writer": IMPORTER, "upload_deadline_ms": 0}
+    assert as_imported(row, 9) == replace(row, **ours, finished_at=9)  # type: ignore[arg-type]
+    assert is_row_of(as_imported(row, 9), 9)
+    copying = replace(row, state=COPYING)
+    assert as_imported(copying, 9) == replace(copying, **ours)  # type: ignore[arg-type]
+    assert not is_row_of(replace(as_imported(copying, 9), finished_at=9), 9)
