@@ -57,3 +57,13 @@ class Shadow:
     rows: int = 0
     incomplete: str = ""
     foreign: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowLag:
+    """Changes that are not known to be in the topic, and the time of the oldest one's batch in ms;
+    None: there is none.
+    """
+
+    records: int
+    oldest_ms: int | None

@@ -22,6 +22,7 @@ from api.metrics.lag import LagMetrics
 from api.metrics.quorum import QuorumMetrics
 from api.metrics.read import ReadMetrics
 from api.metrics.repair import RepairMetrics
+from api.metrics.shadow import ShadowMetrics
 from api.metrics.spool import SpoolMetrics
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.run_events import (
@@ -360,6 +361,7 @@ class NodeMetrics:
         self.spool = SpoolMetrics(self.registry)
         self.read = ReadMetrics(self.registry)
         self.quorum = QuorumMetrics(self.registry)
+        self.shadow = ShadowMetrics(self.registry)
         self.flow = FlowMetrics(self.registry)
         self.cache = CacheMetrics(self.registry)
         ProcessCollector(registry=self.registry)

@@ -65,6 +65,7 @@ async def metrics(context: Context) -> Response:
     context.metrics.quorum.set_log(
         manager.describe(), manager.applied_offset, manager.snapshot_age_ms()
     )
+    context.metrics.shadow.set(manager.shadow(), manager.shadow_lag(), context.now_ms())
     state.set_ready(not context.not_ready())
     state.set_problems(context.rlm.node_problems())
     state.set_nodes(manager.registered_nodes())

@@ -63,6 +63,9 @@ class HeldBack:
             return held
         if self._not_reconciled():
             return NOT_RECONCILED
+        shadow = self.metadata.shadow()
+        if shadow is not None and shadow.foreign:
+            return f"somebody else writes to Kafka's metadata topic: {shadow.foreign}"
         return self.clock.trouble() or self.clock.set_ahead()
 
     def _paused(self, switch: Switch) -> str | None:

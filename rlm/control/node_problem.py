@@ -35,6 +35,7 @@ class ProblemArea(StrEnum):
     PLUGIN = "plugin"
     READ = "read"
     NODES = "nodes"
+    MIGRATION = "migration"
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,10 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "Kafka consumers of this read replica, in part",
         "the text says which brokers or ports; *Read replicas*, below",
     ),
+    ProblemArea.MIGRATION: AreaReason(
+        "the way back of a move from Kafka's own metadata topic, and deletes if the text says so",
+        "the text says what to do; *The topic is kept up*, below",
+    ),
     ProblemArea.LOG: AreaReason(
         "the node's log: its lines are lost",
         "restart the node where something reads its standard error; the text says more",

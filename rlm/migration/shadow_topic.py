@@ -32,6 +32,8 @@ from rlm.migration.topic_checks import TOPIC
 from rlm.migration.topic_records import FETCH_BYTES, RecordsBetween, leaders_of_topic
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
+READ_BYTES = 64 * 1024
+"""So little at a time, since it is decoded on the node's event loop."""
 
 
 def transactional_id(cluster_id: str) -> str:
@@ -46,6 +48,7 @@ class KafkaTopic:
     view: BrokerView
     transactional_id: str
     sleep: Callable[[float], Awaitable[None]]
+    now_ms: Callable[[], int]
     limits: ProducerLimits = field(default_factory=ProducerLimits)
 
     async def open(self) -> KafkaSession:
@@ -67,13 +70,14 @@ class KafkaTopic:
             await connection.close()
         try:
             # Once more, now that nobody else writes: the leaders of what is read from here on.
-            return KafkaSession(producer, await leaders_of_topic(self.view))
+            leaders = await leaders_of_topic(self.view)
+            return KafkaSession(producer, leaders, self.now_ms)
         except BaseException:
             await producer.close()
             raise
 
     async def _connect(self, node_id: int, host: str, port: int) -> Connection:
-        return await self.view.connect_to(node_id, host, port, response_bytes_max=2 * FETCH_BYTES)
+        return await self.view.connect_to(node_id, host, port, response_bytes_max=FETCH_BYTES)
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ class KafkaSession:
 
     producer: TransactionalProducer
     leaders: TopicLeaders
+    now_ms: Callable[[], int]
 
     @property
     def topic_id(self) -> Uuid:
@@ -119,17 +124,20 @@ class KafkaSession:
         id_ = TopicIdPartition(TOPIC, self.topic_id, partition)
         records = RecordsBetween(id_, f"{TOPIC}-{partition}", start, end, take)
         leader = self.leaders.leaders[partition]
-        await records.fetch(await self.producer.leader(TOPIC, self.leaders, leader))
+        connection = await self.producer.leader(TOPIC, self.leaders, leader)
+        await records.fetch(connection, READ_BYTES)
         return found, records.next_offset
 
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
+        # As any producer: a broker may refuse other times.
+        now_ms = self.now_ms()
         await self.producer.write(
             TOPIC,
             self.leaders,
             {
                 partition: [
                     Record(
-                        number, row.timestamp_ms, None, row.value,
+                        number, now_ms, None, row.value,
                         ((HEADER, header_value(row.offset)),),
                     )
                     for number, row in enumerate(some)

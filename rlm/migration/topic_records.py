@@ -82,12 +82,12 @@ class RecordsBetween:
     take: Callable[[Record], None]
     gap: Callable[[int, int], None] = ignore_gap
 
-    async def fetch(self, connection: Connection) -> None:
+    async def fetch(self, connection: Connection, bytes_max: int = FETCH_BYTES) -> None:
         """One Fetch; call it until `next_offset` is `end`. RetryLater: the leader gives nothing.
         CorruptData: a damaged batch.
         """
         before = self.next_offset
-        found = await fetch_batches(connection, self.partition, before, bytes_max=FETCH_BYTES)
+        found = await fetch_batches(connection, self.partition, before, bytes_max=bytes_max)
         if not isinstance(found, Batches):
             name = found.name if isinstance(found, BrokerError) else "offset_out_of_range"
             raise RetryLater(f"its leader answered {name} at offset {before}")

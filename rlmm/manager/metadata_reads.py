@@ -12,7 +12,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
-from rlmm.metadata_shadow import OutboxRow, Shadow, TopicPosition
+from rlmm.metadata_shadow import OutboxRow, Shadow, ShadowLag, TopicPosition
 from rlmm.migration_phase import Migration
 from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
@@ -29,7 +29,13 @@ from rlmm.rows.reads import (
     read_segment,
     read_totals,
 )
-from rlmm.rows.shadow import find_outbox_row, find_shadow, outbox_rows, topic_positions
+from rlmm.rows.shadow import (
+    find_outbox_row,
+    find_shadow,
+    is_kept_up,
+    outbox_rows,
+    topic_positions,
+)
 from rlmm.rows.values import Covered
 from rlmm.segment import RemoteLogSegmentMetadata
 from rlmm.view.partition_states import PartitionStates
@@ -103,6 +109,14 @@ class MetadataReads:
     def shadow(self) -> Shadow | None:
         """The shadow in Kafka's metadata topic; None: no switch has begun, or the move is over."""
         return find_shadow(self._view)
+
+    def shadow_lag(self) -> ShadowLag | None:
+        """The lag of Kafka's metadata topic; None: it is not kept up."""
+        shadow = find_shadow(self._view)
+        if shadow is None or shadow.incomplete or not is_kept_up(self._view):
+            return None
+        oldest = next(outbox_rows(self._view), None)
+        return ShadowLag(shadow.rows, None if oldest is None else oldest.time_ms)
 
     def topic_positions(self) -> tuple[TopicPosition, ...]:
         """Up to where Kafka's metadata topic was read, by its partitions."""

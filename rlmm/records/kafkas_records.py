@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.records.fixed_layout import partition_in_record
 from rlmm.records.record_fields import Tags
-from rlmm.records.segment_records import TAG_TOKEN, SegmentRecord
-from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from rlmm.records.segment_records import (
+    SEGMENT_FRONT,
+    TAG_TOKEN,
+    SegmentRecord,
+    decode_segment_record,
+)
+from rlmm.records.short_lengths import read_short_length
+from rlmm.segment import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemotePartitionDeleteMetadata,
+)
+
+_FRONT_BYTES = len(SEGMENT_FRONT)
+_PARTITION_BYTES = 21  # topic id, number, no tags
 
 
 def as_kafka_writes(record: SegmentRecord, custom_metadata: bytes | None = None) -> SegmentRecord:
@@ -37,6 +52,21 @@ def as_kafka_writes(record: SegmentRecord, custom_metadata: bytes | None = None)
             unknown_tags=unknown_tags,
         )
     return replace(record, replaces_offset=-1, grace_ms=-1, seen_ms=-1, unknown_tags=unknown_tags)
+
+
+def partition_of_value(value: bytes) -> TopicIdPartition:
+    """The partition of an encoded record. CorruptData: it is none."""
+    try:
+        length, at = read_short_length(value, _FRONT_BYTES)
+        found = partition_in_record(value[_FRONT_BYTES : at + length - 1 + _PARTITION_BYTES])
+    except IndexError:
+        found = None
+    if found is not None and length > 0:
+        return found
+    record = decode_segment_record(value, source="outbox row")
+    if isinstance(record, RemotePartitionDeleteMetadata):
+        return record.partition
+    return record.segment_id.partition
 
 
 def _kafkas(tags: Tags) -> Tags:

@@ -27,6 +27,8 @@ from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
+from rlm.migration.shadow import ShadowTask
+from rlm.migration.shadow_writer import ShadowTopic
 from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.node_files.audit_log import AuditLimits, AuditLog
 from rlm.node_files.clock_file import FILE_NAME as CLOCK_FILE
@@ -232,12 +234,27 @@ def _topic_loops(
         return
     follower = DeleteRecordsFollower(parts.expirer, broker, parts.around.ambient)
     yield Loop("follow DeleteRecords", follower.run, follower.problems)
+    shadow = _new_shadow(parts, broker)
+    yield Loop("keep Kafka's metadata topic up", shadow.run, shadow.problems)
     if settings.topics.mark_deleted:
         given = parts.given
         absence = TopicAbsence(
             given.metadata, broker, parts.around, parts.held_back.deleting, given.audit
         )
         yield Loop("look for deleted topics", absence.run, absence.problems)
+
+
+def _new_shadow(parts: RemoteLogParts, broker: BrokerView) -> ShadowTask:
+    around = parts.around
+
+    def new_topic() -> ShadowTopic:
+        # Slow to import, and few nodes write it.
+        from rlm.migration.shadow_topic import KafkaTopic, transactional_id
+
+        id_ = transactional_id(around.identity.cluster_id)
+        return KafkaTopic(broker, id_, ambient.sleep, around.ambient.now_ms)
+
+    return ShadowTask(parts.given.metadata, new_topic, around)
 
 
 def _quorum_problems(

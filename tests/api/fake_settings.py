@@ -44,6 +44,12 @@ class FakeSettings:
         raise_unless_done(applied.outcome, self.applied_offset)
         return self.applied_offset
 
+    def shadow(self) -> None:
+        """No move was begun."""
+
+    def shadow_lag(self) -> None:
+        """There is none without a move."""
+
 
 def in_force(metadata: FakeSettings) -> SettingsInForce:
     """On node 1, whose file names payments."""

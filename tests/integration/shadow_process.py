@@ -35,7 +35,7 @@ async def main(seed: int, changes: int, settings: dict[str, Any], id_: str) -> N
     node.apply(changes)
     pytest.MonkeyPatch().setattr(transactional_producer, "end_transaction", _die)
     async with view_of(BrokerConnectionSettings(**settings)) as view:
-        topic = KafkaTopic(view, id_, asyncio.sleep)
+        topic = KafkaTopic(view, id_, asyncio.sleep, lambda: 1_760_000_000_000)
         await ShadowWriter(topic, node, partition_of, lambda: 0.0).step()
 
 

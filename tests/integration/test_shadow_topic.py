@@ -54,6 +54,10 @@ def id_() -> str:
     return f"strandline-shadow-{uuid4()}"
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def world_of(changes: int, seed: int = 7) -> World:
     """A metadata log with so many changes; one node has applied all."""
     world = World(Random(seed), calm=True)
@@ -66,7 +70,7 @@ def world_of(changes: int, seed: int = 7) -> World:
 
 def writer_of(view: BrokerView, node: Node, id_: str, rows_max: int = 1_000) -> ShadowWriter:
     return ShadowWriter(
-        KafkaTopic(view, id_, asyncio.sleep),
+        KafkaTopic(view, id_, asyncio.sleep, now_ms),
         node,
         partition_of,
         time.monotonic,

@@ -1,0 +1,198 @@
+"""Keeps Kafka's own metadata topic up with the metadata log after a move, so that it can go back.
+
+The task of every node, at work on that of the quorum's leader alone, in phases QUORUM and BACK. A
+late leader does no harm: `shadow_writer.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field, replace
+
+from kafka_formats.errors import Conflict, Fenced
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import Surroundings
+from rlm.migration.shadow_plan import TransactionLimits
+from rlm.migration.shadow_writer import ShadowTopic, ShadowWriter
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.metadata_shadow import OutboxRow, Shadow, TopicPosition
+from rlmm.migration_phase import MigrationPhase
+from rlmm.records.control_records import ShadowWritten
+from rlmm.records.kafkas_records import partition_of_value
+
+logger = logging.getLogger(__name__)
+
+WORK = "keeping Kafka's metadata topic up with the metadata log"
+OVER = "the move is DONE"
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowLimits:
+    """`poll_s`: pause between two looks for changes while this node writes, `idle_s` otherwise. The
+    topic is read on, and what is written reported, `look_after_s` after a change, and every
+    `look_every_s`. `deadline_s` bounds a round, `retry_s` is the pause after a failed one,
+    `fenced_s` that after another node's writer began; trouble is told after `told_after_s`.
+    `transaction` bounds the work at a stretch on the event loop, `transactions_max` a round's.
+    """
+
+    poll_s: float = 0.1
+    idle_s: float = 1.0
+    look_after_s: float = 1.0
+    look_every_s: float = 10.0
+    deadline_s: float = 300.0
+    retry_s: float = 1.0
+    fenced_s: float = 10.0
+    told_after_s: float = 30.0
+    transactions_max: int = 50
+    transaction: TransactionLimits = field(
+        default_factory=lambda: TransactionLimits(rows_max=100, looked_at_max=500)
+    )
+
+
+@dataclass(slots=True)
+class ShadowTask:
+    """One per node. `new_topic` makes the port to the topic, once it is needed."""
+
+    metadata: RemoteLogMetadataManager
+    new_topic: Callable[[], ShadowTopic]
+    around: Surroundings
+    _: KW_ONLY
+    limits: ShadowLimits = field(default_factory=ShadowLimits)
+    _writer: ShadowWriter | None = field(default=None, init=False)
+    _next_look_at: float = field(default=0.0, init=False)
+    _next_try_at: float = field(default=0.0, init=False)
+    _trouble: str = field(default="", init=False)
+    _trouble_since: float = field(default=0.0, init=False)
+    _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
+
+    async def run(self) -> None:
+        """Work for as long as the node runs; a failed step is told and repeated."""
+        try:
+            while True:
+                await self.around.ambient.sleep(await self.round())
+        finally:
+            await self._stop()
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """Why the way back is closed, who else writes to the topic, or why this node gets nowhere;
+        in one line.
+        """
+        shadow = self.metadata.shadow()
+        told: list[str] = []
+        if shadow is not None and self.metadata.migration().phase is not MigrationPhase.DONE:
+            told += _of_state(shadow)
+        standing = self.around.ambient.monotonic() - self._trouble_since
+        if self._trouble and standing >= self.limits.told_after_s:
+            told.append(f"Kafka's metadata topic is not kept up: {self._trouble}")
+        return (NodeProblem(ProblemArea.MIGRATION, None, "; ".join(told)),) if told else ()
+
+    async def round(self) -> float:
+        """One round; the pause before the next one, in seconds."""
+        node_id = self.around.identity.incarnation.node_id
+        log = _Log(self.metadata)
+        if log.shadow() is None or self.metadata.describe().leader_id != node_id:
+            await self._stop()
+            self._trouble = ""
+            return self.limits.idle_s
+        now = self.around.ambient.monotonic()
+        if now < self._next_try_at:
+            return min(self._next_try_at - now, self.limits.idle_s)
+        try:
+            async with asyncio.timeout(self.limits.deadline_s):
+                await self._step(log, now)
+        except Exception as error:  # noqa: BLE001 - told, logged, repeated
+            return self._failed(error)
+        self._trouble = ""
+        self._log.works(WORK)
+        return self.limits.poll_s
+
+    async def _step(self, log: _Log, now: float) -> None:
+        if self._writer is None:
+            self._writer = ShadowWriter(
+                self.new_topic(),
+                log,
+                partition_of_value,
+                self.around.ambient.monotonic,
+                limits=self.limits.transaction,
+            )
+        wrote = False
+        for _ in range(self.limits.transactions_max):
+            if not await self._writer.step():
+                break
+            wrote = True
+            await self.around.ambient.sleep(0)
+        if wrote:
+            self._next_look_at = min(self._next_look_at, now + self.limits.look_after_s)
+        if now >= self._next_look_at:
+            await self._writer.look()
+            self._next_look_at = now + self.limits.look_every_s
+
+    def _failed(self, error: Exception) -> float:
+        now = self.around.ambient.monotonic()
+        text = str(error) or f"it took longer than {self.limits.deadline_s:g} s"
+        if not self._trouble:
+            self._trouble_since = now
+        self._trouble = text
+        pause = self.limits.retry_s
+        if isinstance(error, Fenced):
+            # The other one may lead by now, and this node not know.
+            pause = self.limits.fenced_s
+        elif not isinstance(error, Conflict):
+            self._log.failed(WORK, error)
+        self._next_try_at = now + pause
+        return min(pause, self.limits.idle_s)
+
+    async def _stop(self) -> None:
+        writer, self._writer = self._writer, None
+        self._next_look_at = 0.0
+        if writer is not None:
+            await writer.close()
+
+
+def _of_state(shadow: Shadow) -> Iterator[str]:
+    if shadow.foreign:
+        yield (
+            f"nothing is deleted: {shadow.foreign}. Stop it; then `strandline migrate back`, whose "
+            "comparison tells whether it did harm, or `strandline migrate finish`"
+        )
+    if shadow.incomplete:
+        yield (
+            "there is no way back into Kafka's metadata topic, which lacks changes for good: "
+            f"{shadow.incomplete}. The metadata log is whole: `strandline migrate finish`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """`ShadowLog` over the manager."""
+
+    metadata: RemoteLogMetadataManager
+
+    def shadow(self) -> Shadow | None:
+        shadow, phase = self.metadata.shadow(), self.metadata.migration().phase
+        if shadow is None or phase in (MigrationPhase.QUORUM, MigrationPhase.BACK):
+            return shadow
+        if phase is MigrationPhase.DONE:
+            return replace(shadow, incomplete=OVER)  # what waits is dropped
+        return None
+
+    def positions(self) -> Iterable[TopicPosition]:
+        return self.metadata.topic_positions()
+
+    def outbox(self) -> Iterator[OutboxRow]:
+        return self.metadata.outbox()
+
+    def outbox_value(self, offset: int) -> bytes | None:
+        row = self.metadata.outbox_row(offset)
+        return None if row is None else row.value
+
+    def applied_offset(self) -> int:
+        return self.metadata.applied_offset
+
+    async def catch_up(self) -> None:
+        await self.metadata.catch_up()
+
+    async def report(self, report: ShadowWritten) -> None:
+        await self.metadata.report_shadow(report)
