@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from uuid import uuid4
@@ -23,11 +23,21 @@ from rlm.migration.shadow_topic import KafkaTopic
 from rlm.migration.shadow_writer import ShadowWriter
 from rlm.migration.topic_checks import TOPIC
 from rlm.migration.topic_reader import TopicReader
+from rlmm.records.segment_records import encode_segment_record
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.integration.test_metadata_topic import KEPT
-from tests.real.kafka import KafkaBroker
+from tests.real.kafka import KafkaBroker, kafka_jars
 from tests.real.kafka_clients import NewRecord, consume_all, produce
-from tests.rlm.migration.shadow_world import PARTITIONS, Node, World, partition_of, state_of
+from tests.real.maven import require_java
+from tests.rlm.migration.shadow_world import (
+    PARTITIONS,
+    USER_PARTITIONS,
+    Node,
+    World,
+    partition_of,
+    state_of,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -197,3 +207,41 @@ async def test_a_topic_made_anew_is_told(broker: KafkaBroker, topic: str, id_: s
         with pytest.raises(Exception, match="it was made anew"):
             await writer.look()
     assert "made anew" in node.state.incomplete
+
+
+def rows_of_kafkas_manager(broker: KafkaBroker, folder: Path) -> set[tuple[str, str]]:
+    """(segment id, state) of all that Kafka 4.3.0's own manager makes of the topic."""
+    source = Path(__file__).parent / "java" / "ReadMetadataTopic.java"
+    asked = [f"{each.topic}:{each.topic_id}:{each.partition}" for each in USER_PARTITIONS]
+    command = [require_java(), "-cp", f"{kafka_jars('4.3.0')}/*", str(source), broker.bootstrap]
+    command += [str(folder), str(PARTITIONS), *asked]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert "DONE" in lines, done.stdout + done.stderr
+    rows = [line.split() for line in lines if line.startswith("ROW ")]
+    return {(row[2], row[3]) for row in rows}
+
+
+async def test_kafkas_own_manager_has_our_rows(
+    broker: KafkaBroker, topic: str, id_: str, tmp_path: Path
+) -> None:
+    world = world_of(120)
+    async with view_of(connection_settings(broker)) as view:
+        writer = writer_of(view, world.nodes[0], id_, rows_max=25)
+        while await writer.step():
+            pass
+        await writer.close()
+    wanted = {
+        (str(row.segment_id.id), row.state.name)
+        for partition in world.partitions
+        for cache in partition.wanted.caches.values()
+        for row in cache.rows.values()
+    }
+    assert len(wanted) > 10
+    # Kafka's manager is ready once it has read the record before the end, and a marker is none: it
+    # would wait for ever. A record of a partition that nobody has is passed over, and counts.
+    gone = PartitionDeleteState.DELETE_PARTITION_FINISHED
+    filler = RemotePartitionDeleteMetadata(replace(USER_PARTITIONS[0], partition=999), 1, 1, gone)
+    for number in range(PARTITIONS):
+        produce(broker.bootstrap, TOPIC, number, [NewRecord(encode_segment_record(filler))])
+    assert rows_of_kafkas_manager(broker, tmp_path) == wanted
