@@ -45,6 +45,7 @@ READ_DEADLINE_S = 0.8
 ANNOUNCE_DEADLINE_S = 9.0
 WRITE_DEADLINE_S = 14.5
 DELETE_DEADLINE_S = 5.0
+PHASE_DEADLINE_S = 2.5
 CHUNK_DEADLINE_S = 1.8
 HEARTBEAT_S = 1.0
 SESSION_CHARACTERS_MAX = 60
@@ -81,15 +82,17 @@ class Call(StrEnum):
     UPDATE = "update"
     DELETE_PARTITION = "delete-partition"
     DELETE = "delete"
+    PHASE = "phase"
 
 
-WITHOUT_SESSION = frozenset({Call.ANNOUNCE, Call.DELETE})
+WITHOUT_SESSION = frozenset({Call.ANNOUNCE, Call.DELETE, Call.PHASE})
 DEADLINES_S = {
     Call.ANNOUNCE: ANNOUNCE_DEADLINE_S,
     Call.ADD: WRITE_DEADLINE_S,
     Call.UPDATE: WRITE_DEADLINE_S,
     Call.DELETE_PARTITION: WRITE_DEADLINE_S,
     Call.DELETE: DELETE_DEADLINE_S,
+    Call.PHASE: PHASE_DEADLINE_S,
 }
 """Below the plug-in's own; all others are reads."""
 
@@ -296,7 +299,8 @@ async def broker_call(
         Header(
             alias=SESSION,
             max_length=SESSION_CHARACTERS_MAX,
-            description="Session and announcement, `UUID;SEQ`; not for `announce` and `delete`.",
+            description="Session and announcement, `UUID;SEQ`; `announce`, `delete` and `phase` "
+            "have none.",
         ),
     ] = "",
     list_changes: Annotated[
@@ -371,6 +375,8 @@ async def _answer(
             return await calls.delete_partition(body)
         case Call.DELETE:
             return await calls.delete_objects(body)
+        case Call.PHASE:
+            return await calls.phases.answer(body)
 
 
 def _session(text: str) -> tuple[Uuid, int]:

@@ -26,6 +26,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.older_history import OlderHistory, is_kept
+from rlm.delegated.phase_calls import PhaseCalls
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
@@ -69,6 +70,7 @@ class BrokerCalls:
     reads: SegmentReads
     lists: SegmentLists
     older: OlderHistory
+    phases: PhaseCalls
     why_not_delete: Callable[[str], str | None]
     _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
 

@@ -61,7 +61,7 @@ class Plugin:
     def announce(self, said: Announcement) -> None:
         """Take an announcement. Raises as `sessions.hear` does."""
         try:
-            heard = sessions.hear(self._sessions, said, self._expected, self._now_s())
+            heard = sessions.hear(self._sessions, said, self.expected, self._now_s())
         except SessionRefused as error:
             self._refused = self._now_s(), error
             raise
@@ -178,7 +178,8 @@ class Plugin:
         return 0.0 if self.session is None else self._now_s() - self.session.heard_s
 
     @property
-    def _expected(self) -> Expected:
+    def expected(self) -> Expected:
+        """The broker that this node serves."""
         identity = self.around.identity
         return Expected(identity.kafka_cluster_id, identity.incarnation.node_id)
 

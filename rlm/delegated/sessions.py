@@ -114,7 +114,7 @@ def hear(sessions: Sessions, said: Announcement, expected: Expected, now_s: floa
     """Take an announcement. SessionRefused: not this node's broker. AnnounceAgain: the whole set is
     needed. InvalidRequest: no broker has such partitions.
     """
-    _check_broker(said, expected)
+    check_broker(said.kafka_cluster_id, said.broker_id, expected)
     _check_partitions(said)
     current = sessions.current
     known = current is not None and current.id == said.session
@@ -175,16 +175,17 @@ def _session(
     )  # fmt: skip
 
 
-def _check_broker(said: Announcement, expected: Expected) -> None:
-    if expected.kafka_cluster_id not in (None, said.kafka_cluster_id):
+def check_broker(kafka_cluster_id: str, broker_id: int, expected: Expected) -> None:
+    """SessionRefused: not this node's broker."""
+    if expected.kafka_cluster_id not in (None, kafka_cluster_id):
         raise SessionRefused(
-            f"the broker is of Kafka cluster {said.kafka_cluster_id!r}, and this node serves "
+            f"the broker is of Kafka cluster {kafka_cluster_id!r}, and this node serves "
             f"{expected.kafka_cluster_id!r}: point the plug-in to the node beside the broker",
             reason="CLUSTER",
         )
-    if said.broker_id != expected.node_id:
+    if broker_id != expected.node_id:
         raise SessionRefused(
-            f"the broker has id {said.broker_id}, and this node {expected.node_id}: each broker "
+            f"the broker has id {broker_id}, and this node {expected.node_id}: each broker "
             "uses the node that has its own id",
             reason="BROKER_ID",
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import wire
+from rlm.delegated.phase_bodies import PhaseAsked
 from rlm.delegated.wire import BodyReader, BodyWriter
 from rlmm.segment import (
     RemoteLogSegmentMetadata,
@@ -140,6 +141,23 @@ def read_applied(body: bytes) -> int:
 def read_ready(body: bytes) -> tuple[int, bool, str]:
     reader = BodyReader(body, "ready")
     answer = reader.int64(), reader.boolean(), reader.string()
+    reader.expect_end()
+    return answer
+
+
+def phase(each: PhaseAsked) -> bytes:
+    writer = BodyWriter()
+    writer.string(each.kafka_cluster_id)
+    writer.int32(each.broker_id)
+    writer.int8(each.seen)
+    writer.int32(each.outstanding)
+    return writer.done()
+
+
+def read_phase(body: bytes) -> tuple[int, int, int]:
+    """Applied offset, the phase's number, the metadata offset of its record."""
+    reader = BodyReader(body, "phase")
+    answer = reader.int64(), reader.int8(), reader.int64()
     reader.expect_end()
     return answer
 

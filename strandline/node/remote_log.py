@@ -34,6 +34,7 @@ from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.older_history import OlderHistory
+from rlm.delegated.phase_calls import PhaseCalls
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
@@ -148,7 +149,8 @@ class RemoteLogParts:
         )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs), lists, older, self.held_back.deleting,
+            SegmentReads(self.reads, own_epochs), lists, older,
+            PhaseCalls(self.plugin, given.metadata, self.around), self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(

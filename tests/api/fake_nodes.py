@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kafka_formats.kafka_uuid import Uuid
+from rlmm.migration_phase import NO_MIGRATION, Migration
 from rlmm.records.control_records import NodeRemoved
 from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
 from rlmm.rows.nodes import Liveness, RegisteredNode
@@ -31,6 +32,10 @@ class FakeNodes:
     removed: list[NodeRemoved] = field(default_factory=list)
     not_removed: Exception | None = None
     leader_id: int = 1
+    move: Migration = NO_MIGRATION
+
+    def migration(self) -> Migration:
+        return self.move
 
     def registered_nodes(self) -> tuple[RegisteredNode, ...]:
         return self.nodes

@@ -25,7 +25,7 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def test_the_golden_file_is_the_document() -> None:
-    text = json.dumps(openapi(), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(openapi(), indent=1, sort_keys=True) + "\n"
     if os.environ.get("STRANDLINE_GOLDEN") == "rewrite":
         GOLDEN.parent.mkdir(parents=True, exist_ok=True)
         GOLDEN.write_text(text)

@@ -1,0 +1,116 @@
+"""The move from Kafka's own metadata topic, as a node and the brokers beside all nodes see it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from api.models.base import OffsetOrNull, Wire, known
+from api.models.views import NodeId
+from api.models.whole import NodePartView
+from rlm.migration.acknowledgements import Acknowledgement
+from rlmm.migration_phase import Migration, MigrationPhase
+
+PhaseName = Annotated[
+    Literal["none", "kafka", "switching", "quorum", "done", "back"],
+    Field(
+        description="Where the truth is. `kafka`: the topic; `switching`: the topic, frozen, which "
+        "is imported; `quorum`: the metadata log, copied to the topic; `done`: the metadata log "
+        "alone; `back`: the metadata log, frozen. `none`: no move was begun."
+    ),
+]
+
+
+def phase_name(phase: MigrationPhase) -> PhaseName:
+    """The phase as the interface writes it."""
+    name: PhaseName = phase.name.lower()  # type: ignore[assignment]
+    return name
+
+
+class BridgeView(Wire):
+    """The last question of the bridge in this node's broker, since the node's start."""
+
+    broker_id: int
+    plugin_version: Annotated[str, Field(description="Empty: the broker did not announce it yet.")]
+    seen: Annotated[
+        PhaseName | None, Field(description="The phase that the broker acts by; null: none yet.")
+    ]
+    outstanding: Annotated[
+        int, Field(description="Its changes that may still come into the topic.")
+    ]
+    confirms: Annotated[
+        bool,
+        Field(
+            description="The question came behind the record of the phase that stands, with it "
+            "seen and nothing outstanding."
+        ),
+    ]
+    age_ms: Annotated[int, Field(description="Since the question.")]
+    has_lease: Annotated[
+        bool,
+        Field(
+            description="False: it was not heard for 10 s, and changes nothing until it hears the "
+            "phase."
+        ),
+    ]
+
+    @classmethod
+    def of_last(cls, last: Acknowledgement, migration: Migration, now_s: float) -> Self:
+        """At a moment of the node's monotonic clock."""
+        return cls(
+            broker_id=last.broker_id,
+            plugin_version=last.plugin_version,
+            seen=None if last.seen < 0 else phase_name(MigrationPhase(last.seen)),
+            outstanding=last.outstanding,
+            confirms=last.confirms(migration),
+            age_ms=round(last.age_s(now_s) * 1000),
+            has_lease=last.has_lease(now_s),
+        )
+
+
+class NodeMigrationView(Wire):
+    """The move as this node's metadata has it, and the bridge in its broker."""
+
+    phase: PhaseName
+    since: Annotated[
+        OffsetOrNull,
+        Field(description="Metadata offset of the phase's record; null: there is none."),
+    ]
+    since_ms: Annotated[int | None, Field(description="Time of that, by the quorum's leader.")]
+    kafka_cluster_id: Annotated[str | None, Field(description="The cluster of the topic.")]
+    who: str | None
+    why: str | None
+    bridge: Annotated[
+        BridgeView | None,
+        Field(description="Null: none was heard since the node's start, or it serves no broker."),
+    ]
+
+    @classmethod
+    def of_migration(cls, migration: Migration, last: Acknowledgement | None, now_s: float) -> Self:
+        """`last` is the question of the broker's bridge."""
+        recorded = migration.phase is not MigrationPhase.NONE
+        return cls(
+            phase=phase_name(migration.phase),
+            since=known(migration.since),
+            since_ms=migration.since_ms if recorded else None,
+            kafka_cluster_id=migration.kafka_cluster_id if recorded else None,
+            who=migration.who if recorded else None,
+            why=migration.why if recorded else None,
+            bridge=None if last is None else BridgeView.of_last(last, migration, now_s),
+        )
+
+
+class MigrationOfNode(NodeMigrationView):
+    """The move as one node sees it."""
+
+    node: NodeId
+
+
+class WholeMigrationView(Wire):
+    """The move as all nodes that answered see it."""
+
+    nodes: list[NodePartView]
+    seen: Annotated[
+        list[MigrationOfNode], Field(description="By node; a node may lag behind the others.")
+    ]
