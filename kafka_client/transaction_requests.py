@@ -129,12 +129,13 @@ async def add_partitions(
 
 async def produce(
     connection: Connection,
-    transactional_id: str,
+    transactional_id: str | None,
     batches: Mapping[TopicPartition, bytes],
     *,
     timeout_s: float,
 ) -> dict[TopicPartition, int]:
     """Append one batch to each partition, on all in-sync replicas: the offset of its first record.
+    Without `transactional_id` they belong to no transaction.
     Errors: `raise_for`; some of the batches may have been appended then.
     """
     by_topic: dict[str, list[PartitionProduceData]] = {}
@@ -142,7 +143,7 @@ async def produce(
         data = PartitionProduceData(index=i32(partition), records=Records(batch))
         by_topic.setdefault(topic, []).append(data)
     request = ProduceRequest(
-        transactional_id=TransactionalId(transactional_id),
+        transactional_id=None if transactional_id is None else TransactionalId(transactional_id),
         acks=_ALL_REPLICAS,
         timeout=i32Timedelta.parse(timedelta(seconds=timeout_s)),
         topic_data=tuple(

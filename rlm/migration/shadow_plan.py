@@ -18,6 +18,8 @@ from kafka_formats.errors import InternalError
 
 HEADER = "strandline.metadata.offset"
 """The header with the metadata offset, eight bytes, big-endian."""
+FILLER_HEADER = "strandline.filler"
+"""The header of a record that says nothing, so that a partition does not end with a marker."""
 _HEADER_BYTES = 8
 NONE_WRITTEN = -1
 

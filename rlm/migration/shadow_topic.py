@@ -15,13 +15,15 @@ from kafka_client import broker_requests
 from kafka_client.broker_requests import EARLIEST, LATEST, READ_UNCOMMITTED, BrokerError
 from kafka_client.connection import Connection
 from kafka_client.topic_leaders import TopicLeaders
+from kafka_client.transaction_requests import produce
 from kafka_client.transactional_producer import ProducerLimits, TransactionalProducer
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.record_batch import Record
+from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
 from rlm.migration.shadow_plan import (
+    FILLER_HEADER,
     HEADER,
     FoundRecord,
     ShadowRow,
@@ -30,10 +32,23 @@ from rlm.migration.shadow_plan import (
 )
 from rlm.migration.topic_checks import TOPIC
 from rlm.migration.topic_records import FETCH_BYTES, RecordsBetween, leaders_of_topic
+from rlmm.records.segment_records import encode_segment_record
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
 READ_BYTES = 64 * 1024
 """So little at a time, since it is decoded on the node's event loop."""
+
+
+_FILLER = encode_segment_record(
+    RemotePartitionDeleteMetadata(
+        TopicIdPartition("strandline-filler", Uuid(b"strandline-fill."), 0),
+        -1,
+        0,
+        PartitionDeleteState.DELETE_PARTITION_FINISHED,
+    )
+)
+"""The end of a partition that no broker has: Kafka's own manager passes over it."""
 
 
 def transactional_id(cluster_id: str) -> str:
@@ -87,6 +102,7 @@ class KafkaSession:
     producer: TransactionalProducer
     leaders: TopicLeaders
     now_ms: Callable[[], int]
+    _unsettled: set[int] | None = None
 
     @property
     def topic_id(self) -> Uuid:
@@ -112,12 +128,19 @@ class KafkaSession:
             starts = await _offsets(connection, partitions, EARLIEST)
             ends = await _offsets(connection, partitions, LATEST)
             found |= {each: (starts[each], ends[each]) for each in partitions}
+        if self._unsettled is None:  # what ended before may have left a marker anywhere
+            self._unsettled = {each for each, (_, end) in found.items() if end > 0}
         return found
 
     async def read(self, partition: int, start: int, end: int) -> tuple[Sequence[FoundRecord], int]:
         found: list[FoundRecord] = []
+        last = start - 1
 
         def take(record: Record) -> None:
+            nonlocal last
+            last = record.offset
+            if any(key == FILLER_HEADER for key, _ in record.headers):
+                return
             offset = metadata_offset_in(record.headers)
             found.append(FoundRecord(record.offset, offset, record.value))
 
@@ -126,6 +149,11 @@ class KafkaSession:
         leader = self.leaders.leaders[partition]
         connection = await self.producer.leader(TOPIC, self.leaders, leader)
         await records.fetch(connection, READ_BYTES)
+        if records.next_offset == end and self._unsettled is not None:
+            if last == end - 1:
+                self._unsettled.discard(partition)
+            else:
+                self._unsettled.add(partition)
         return found, records.next_offset
 
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
@@ -145,6 +173,22 @@ class KafkaSession:
                 for partition, some in rows.items()
             },
         )  # fmt: skip
+
+    async def settle(self) -> bool:
+        unsettled, self._unsettled = self._unsettled or set(), set()
+        by_leader: dict[int, dict[tuple[str, int], bytes]] = {}
+        for partition in sorted(unsettled):
+            record = Record(0, self.now_ms(), None, _FILLER, ((FILLER_HEADER, b""),))
+            leader = self.leaders.leaders[partition]
+            by_leader.setdefault(leader, {})[TOPIC, partition] = encode_batch(
+                [record], base_offset=0
+            )
+        for leader, batches in by_leader.items():
+            connection = await self.producer.leader(TOPIC, self.leaders, leader)
+            await produce(
+                connection, None, batches, timeout_s=self.producer.limits.produce_timeout_s
+            )
+        return bool(unsettled)
 
     async def close(self) -> None:
         await self.producer.close()

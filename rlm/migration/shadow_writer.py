@@ -64,6 +64,12 @@ class TopicSession(Protocol):
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
         """Append the rows of each partition, in order, in one transaction, and commit it."""
 
+    async def settle(self) -> bool:
+        """Append a record that says nothing to each partition that may end with a transaction's
+        marker; False: there is none. Kafka's own manager is never ready with a partition whose end
+        is no record.
+        """
+
     async def close(self) -> None: ...
 
 
@@ -99,6 +105,7 @@ class ShadowLog(Protocol):
 PartitionOf = Callable[[bytes], TopicIdPartition]
 
 
+SETTLED_AFTER_MAX = 5
 NEWS_RECORDS = 1_000
 """A position that moved on by so many records of the topic is reported for that alone."""
 
@@ -161,12 +168,18 @@ class ShadowWriter:
             return
         try:
             session = await self._opened(shadow)
-            await self._read_all(session)
+            for _ in range(SETTLED_AFTER_MAX):  # a marker may come after its transaction's end
+                await self._read_all(session)
+                if self._waits(session) or not await session.settle():
+                    break
             while await self._report(session):
                 pass
         except BaseException:
             await self.close()
             raise
+
+    def _waits(self, session: TopicSession) -> bool:
+        return bool(next_transaction(self._rows(session), self._tails, self.limits).rows)
 
     @property
     def unread(self) -> frozenset[int]:
