@@ -5,7 +5,7 @@ The rules are in `rlmm/apply/migration.py`; docs/OPERATIONS.md tells the move it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -51,6 +51,10 @@ HELD_PHASES = frozenset({_KAFKA, _SWITCHING, _BACK})
 """Nothing of delegated topics is claimed or changed here: the truth is elsewhere, or frozen."""
 FROZEN_PHASES = frozenset({_SWITCHING, _BACK})
 """Nobody changes anything: brokers acknowledge that they stopped."""
+RETURNS_TO: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _KAFKA, _BACK: _QUORUM}
+"""The phase that an attempt began in, and falls back to."""
+ENDS_IN: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _QUORUM, _BACK: _KAFKA}
+"""The phase that an attempt leads to."""
 MOVING_PHASES = HELD_PHASES | {_QUORUM}
 """A move is under way: it may still go back."""
 
@@ -73,3 +77,20 @@ class Migration:
 
 
 NO_MIGRATION = Migration()
+
+
+def why_not_next(stands: Migration, wanted: MigrationPhase, level: int) -> Iterator[str]:
+    """The reasons why an admin may not begin the phase now, by what stands at feature level
+    `level`; the record is judged again when it is applied.
+    """
+    if level < MIGRATION_LEVEL:
+        yield (
+            f"a move needs feature level {MIGRATION_LEVEL}, and {level} is finalised: upgrade all "
+            f"nodes, then `strandline quorum finalize {MIGRATION_LEVEL}`"
+        )
+    begun_by_admins = {
+        before: after - {RETURNS_TO.get(before), ENDS_IN.get(before)}
+        for before, after in NEXT_PHASES.items()
+    }
+    if wanted not in begun_by_admins[stands.phase]:
+        yield f"the move is in phase {stands.phase.name}, which {wanted.name} does not follow"

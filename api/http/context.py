@@ -20,6 +20,7 @@ from rlm.control.log_levels import LogLevels
 from rlm.delegated.calls import BrokerCalls
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.tier_answers import Answers
+from rlm.migration.moving import Moving
 from rlm.node_files.audit_log import AuditLog
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults
@@ -64,7 +65,8 @@ class ApiContext:
 
     `anonymous_role` is the role of a request without a token from this machine; None: everybody
     needs a token. `not_ready` names what is missing until the node may serve. `broker` None: it
-    serves no broker's plug-in. `envelopes` go to other nodes, and come from them.
+    serves no broker's plug-in. `moving` None: it has no broker. `envelopes` go to
+    other nodes, and come from them.
     """
 
     manager: RemoteLogMetadataManager
@@ -101,4 +103,5 @@ class ApiContext:
     page: PageFiles = field(default_factory=PageFiles)
     not_ready: Callable[[], Sequence[str]] = always_ready
     broker: BrokerCalls | None = None
+    moving: Moving | None = None
     envelopes: Envelopes = field(default_factory=Envelopes)

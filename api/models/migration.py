@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from api.models.base import OffsetOrNull, Wire, known
+from api.models.node import Why
 from api.models.views import NodeId
 from api.models.whole import NodePartView
 from rlm.migration.acknowledgements import Acknowledgement
+from rlm.migration.switching import Attempt
 from rlmm.migration_phase import Migration, MigrationPhase
 
 PhaseName = Annotated[
@@ -69,6 +71,14 @@ class BridgeView(Wire):
         )
 
 
+class AttemptView(Wire):
+    """The switch or way back that this node, which leads the quorum, carries out."""
+
+    step: Annotated[str, Field(examples=["importing"])]
+    share: Annotated[float, Field(description="Done of the step, 0 to 1.")]
+    waits_for: Annotated[str, Field(description="Empty: for nothing.")]
+
+
 class NodeMigrationView(Wire):
     """The move as this node's metadata has it, and the bridge in its broker."""
 
@@ -85,9 +95,16 @@ class NodeMigrationView(Wire):
         BridgeView | None,
         Field(description="Null: none was heard since the node's start, or it serves no broker."),
     ]
+    attempt: Annotated[AttemptView | None, Field(description="Null: none is under way here.")]
 
     @classmethod
-    def of_migration(cls, migration: Migration, last: Acknowledgement | None, now_s: float) -> Self:
+    def of_migration(
+        cls,
+        migration: Migration,
+        last: Acknowledgement | None,
+        attempt: Attempt | None,
+        now_s: float,
+    ) -> Self:
         """`last` is the question of the broker's bridge."""
         recorded = migration.phase is not MigrationPhase.NONE
         return cls(
@@ -98,6 +115,9 @@ class NodeMigrationView(Wire):
             who=migration.who if recorded else None,
             why=migration.why if recorded else None,
             bridge=None if last is None else BridgeView.of_last(last, migration, now_s),
+            attempt=None
+            if attempt is None
+            else AttemptView(step=attempt.step, share=attempt.share, waits_for=attempt.trouble),
         )
 
 
@@ -113,4 +133,21 @@ class WholeMigrationView(Wire):
     nodes: list[NodePartView]
     seen: Annotated[
         list[MigrationOfNode], Field(description="By node; a node may lag behind the others.")
+    ]
+
+
+class PhaseRequest(Wire):
+    """The phase to begin. `kafka` begins a move, `done` ends it for good."""
+
+    phase: Annotated[Literal["kafka", "switching", "back", "done"], Field(examples=["switching"])]
+    why: Why = ""
+    dry_run: StrictBool = False
+
+
+class PhaseChanged(NodeMigrationView):
+    """The move as it stands now."""
+
+    dry_run: bool
+    in_the_way: Annotated[
+        list[str], Field(description="Why the phase can't begin; only a dry run has any.")
     ]

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from typing import Annotated
 
-from api.http.admission import Context
-from api.http.asking_all import Question, ask_all
-from api.models.migration import MigrationOfNode, NodeMigrationView, WholeMigrationView
+from fastapi import APIRouter, Depends, Request
+
+from api.http.admission import Context, require
+from api.http.asking_all import Question, Told, ask_all
+from api.http.context import ApiContext
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
+from api.http.noting import noted
+from api.http.tokens import Principal, Role
+from api.models.migration import (
+    MigrationOfNode,
+    NodeMigrationView,
+    PhaseChanged,
+    PhaseRequest,
+    WholeMigrationView,
+)
 from api.models.whole import NodePartView
+from kafka_formats.errors import Conflict
+from rlm.control.audit import AuditAction
+from rlmm.migration_phase import FROZEN_PHASES, MigrationPhase, why_not_next
+from rlmm.records.control_records import MigrationPhaseChange
+from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
 
 router = APIRouter(tags=["cluster"])
 
@@ -15,18 +32,13 @@ router = APIRouter(tags=["cluster"])
 @router.get("/migration", summary="The move from Kafka's metadata topic, as this node sees it")
 async def node_migration(context: Context) -> NodeMigrationView:
     """Its own broker's bridge alone; `/v1/cluster/migration` has those of all nodes."""
-    last = None if context.broker is None else context.broker.phases.last
-    return NodeMigrationView.of_migration(context.manager.migration(), last, context.monotonic())
+    return _of_node(context)
 
 
 @router.get("/cluster/migration", summary="The move as all nodes see it, with their brokers")
 async def whole_migration(request: Request, context: Context) -> WholeMigrationView:
     """`nodes` names those that did not answer."""
-    told = await ask_all(
-        request,
-        Question("/v1/migration", lambda _: {}, NodeMigrationView),
-        lambda: node_migration(context),
-    )
+    told = await _ask_all(request, context)
     return WholeMigrationView(
         nodes=NodePartView.all_of(told),
         seen=[
@@ -34,4 +46,69 @@ async def whole_migration(request: Request, context: Context) -> WholeMigrationV
             for each in told
             if each.part is not None
         ],
+    )
+
+
+@router.put("/migration", summary="Begin the next phase of the move")
+async def change_phase(
+    request: Request,
+    context: Context,
+    body: PhaseRequest,
+    admin: Annotated[Principal, Depends(require(Role.ADMIN))],
+) -> PhaseChanged:
+    """Role admin, at a node beside a broker. `switching` and `back` end by themselves, in
+    `quorum` or `kafka`: `/v1/cluster/migration` tells how far they are. 409: something stands in
+    the way, as with `dry_run`, and nothing was changed.
+    """
+    stands, cluster_id = context.manager.migration(), context.identity.kafka_cluster_id
+    wanted = MigrationPhase[body.phase.upper()]
+    wrong = [*why_not_next(stands, wanted, context.manager.feature_level())]
+    if cluster_id is None:
+        wrong.append("this node serves no Kafka cluster: ask a node beside a broker")
+    elif not wrong and wanted in FROZEN_PHASES:
+        wrong += await _not_heard(request, context)
+    if wrong and not body.dry_run:
+        raise Conflict("; ".join(wrong))
+    if not body.dry_run and cluster_id is not None:
+        change = MigrationPhaseChange(
+            wanted, stands.since, cluster_id, admin.name[:WHO_CHARACTERS_MAX], body.why
+        )
+        said = f"{body.why}: " if body.why else ""
+        why = f"{said}the move from Kafka's metadata topic: {stands.phase.name} -> {wanted.name}"
+        with noted(context, None, AuditAction.MOVE_PHASE, why, admin):
+            offset = await context.manager.change_migration_phase(change)
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
+    return PhaseChanged(**dict(_of_node(context)), dry_run=body.dry_run, in_the_way=wrong)
+
+
+async def _not_heard(request: Request, context: ApiContext) -> list[str]:
+    """The living brokers whose bridge no node hears, and nodes that can't say."""
+    if context.moving is None:
+        return ["this node has no broker to ask which brokers live: ask another one"]
+    told = await _ask_all(request, context)
+    heard = {
+        each.part.bridge.broker_id
+        for each in told
+        if each.part is not None and each.part.bridge is not None and each.part.bridge.has_lease
+    }
+    missing = sorted(set(await context.moving.brokers.live()) - heard)
+    return [
+        f"broker {broker} lives and no node hears its bridge: it needs MigratingMetadataManager "
+        "and the node beside it"
+        for broker in missing
+    ]
+
+
+async def _ask_all(request: Request, context: ApiContext) -> list[Told[NodeMigrationView]]:
+    async def own() -> NodeMigrationView:
+        return _of_node(context)
+
+    return await ask_all(request, Question("/v1/migration", lambda _: {}, NodeMigrationView), own)
+
+
+def _of_node(context: ApiContext) -> NodeMigrationView:
+    last = None if context.broker is None else context.broker.phases.last
+    attempt = None if context.moving is None else context.moving.attempt
+    return NodeMigrationView.of_migration(
+        context.manager.migration(), last, attempt, context.monotonic()
     )

@@ -56,6 +56,7 @@ class AuditAction(StrEnum):
     NODE_REMOVED = "node_removed"
     SETTING_CHANGED = "setting_changed"
     ERASURE = "erasure"
+    MOVE_PHASE = "move_phase"
 
 
 @dataclass(frozen=True, slots=True)

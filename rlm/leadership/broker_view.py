@@ -124,6 +124,15 @@ class BrokerView:
         async with self._one_at_a_time:
             await self._open()
 
+    def another(self) -> BrokerView:
+        """A view of the same broker with a connection of its own, for another event loop."""
+        return BrokerView(
+            self._settings,
+            monotonic=self._monotonic,
+            random_fraction=self._random_fraction,
+            new_nonce=self._new_nonce,
+        )
+
     def move_to(self, address: str) -> None:
         """Ask the broker at this `host:port` from now on. Its identity is checked as ever; another
         text changes nothing.

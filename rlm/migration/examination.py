@@ -13,14 +13,8 @@ from kafka_formats.errors import RetryLater, StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
-from rlm.migration.topic_checks import (
-    CONFIG_KEYS,
-    TOPIC,
-    Check,
-    PartitionRead,
-    check_reads,
-    check_settings,
-)
+from rlm.migration.settings_check import CONFIG_KEYS, check_settings
+from rlm.migration.topic_checks import TOPIC, Check, PartitionRead, check_reads
 from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay, digest
 from rlmm.segment import PartitionDeleteState, SegmentState

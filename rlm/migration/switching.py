@@ -14,26 +14,20 @@ from itertools import islice
 from typing import Protocol
 
 from kafka_formats.errors import RetryLater, StrandlineError
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.migration.acknowledgements import LEASE_S
 from rlm.migration.kafka_cache import KafkaCache
 from rlm.migration.topic_checks import PartitionRead, check_reads
 from rlm.migration.topic_replay import TopicReplay
-from rlmm.migration_phase import Migration, MigrationPhase
+from rlmm.migration_phase import RETURNS_TO, Migration, MigrationPhase
 from rlmm.records.control_records import WHY_CHARACTERS_MAX
 
-LEASE_S = 10.0
-"""A broker goes on by the phase that it heard for so long after it asked (docs/BROKER_PROTOCOL.md).
-"""
-ANSWERS_LATE_S = 3.0
-"""A node answers by a state that it knew to be current at most so long ago."""
+CLOCKS_DIFFER_S = 1.0
+"""The clocks of a broker and this node may run apart so far within a lease."""
 LOOK_EVERY_S = 0.25
 RETRY_AFTER_S = 1.0
 DIFFERENCES_TOLD_MAX = 5
-RETURNS_TO = {
-    MigrationPhase.SWITCHING: MigrationPhase.KAFKA,
-    MigrationPhase.BACK: MigrationPhase.QUORUM,
-}
-"""The phase that an attempt began in, and falls back to."""
 
 
 class _OverError(Exception):
@@ -62,22 +56,25 @@ class LogPort(Protocol):
     async def bring(self, tip: TopicIdPartition, cache: KafkaCache | None, since: int) -> None:
         """Import a partition in place of what stands of it; None: the topic has it no more."""
 
-    def differences(self, tip: TopicIdPartition, cache: KafkaCache) -> Iterable[str]:
+    async def differences(self, tip: TopicIdPartition, cache: KafkaCache) -> Sequence[str]:
         """What a broker would see otherwise in the log than in the topic. Sentences."""
 
     def behind_topic(self) -> int:
         """Number of records that the topic doesn't have yet."""
 
-    async def move(
-        self, before: Migration, phase: MigrationPhase, why: str, ends: Sequence[int]
-    ) -> None:
-        """Record the next phase; `ends` are those of the topic's partitions. Conflict: another
-        record came first.
-        """
+    async def begin_shadow(self, since: int, topic_id: Uuid, ends: Sequence[int]) -> None:
+        """Record the ends of the topic's partitions, 0 and up, behind which nobody else writes."""
+
+    async def move(self, before: Migration, phase: MigrationPhase, why: str) -> None:
+        """Record the next phase. Conflict: another record came first."""
 
 
 class TopicSource(Protocol):
     """The metadata topic as its leaders have it now."""
+
+    @property
+    def topic_id(self) -> Uuid:
+        """The id that it has now."""
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -170,22 +167,21 @@ class Switching:
     async def _return(self, attempt: Attempt, why: str) -> None:
         before = attempt.standing
         try:
-            await self.log.move(before, RETURNS_TO[before.phase], why[:WHY_CHARACTERS_MAX], ())
+            await self.log.move(before, RETURNS_TO[before.phase], why[:WHY_CHARACTERS_MAX])
         except StrandlineError as error:
             attempt.trouble = f"{why}; to say so failed: {error}"
             await self.time.sleep(RETRY_AFTER_S)
 
     async def _forth(self, attempt: Attempt) -> None:
         await self._silence(attempt)
-        source = await self.brokers.open_topic()
+        standing, source = attempt.standing, await self.brokers.open_topic()
         try:
             ends = await self._import(source, attempt)
+            await self.log.begin_shadow(standing.since, source.topic_id, ends)
         finally:
             await source.close()
         self._go_on(attempt)
-        await self.log.move(
-            attempt.standing, MigrationPhase.QUORUM, "the log has what the topic had", ends
-        )
+        await self.log.move(standing, MigrationPhase.QUORUM, "the log has what the topic had")
 
     async def _back(self, attempt: Attempt) -> None:
         await self._silence(attempt)
@@ -201,7 +197,7 @@ class Switching:
             await source.close()
         self._go_on(attempt)
         await self.log.move(
-            attempt.standing, MigrationPhase.KAFKA, "the topic has what the log has", ()
+            attempt.standing, MigrationPhase.KAFKA, "the topic has what the log has"
         )
 
     async def _silence(self, attempt: Attempt) -> None:
@@ -212,7 +208,7 @@ class Switching:
         current had applied this one, so its lease ends within the wait.
         """
         attempt.begin("waiting until no broker writes")
-        wait, since = LEASE_S + ANSWERS_LATE_S, self.time.monotonic()
+        wait, since = LEASE_S + CLOCKS_DIFFER_S, self.time.monotonic()
         while True:
             self._go_on(attempt)
             live = set(await self.brokers.live())
@@ -233,9 +229,10 @@ class Switching:
             ends.append(read.end)
             for tip, cache in replay.caches.items():
                 self._go_on(attempt)
+                await self.time.sleep(0)
                 await self.log.bring(tip, cache, since)
                 found.add(tip)
-            self._check(replay)
+            await self._check(replay)
         for tip in self.log.partitions():
             if tip not in found:
                 await self.log.bring(tip, None, since)
@@ -247,7 +244,7 @@ class Switching:
         for place, partition in enumerate(source.partitions):
             attempt.share = place / len(source.partitions)
             replay, _ = await self._read(source, partition, attempt)
-            self._check(replay)
+            await self._check(replay)
             found.update(replay.caches)
         lacking = [tip for tip in self.log.partitions() if tip not in found]
         if lacking:
@@ -267,14 +264,11 @@ class Switching:
             raise DifferenceError(_told(wrong))
         return replay, read
 
-    def _check(self, replay: TopicReplay) -> None:
-        wrong = (
-            f"{_name(tip)}: {each}"
-            for tip, cache in replay.caches.items()
-            for each in self.log.differences(tip, cache)
-        )
-        if told := _told(wrong):
-            raise DifferenceError(told)
+    async def _check(self, replay: TopicReplay) -> None:
+        for tip, cache in replay.caches.items():
+            wrong = await self.log.differences(tip, cache)
+            if wrong:
+                raise DifferenceError(f"{_name(tip)}: {_told(wrong)}")
 
 
 def _unheard(missing: Sequence[int]) -> str:

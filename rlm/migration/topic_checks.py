@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_client.broker_requests import BrokerError
 from rlm.migration.kafka_cache import Ignored
 
 TOPIC = "__remote_log_metadata"
-CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
-_FOR_EVER = "-1"
 _TOLD_MAX = 5
 
 
@@ -46,35 +43,6 @@ class Check:
     name: str
     ok: bool
     detail: str
-
-
-def check_settings(configs: Mapping[str, str] | BrokerError) -> Check:
-    """Check that the topic keeps every record for ever."""
-    name = "settings of the topic"
-    if isinstance(configs, BrokerError):
-        return Check(
-            name,
-            False,
-            f"the broker answered {configs.name}: give the node's user DescribeConfigs on {TOPIC}",
-        )
-    wanted = {
-        "cleanup.policy": "delete",
-        "retention.ms": _FOR_EVER,
-        "retention.bytes": _FOR_EVER,
-    }
-    wrong = [
-        f"{key}={configs.get(key)} instead of {value}"
-        for key, value in wanted.items()
-        if configs.get(key) != value
-    ]
-    if wrong:
-        return Check(
-            name,
-            False,
-            f"{'; '.join(wrong)}: with these the broker removes records of segments that are still "
-            "in the store. Set them back with kafka-configs, then look at the next checks",
-        )
-    return Check(name, True, "records are kept for ever")
 
 
 def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:

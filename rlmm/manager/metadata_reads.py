@@ -29,6 +29,7 @@ from rlmm.rows.reads import (
     read_segment,
     read_totals,
 )
+from rlmm.rows.rows import RowReader
 from rlmm.rows.shadow import (
     find_outbox_row,
     find_shadow,
@@ -59,6 +60,10 @@ class MetadataReads:
     def digest(self) -> bytes:
         """16 bytes, equal on every node at the same applied offset."""
         return self._view.digest()
+
+    def rows(self) -> RowReader:
+        """The rows themselves, for reads in a thread, which must not see what changes meanwhile."""
+        return self._view
 
     def feature_level(self) -> int:
         """The finalised feature level."""

@@ -42,7 +42,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "migrate": (
             "migrate_commands:migrate_app",
-            "The move from Kafka's own metadata topic into the metadata log: check.",
+            "The move from Kafka's own metadata topic: check, start, switch, back, finish, status.",
         ),
     },
     "Ask a running node": {

@@ -16,6 +16,13 @@ from rlmm.segment import SegmentState
 from strandline.cli.asking import command_group
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
+from strandline.cli.move_commands import (
+    back_command,
+    finish_command,
+    start_command,
+    status_command,
+    switch_command,
+)
 from strandline.cli.output import console, errors, human_bytes, print_json, print_table
 from strandline.doctor.formatted_identity import formatted_identity
 from strandline.node import event_loop
@@ -25,13 +32,16 @@ from strandline.settings.loading import load_settings
 from strandline.settings.settings import Settings
 
 migrate_app = command_group(
-    "The move from Kafka's own metadata topic into the metadata log: check."
+    "The move from Kafka's own metadata topic: check, start, switch, back, finish, status."
 )
-
-
-@migrate_app.callback()
-def _group() -> None:
-    """Typer takes a group of one command for that command, unless it has a callback."""
+for _name, _command in {
+    "start": start_command,
+    "switch": switch_command,
+    "back": back_command,
+    "finish": finish_command,
+    "status": status_command,
+}.items():
+    migrate_app.command(_name)(_command)
 
 
 @migrate_app.command("check")

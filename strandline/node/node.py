@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rlm.control.audit import audit_line_of
 from rlm.control.log_levels import LogLevels
@@ -27,6 +27,8 @@ from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
+from rlm.migration.log_side import LogSide
+from rlm.migration.moving import Moving
 from rlm.migration.shadow import ShadowTask
 from rlm.migration.shadow_writer import ShadowTopic
 from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
@@ -116,6 +118,7 @@ class Node:
     log_levels: LogLevels
     scrubs: ScrubResults
     repairs: Repairs
+    moving: Moving | None
     pool: WorkerPool
     failure: Failure
     _building: AsyncExitStack
@@ -172,19 +175,29 @@ class Node:
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
             told = (snapshots, audit, scrubs, pool, *((hold,) if hold else ()))
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
-            topics = _topic_loops(settings, parts, broker)
+            moving = _new_moving(settings, parts, broker)
+            topics = _topic_loops(settings, parts, broker, moving)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
-            for part in (parts.registrar, remote_log, snapshots, erasures, repairs):
-                building.push_async_callback(part.close)
+            _close_after(building, parts.registrar, remote_log, snapshots, erasures, repairs)
             return cls(
-                settings, directory, log, metadata, parts, remote_log, snapshots, audit,
-                erasures, hold, flow, levels, scrubs, repairs, pool, failure, building.pop_all(),
+                settings, directory, log, metadata, parts, remote_log, snapshots, audit, erasures,
+                hold, flow, levels, scrubs, repairs, moving, pool, failure, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
         """Take everything down, in reverse order of building."""
         await self._building.aclose()
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+def _close_after(building: AsyncExitStack, *parts: _Closes) -> None:
+    """The last of the parts is closed first."""
+    for part in parts:
+        building.push_async_callback(part.close)
 
 
 async def _open_spool(settings: Settings, directory: DataDirectory) -> Spool:
@@ -227,11 +240,15 @@ def _stores_loop(configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: W
 
 
 def _topic_loops(
-    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None
+    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, moving: Moving | None
 ) -> Iterator[Loop]:
-    """Look for records deleted in Kafka, and for deleted topics if the settings ask for it."""
+    """Carry a move out, look for records deleted in Kafka, and for deleted topics if the settings
+    ask for it.
+    """
     if broker is None:
         return
+    if moving is not None:
+        yield from moving.loops
     follower = DeleteRecordsFollower(parts.expirer, broker, parts.around.ambient)
     yield Loop("follow DeleteRecords", follower.run, follower.problems)
     shadow = _new_shadow(parts, broker)
@@ -255,6 +272,25 @@ def _new_shadow(parts: RemoteLogParts, broker: BrokerView) -> ShadowTask:
         return KafkaTopic(broker, id_, ambient.sleep, around.ambient.now_ms)
 
     return ShadowTask(parts.given.metadata, new_topic, around)
+
+
+def _new_moving(
+    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None
+) -> Moving | None:
+    if broker is None:
+        return None
+    from rlm.migration.broker_side import BrokerSide  # slow to import, as the view of the broker
+
+    around, metadata = parts.around, parts.given.metadata
+    node_id = around.identity.incarnation.node_id
+    return Moving(
+        metadata,
+        around,
+        lambda: parts.phases.last,
+        LogSide(metadata, node_id, f"node {node_id}"),
+        BrokerSide(broker),
+        settings.metadata.switch_deadline_s,
+    )
 
 
 def _quorum_problems(

@@ -124,6 +124,7 @@ class RemoteLogParts:
     reads: ResolvedReads
     registrar: NodeRegistrar
     plugin: Plugin
+    phases: PhaseCalls
 
     @property
     def answers(self) -> Answers:
@@ -149,8 +150,8 @@ class RemoteLogParts:
         )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs), lists, older,
-            PhaseCalls(self.plugin, given.metadata, self.around), self.held_back.deleting,
+            SegmentReads(self.reads, own_epochs), lists, older, self.phases,
+            self.held_back.deleting,
         )  # fmt: skip
 
     def new_repairs(
@@ -289,6 +290,7 @@ def build(given: Given) -> RemoteLogParts:
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,
         clean_ups, driver, table, looks, expirer, reads, registrar, plugin,
+        PhaseCalls(plugin, metadata, around),
     )  # fmt: skip
 
 

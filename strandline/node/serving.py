@@ -119,6 +119,7 @@ async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterfa
         metrics=metrics,
         not_ready=partial(_not_ready, node),
         broker=node.parts.new_broker_calls(),
+        moving=node.moving,
         envelopes=node.metadata_log.envelopes,
     )
     tls = None

@@ -201,6 +201,11 @@ class MetadataSettings(Section):
     snapshot_upload_check_s: PositiveSeconds = Field(
         default=60.0, description="Pause between two looks for a snapshot to upload."
     )
+    switch_deadline_s: PositiveSeconds = Field(
+        default=120.0,
+        description="A switch of a move from Kafka's own metadata topic, or its way back, that is "
+        "not through by then returns to where it came from.",
+    )
     snapshots_uploaded_max: PositiveInt = Field(
         default=24, description="Snapshots kept in the store; the newest stay."
     )

@@ -10,39 +10,13 @@ from typing import Any
 import pytest
 
 from tests.e2e.http import PLAIN
+from tests.e2e.migrating_broker import of_bridge, of_kafka
 from tests.e2e.node_process import NodeProcess
-from tests.e2e.tiering_broker import TOPIC, broker_settings, node_sections, topic_config
-from tests.real.broker_plugin import bridge_class_path
+from tests.e2e.tiering_broker import TOPIC, node_sections, topic_config
 from tests.real.kafka import KAFKA_VERSION, KafkaBroker
 from tests.real.kafka_clients import NewRecord, consume_all, produce
-from tests.real.maven import fetch_jars
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-REFERENCE = "org.apache.kafka:kafka-storage:4.3.0:test"
-"""LocalTieredStorage, of the newest published test jar, which 4.4 lacks classes for."""
-
-
-def bridge_settings(node_url: str, tier: Path) -> dict[str, str]:
-    """The bridge as metadata manager, Kafka's reference as storage manager."""
-    jars = fetch_jars("kafka-storage-test-4.3.0", (REFERENCE,), alone=True)
-    lines = {
-        name: value
-        for name, value in broker_settings(node_url).items()
-        if not name.startswith("rsm.config.strandline")
-    }
-    return lines | {
-        "remote.log.storage.manager.class.name": (
-            "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
-        ),
-        "remote.log.storage.manager.class.path": f"{jars}/*",
-        "rsm.config.dir": str(tier),
-        "rsm.config.delete.on.close": "false",
-        "remote.log.metadata.manager.class.name": "io.strandline.broker.MigratingMetadataManager",
-        "remote.log.metadata.manager.class.path": bridge_class_path(),
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
-    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +47,7 @@ def test_before_the_move_the_broker_tiers_as_with_kafkas_own_class(
         return int(broker.segment_files(TOPIC, 0)[0].stem)
 
     try:
-        broker.override(bridge_settings(node.url, tmp_path / "reference"))
+        broker.override(of_kafka(tmp_path / "reference") | of_bridge(node.url))
         node.format()
         node.start()
         broker.start()

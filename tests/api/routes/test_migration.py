@@ -19,5 +19,5 @@ async def test_each_node_tells_of_itself() -> None:
     own = await cluster.ask("/v1/migration", asked=2)
     assert own == {
         "phase": "kafka", "since": 70, "since_ms": 1_000, "kafka_cluster_id": "kafka-1",
-        "who": "ann", "why": "the move", "bridge": None,
+        "who": "ann", "why": "the move", "bridge": None, "attempt": None,
     }  # fmt: skip

@@ -17,10 +17,10 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration import switching
 from rlm.migration.kafka_cache import KafkaCache
-from rlm.migration.switching import RETURNS_TO, Switching, Time
+from rlm.migration.switching import Switching, Time
 from rlm.migration.topic_checks import PartitionRead
 from rlm.migration.topic_replay import TopicReplay, digest
-from rlmm.migration_phase import Migration, MigrationPhase
+from rlmm.migration_phase import RETURNS_TO, Migration, MigrationPhase
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 TOPIC_ID = Uuid(b"topic-id-16bytes")
@@ -164,23 +164,27 @@ class World:
             self.log[tip] = copy.deepcopy(cache)
         self.step()
 
-    def differences(self, tip: TopicIdPartition, cache: KafkaCache) -> Iterable[str]:
+    async def differences(self, tip: TopicIdPartition, cache: KafkaCache) -> Sequence[str]:
+        self.step()
         ours = self.log.get(tip)
-        if ours is None or digest(ours) != digest(cache):
-            yield "other segments"
+        same = ours is not None and digest(ours) == digest(cache)
+        return () if same else ("other segments",)
 
     def behind_topic(self) -> int:
         return len(self.unshadowed)
 
-    async def move(
-        self, before: Migration, phase: MigrationPhase, why: str, ends: Sequence[int]
-    ) -> None:
+    async def begin_shadow(self, since: int, topic_id: Uuid, ends: Sequence[int]) -> None:
+        self.step()
+        assert (since, topic_id) == (self.since, TOPIC_ID)
+        self.ends = ends
+
+    async def move(self, before: Migration, phase: MigrationPhase, why: str) -> None:
         self.step()
         if before != self.standing():
             raise Conflict("another phase stands")
         if self.random.random() < 0.1:
             raise RetryLater("no leader")
-        self.phase, self.since, self.why, self.ends = phase, self.since + 1, why, ends
+        self.phase, self.since, self.why = phase, self.since + 1, why
         self.acknowledged_.clear()
         self.step()
 
@@ -202,6 +206,8 @@ class World:
 @dataclass
 class TopicAsRead:
     world: World
+
+    topic_id: Uuid = TOPIC_ID
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -304,7 +310,7 @@ def play_all(seeds: int) -> None:
 
 
 def lease_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(switching, "ANSWERS_LATE_S", 1.0 - switching.LEASE_S)
+    patch.setattr(switching, "CLOCKS_DIFFER_S", 1.0 - switching.LEASE_S)
 
 
 def acknowledgements_not_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -313,7 +319,7 @@ def acknowledgements_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_compared(patch: pytest.MonkeyPatch) -> None:
     """Together with an import that keeps what an earlier one left."""
-    patch.setattr(Switching, "_check", lambda _self, _replay: None)
+    patch.setattr(Switching, "_check", _nothing)
     bring = World.bring
 
     async def keep(

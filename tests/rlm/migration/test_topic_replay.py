@@ -11,7 +11,8 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import iter_records
 from rlm.migration.examination import summaries
 from rlm.migration.kafka_cache import Ignored
-from rlm.migration.topic_checks import Gap, PartitionRead, check_reads, check_settings, passed_over
+from rlm.migration.settings_check import check_settings
+from rlm.migration.topic_checks import Gap, PartitionRead, check_reads, passed_over
 from rlm.migration.topic_replay import TopicReplay, digest
 from rlmm.records.records import encode
 from rlmm.segment import (

@@ -1,0 +1,99 @@
+"""The part of each node in a move: its broker's acknowledgement, and, on the quorum leader's node,
+the attempt that stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import StrandlineError
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
+from rlm.control.surroundings import Surroundings
+from rlm.control.task_watch import Loop
+from rlm.migration.acknowledgements import Acknowledgement
+from rlm.migration.switching import Attempt, BrokersPort, LogPort, Switching, Time
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.migration_phase import FROZEN_PHASES
+from rlmm.records.control_records import MigrationAcknowledged
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.25
+PAUSE_TOLD_AFTER_S = 30.0
+"""A switch is a pause of copying that people expect; a longer one is told as a problem."""
+ACKNOWLEDGING = "acknowledging the phase of the move"
+CARRYING_OUT = "carrying the move out"
+
+
+@dataclass(slots=True)
+class Moving:
+    """One per node with a broker. `last` is the last question of the broker's bridge."""
+
+    metadata: RemoteLogMetadataManager
+    around: Surroundings
+    last: Callable[[], Acknowledgement | None]
+    log: LogPort
+    brokers: BrokersPort
+    deadline_s: float
+    attempt: Attempt | None = None
+    _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops to run while the node does."""
+        return (
+            Loop("acknowledge the phases of a move", self.acknowledge),
+            Loop("carry a move out", self.carry_out, self.problems),
+        )
+
+    async def acknowledge(self) -> None:
+        """Record, for ever, that the broker has stopped, whenever its bridge has said so."""
+        while True:
+            try:
+                await self._acknowledge()
+                self._log.works(ACKNOWLEDGING)
+            except StrandlineError as error:
+                self._log.failed(ACKNOWLEDGING, error)
+            await self.around.ambient.sleep(LOOK_EVERY_S)
+
+    async def _acknowledge(self) -> None:
+        stands, last = self.metadata.migration(), self.last()
+        if stands.phase not in FROZEN_PHASES or last is None or not last.confirms(stands):
+            return
+        if last.broker_id not in self.metadata.migration_acknowledged(stands.since):
+            await self.metadata.acknowledge_migration(
+                MigrationAcknowledged(last.broker_id, stands.since)
+            )
+
+    async def carry_out(self) -> None:
+        """Carry out, for ever, each attempt that stands while this node leads the quorum."""
+        ambient = self.around.ambient
+        switching = Switching(
+            self.log, self.brokers, Time(ambient.monotonic, ambient.sleep), self.deadline_s
+        )
+        while True:
+            self.attempt = switching.begin()
+            if self.attempt is not None:
+                logger.info("the move: %s begins here", self.attempt.standing.phase.name)
+                try:
+                    await switching.run(self.attempt)
+                    self._log.works(CARRYING_OUT)
+                except Exception as error:  # noqa: BLE001 - logged, and begun again
+                    self._log.failed(CARRYING_OUT, error)
+                stands = self.metadata.migration()
+                logger.info("the move: %s, since %s", stands.phase.name, stands.why)
+            await ambient.sleep(LOOK_EVERY_S)
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """A pause that takes longer than people expect."""
+        attempt = self.attempt
+        if attempt is None:
+            return ()
+        waited = self.around.ambient.monotonic() - attempt.begun
+        if waited < PAUSE_TOLD_AFTER_S:
+            return ()
+        text = f"{attempt.standing.phase.name} for {waited:.0f} s, {attempt.step}"
+        trouble = f": {attempt.trouble}" if attempt.trouble else ""
+        return (NodeProblem(ProblemArea.MIGRATION, None, text + trouble),)

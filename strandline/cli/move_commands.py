@@ -1,0 +1,214 @@
+"""`strandline migrate start|switch|back|finish|status`: the move itself, phase by phase."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_format
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kafka_formats.errors import InvalidRequest, RetryLater
+from strandline.cli.asking import Answer, asks_node
+from strandline.cli.client import NodeClient
+from strandline.cli.exit_codes import ExitCode
+from strandline.cli.output import console, errors, human_time, print_table, print_text
+from strandline.cli.setting_changes import WhyOption
+from strandline.cli.whole_cluster import answer_of_all
+from strandline.node import ambient
+
+PATH = "/v1/migration"
+WHOLE_PATH = "/v1/cluster/migration"
+ASKED_EVERY_S = 0.3
+WAITED_MAX_S = 900.0
+"""A node ends an attempt by `metadata.switch_deadline_s`, long before."""
+
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what stands in the way; change nothing.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(help="Also write the result to this file, as JSON.")
+]
+
+
+@asks_node
+def start_command(client: NodeClient, dry_run: DryRunOption = False, why: WhyOption = "") -> Answer:
+    """Begin a move: nodes leave topics that brokers tier alone until `switch`.
+
+    Before any broker gets the bridge. Kafka's metadata topic stays the truth; needs feature level 2
+    (`strandline quorum finalize 2`).
+
+    Example: `strandline migrate start --why "from Kafka's own metadata topic"`
+    """
+    return _change(client, "kafka", dry_run, why, None)
+
+
+@asks_node
+def switch_command(
+    client: NodeClient,
+    dry_run: DryRunOption = False,
+    why: WhyOption = "",
+    report: ReportOption = None,
+) -> Answer:
+    """Bring the truth from Kafka's metadata topic into the metadata log.
+
+    Brokers pause copying and deleting for about a quarter of a minute, reads go on. The topic is
+    read, imported and compared; any difference, or no end in time, returns to the topic. Exit code
+    8 if it did.
+
+    Example: `strandline migrate switch --dry-run`
+    """
+    return _change(client, "switching", dry_run, why, report)
+
+
+@asks_node
+def back_command(
+    client: NodeClient,
+    dry_run: DryRunOption = False,
+    why: WhyOption = "",
+    report: ReportOption = None,
+) -> Answer:
+    """Give the truth back to Kafka's metadata topic, which was kept up with the metadata log.
+
+    Brokers pause as for `switch`; the two are compared first. Exit code 8 if it stays here.
+
+    Example: `strandline migrate back --why "brokers go back to Kafka's own class"`
+    """
+    return _change(client, "back", dry_run, why, report)
+
+
+@asks_node
+def finish_command(
+    client: NodeClient, dry_run: DryRunOption = False, why: WhyOption = ""
+) -> Answer:
+    """End the move for good: Kafka's metadata topic is written no more, and there is no way back.
+
+    Example: `strandline migrate finish --why "two weeks without trouble"`
+    """
+    return _change(client, "done", dry_run, why, None)
+
+
+@asks_node
+def status_command(client: NodeClient) -> Answer:
+    """Tell the phase of the move, what each node and broker says, and how far an attempt is.
+
+    Example: `strandline migrate status`
+    """
+    view = client.get(WHOLE_PATH)
+    return answer_of_all(view, lambda: _print_status(view))
+
+
+def _change(client: NodeClient, phase: str, dry_run: bool, why: str, report: Path | None) -> Answer:
+    body = {"phase": phase, "why": why, "dry_run": dry_run}
+    answer = client.change("PUT", PATH, body)
+    if dry_run:
+        return Answer(
+            answer,
+            lambda: _print_dry(answer, phase),
+            ExitCode.INCOMPLETE if answer["in_the_way"] else ExitCode.OK,
+        )
+    if phase in _FROZEN:
+        answer = _wait(client, answer)
+    if report is not None:
+        _write(report, answer)
+    reached = answer["phase"] == _FROZEN.get(phase, phase)
+    return Answer(
+        answer, lambda: _print_phase(answer), ExitCode.OK if reached else ExitCode.INCOMPLETE
+    )
+
+
+_FROZEN = {"switching": "quorum", "back": "kafka"}
+"""Phases that end by themselves, and the one that each leads to."""
+
+
+def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
+    """The phase that follows, with a bar on the terminal while there is none."""
+    deadline = ambient.monotonic() + WAITED_MAX_S
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+    )
+    with bar if errors.is_terminal else nullcontext():
+        task = bar.add_task(begun["phase"], total=1.0)
+        while True:
+            found: dict[str, Any] = client.get(WHOLE_PATH)
+            seen = [each for each in found["seen"] if (each["since"] or -1) >= begun["since"]]
+            over = [each for each in seen if each["since"] > begun["since"]]
+            if over:
+                return _without_node(max(over, key=lambda each: int(each["since"])))
+            attempts = [each["attempt"] for each in seen if each["attempt"] is not None]
+            for attempt in attempts:
+                waits = f": {attempt['waits_for']}" if attempt["waits_for"] else ""
+                bar.update(task, description=attempt["step"] + waits, completed=attempt["share"])
+            if ambient.monotonic() > deadline:
+                raise RetryLater(
+                    f"{begun['phase']} still stands; `strandline migrate status` tells on"
+                )
+            asyncio.run(ambient.sleep(ASKED_EVERY_S))
+
+
+def _without_node(view: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in view.items() if key != "node"}
+
+
+def _write(report: Path, answer: dict[str, Any]) -> None:
+    try:
+        report.write_text(json_format.dumps(answer, indent=2) + "\n")
+    except OSError as error:
+        raise InvalidRequest(
+            f"{report} can't be written ({error.strerror}): name another file", field="--report"
+        ) from None
+
+
+def _print_dry(answer: dict[str, Any], phase: str) -> None:
+    for each in answer["in_the_way"]:
+        print_text(f"in the way: {each}")
+    if not answer["in_the_way"]:
+        print_text(f"{answer['phase']} -> {phase}: nothing stands in the way")
+    print_text("nothing was changed")
+
+
+def _print_phase(answer: dict[str, Any]) -> None:
+    print_text(
+        f"phase {answer['phase']} since {human_time(answer['since_ms'])}, by {answer['who']}: "
+        f"{answer['why'] or 'no reason given'}"
+    )
+
+
+def _print_status(view: dict[str, Any]) -> None:
+    newest = max(view["seen"], key=lambda each: each["since"] or -1, default=None)
+    if newest is None:
+        return
+    if newest["since"] is None:
+        print_text("no move was begun")
+    else:
+        _print_phase(newest)
+    print_table(
+        ["node", "phase", "broker", "acts by", "under way", "heard", "plug-in", "attempt"],
+        [_row(each) for each in view["seen"]],
+    )
+    for each in view["seen"]:
+        if each["attempt"] is not None and each["attempt"]["waits_for"]:
+            console.print(f"node {each['node']} waits: {each['attempt']['waits_for']}")
+
+
+def _row(each: dict[str, Any]) -> tuple[object, ...]:
+    bridge, attempt = each["bridge"], each["attempt"]
+    if bridge is None:
+        told: tuple[object, ...] = ("no bridge", "", "", "", "")
+    else:
+        told = (
+            bridge["broker_id"],
+            bridge["seen"] or "none yet",
+            bridge["outstanding"],
+            f"{bridge['age_ms'] / 1000:.1f} s ago",
+            bridge["plugin_version"],
+        )
+    step = "" if attempt is None else f"{attempt['step']} {attempt['share']:.0%}"
+    return (each["node"], each["phase"], *told, step)

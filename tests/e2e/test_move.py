@@ -1,0 +1,155 @@
+"""A stock broker on Kafka's own metadata manager and storage moves into the metadata log, goes
+back, moves again and finishes, by the commands of docs/OPERATIONS.md. In each phase records are
+written and read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.exit_codes import ExitCode
+from tests.e2e.http import PLAIN
+from tests.e2e.migrating_broker import of_bridge, of_kafka
+from tests.e2e.node_process import NodeProcess
+from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, node_sections
+from tests.real.kafka import KafkaBroker
+from tests.real.kafka_clients import NewRecord, consume_all, produce
+from tests.strandline.command import invoke
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+RECORD_BYTES = 4_000
+BATCH = 60
+DEADLINE_S = 60.0
+
+
+@contextmanager
+def moving_site(tmp_path: Path) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
+    """A broker that tiers by Kafka's own managers, and a node beside it, in phase NONE."""
+    broker = KafkaBroker(tmp_path / "broker")
+    (tmp_path / "tier").mkdir()
+    (tmp_path / "kafkas").mkdir()
+    sections = node_sections(tmp_path, broker)
+    sections["kafka"]["broker"] = broker.bootstrap
+    broker.format()
+    node = NodeProcess(tmp_path / "node", sections)
+    broker.override(of_kafka(tmp_path / "kafkas"))
+    try:
+        broker.start()
+        node.format()
+        node.start()
+        yield broker, node
+    finally:
+        if node.running:
+            node.kill()
+        broker.close()
+
+
+class Moved:
+    """The site, and the records that were written."""
+
+    def __init__(self, broker: KafkaBroker, node: NodeProcess) -> None:
+        self.broker, self.node, self.written = broker, node, 0
+
+    def command(self, *arguments: object, code: ExitCode = ExitCode.OK) -> str:
+        said = invoke(*arguments, "--url", self.node.url)
+        assert said.exit_code == code, said.stdout + said.stderr
+        return said.stdout
+
+    def wait_until_nothing_is_in_the_way(self) -> None:
+        """The bridge is heard, and the node sees its broker again."""
+        self.broker.wait_until(
+            lambda: self.says("migrate", "switch", "--dry-run") == ExitCode.OK, "the bridge"
+        )
+
+    def says(self, *arguments: object) -> int:
+        return invoke(*arguments, "--url", self.node.url).exit_code
+
+    def write(self) -> None:
+        values = [
+            (b"%08d" % number) * (RECORD_BYTES // 8)
+            for number in range(self.written, self.written + BATCH)
+        ]
+        for at in range(0, BATCH, 6):  # a batch is no larger than a segment
+            batch = [NewRecord(value) for value in values[at : at + 6]]
+            produce(self.broker.bootstrap, TOPIC, 0, batch)
+        self.written += BATCH
+
+    def local_start(self) -> int:
+        return min(int(path.stem) for path in self.broker.segment_files(TOPIC, 0))
+
+    def write_until_tiered(self) -> None:
+        """New records, until the broker has deleted all but the last of them from its disk."""
+        before = self.written
+        self.write()
+        self.broker.wait_until(
+            lambda: self.local_start() >= before, "the new records to be in the tier alone"
+        )
+
+    def read_all(self) -> None:
+        records = consume_all(self.broker.bootstrap, TOPIC, 0)
+        assert [record.offset for record in records] == list(range(self.written))
+        for record in records:
+            assert record.value is not None
+            assert record.value[:8] == b"%08d" % record.offset
+
+    def phase(self) -> str:
+        return str(PLAIN.get(f"{self.node.url}/v1/migration").json()["phase"])
+
+    def segments(self) -> int:
+        found = PLAIN.get(f"{self.node.url}/v1/topics/{TOPIC}/partitions/0/segments").json()
+        return len(found["segments"])
+
+
+def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
+    with moving_site(tmp_path) as (broker, node):
+        site = Moved(broker, node)
+        broker.create_topic(TOPIC, config=TOPIC_CONFIG)
+        site.write_until_tiered()
+        site.command("migrate", "start", code=ExitCode.CONFLICT)
+        site.command("quorum", "finalize", "2")
+        site.command("migrate", "start", "--why", "a test")
+        site.command("migrate", "switch", "--dry-run", code=ExitCode.INCOMPLETE)
+        site.command("migrate", "switch", code=ExitCode.CONFLICT)
+
+        broker.restart(overrides=of_bridge(node.url))
+        site.write_until_tiered()
+        site.read_all()
+        assert site.phase() == "kafka"
+        site.wait_until_nothing_is_in_the_way()
+        begun = time.monotonic()
+        site.command("migrate", "switch", "--report", tmp_path / "switch.json")
+        assert site.phase() == "quorum"
+        print(f"the switch took {time.monotonic() - begun:.1f} s")
+        assert site.segments() > 0
+        site.read_all()
+        site.write_until_tiered()
+        site.read_all()
+
+        site.command("migrate", "back")
+        assert site.phase() == "kafka"
+        site.write_until_tiered()
+        site.read_all()
+        broker.restart(overrides=of_kafka(tmp_path / "kafkas"))
+        site.write_until_tiered()
+        site.read_all()
+
+        broker.restart(overrides=of_bridge(node.url))
+        broker.wait_until(
+            lambda: (
+                "acts by" in site.command("migrate", "status")
+                and invoke("migrate", "switch", "--dry-run", "--url", node.url).exit_code == 0
+            ),
+            "the bridge to be heard",
+        )
+        site.command("migrate", "switch")
+        site.command("migrate", "finish", "--why", "it works")
+        assert site.phase() == "done"
+        site.write_until_tiered()
+        site.read_all()
+        site.command("migrate", "back", code=ExitCode.CONFLICT)
