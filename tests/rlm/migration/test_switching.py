@@ -16,6 +16,7 @@ from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration import switching
+from rlm.migration.acknowledgements import LEASE_S
 from rlm.migration.kafka_cache import KafkaCache
 from rlm.migration.switching import Switching, Time
 from rlm.migration.topic_checks import PartitionRead
@@ -130,7 +131,7 @@ class World:
         if broker.outstanding and self.random.random() < 0.03:
             broker.outstanding -= 1
             self.write()
-        fresh = self.now - broker.asked_at < switching.LEASE_S
+        fresh = self.now - broker.asked_at < LEASE_S
         if fresh and broker.heard is self.before and self.random.random() < 0.1:
             broker.outstanding += 1
         if broker.sees_node and broker.heard is self.phase and not broker.outstanding:
@@ -310,7 +311,7 @@ def play_all(seeds: int) -> None:
 
 
 def lease_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(switching, "CLOCKS_DIFFER_S", 1.0 - switching.LEASE_S)
+    patch.setattr(switching, "CLOCKS_DIFFER_S", 1.0 - LEASE_S)
 
 
 def acknowledgements_not_waited_for(patch: pytest.MonkeyPatch) -> None:
