@@ -1,4 +1,4 @@
-"""`strandline migrate start|switch|back|finish|status`: the move itself, phase by phase."""
+"""The move itself, phase by phase: start, switch, back, finish, and its status."""
 
 from __future__ import annotations
 

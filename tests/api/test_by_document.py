@@ -82,6 +82,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
         "local_log_start_offset": 15,
         "log_end_offset": 25,
     },
+    "migration": {"phase": "kafka", "why": "the audit asks", "dry_run": True},
     "{setting}": {"scope": {"kind": "cluster"}, "value": False, "why": "the audit asks"},
     "voters": {
         "node_id": 4,
