@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
 import pytest
@@ -37,7 +37,7 @@ def broker(
 @pytest.fixture
 def topic(broker: KafkaBroker) -> str:
     name = f"topic-{uuid4()}"
-    broker.create_topic(name, partitions=2)
+    broker.create_topic(name, partitions=2, config={"retention.ms": "-1"})  # for old records
     return name
 
 
@@ -62,17 +62,28 @@ async def leaders_of(view: BrokerView, topic: str) -> TopicLeaders:
     return found
 
 
+async def _opened(connection: Connection, id_: str, view: BrokerView) -> TransactionalProducer:
+    """Some coordinators are found before they have read what they are to know."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(RetryLater):
+                return await TransactionalProducer.open(
+                    connection, id_, connect=view.connect_to, sleep=asyncio.sleep
+                )
+            await asyncio.sleep(0.5)
+
+
 @asynccontextmanager
 async def producing(view: BrokerView, id_: str) -> AsyncIterator[TransactionalProducer]:
     host, port = view._settings.host, view._settings.port
     connection = await view.connect_to(view._settings.node_id, host, port)
-    producer = await TransactionalProducer.open(
-        connection, id_, connect=view.connect_to, sleep=asyncio.sleep
-    )
     try:
-        yield producer
+        producer = await _opened(connection, id_, view)
+        try:
+            yield producer
+        finally:
+            await producer.close()
     finally:
-        await producer.close()
         await connection.close()
 
 
