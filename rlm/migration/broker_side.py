@@ -15,6 +15,8 @@ from rlm.migration.topic_checks import PartitionRead
 from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay
 
+LOOK_EVERY_S = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerSide:
@@ -55,13 +57,27 @@ class ReadInThreads:
     async def read(
         self, partition: int, progress: Callable[[int, int], None]
     ) -> tuple[TopicReplay, PartitionRead]:
-        """Replay a partition up to its end of now. What `progress` raises ends it."""
-        loop = asyncio.get_running_loop()
+        """Replay a partition up to its end of now. What `progress` raises ends it, in the thread
+        with the next answer of a broker.
+        """
+        done, over = (0, 0), False
 
         def told(read: int, of: int) -> None:
-            asyncio.run_coroutine_threadsafe(_call(progress, read, of), loop).result()
+            nonlocal done
+            done = read, of
+            if over:
+                raise RetryLater("nobody waits for it any more")
 
-        return await asyncio.to_thread(lambda: asyncio.run(self._read(partition, told)))
+        reading = asyncio.create_task(
+            asyncio.to_thread(lambda: asyncio.run(self._read(partition, told)))
+        )
+        try:
+            while not reading.done():
+                progress(*done)
+                await asyncio.wait({reading}, timeout=LOOK_EVERY_S)
+            return reading.result()
+        finally:
+            over = True
 
     async def _read(
         self, partition: int, progress: Callable[[int, int], None]
@@ -78,7 +94,3 @@ class ReadInThreads:
 
     async def close(self) -> None:
         """Nothing is kept open between two partitions."""
-
-
-async def _call(progress: Callable[[int, int], None], read: int, of: int) -> None:
-    progress(read, of)

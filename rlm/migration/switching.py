@@ -17,6 +17,7 @@ from kafka_formats.errors import RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.acknowledgements import LEASE_S
+from rlm.migration.comparing import compare_absent
 from rlm.migration.kafka_cache import KafkaCache
 from rlm.migration.topic_checks import PartitionRead, check_reads
 from rlm.migration.topic_replay import TopicReplay
@@ -110,11 +111,12 @@ class Time:
 @dataclass(slots=True)
 class Attempt:
     """What an attempt does now, for people: `share` of the step that is done, 0 to 1, and what it
-    waits for.
+    waits for. `is_silent`: nobody writes any more, which stays so while the phase does.
     """
 
     standing: Migration
     begun: float
+    is_silent: bool = False
     step: str = ""
     share: float = 0.0
     trouble: str = ""
@@ -207,6 +209,8 @@ class Switching:
         Invariant: a broker that is not waited for heard of an earlier phase before a node that is
         current had applied this one, so its lease ends within the wait.
         """
+        if attempt.is_silent:
+            return
         attempt.begin("waiting until no broker writes")
         wait, since = LEASE_S + CLOCKS_DIFFER_S, self.time.monotonic()
         while True:
@@ -216,6 +220,7 @@ class Switching:
             waited = self.time.monotonic() - since
             attempt.share, attempt.trouble = min(1.0, waited / wait), _unheard(missing)
             if not missing and waited >= wait:
+                attempt.is_silent = True
                 return
             await self.time.sleep(LOOK_EVERY_S)
 
@@ -246,9 +251,9 @@ class Switching:
             replay, _ = await self._read(source, partition, attempt)
             await self._check(replay)
             found.update(replay.caches)
-        lacking = [tip for tip in self.log.partitions() if tip not in found]
+        lacking = _told(map(str, compare_absent(self.log.partitions(), frozenset(found))))
         if lacking:
-            raise DifferenceError(_told(f"{_name(tip)}: the topic lacks it" for tip in lacking))
+            raise DifferenceError(lacking)
 
     async def _read(
         self, source: TopicSource, partition: int, attempt: Attempt

@@ -104,13 +104,6 @@ class MetadataReads:
         """Ids of the brokers that stopped in the frozen phase that began at this offset."""
         return acknowledged(self._view, since)
 
-    async def other_migration(self, known: Migration) -> Migration:
-        """The phase as soon as it is not `known`."""
-        while (now := self.migration()) == known:
-            self._states.forgotten.clear()
-            await self._states.forgotten.wait()
-        return now
-
     def shadow(self) -> Shadow | None:
         """The shadow in Kafka's metadata topic; None: no switch has begun, or the move is over."""
         return find_shadow(self._view)

@@ -33,8 +33,3 @@ def is_row_of(row: RemoteLogSegmentMetadata, since: int) -> bool:
     finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
     expected = (since, IMPORTER, 0, since if finished else -1)
     return (row.token, row.writer, row.upload_deadline_ms, row.finished_at) == expected
-
-
-def is_imported(row: RemoteLogSegmentMetadata) -> bool:
-    """True for a segment that a broker copied under Kafka's own metadata manager."""
-    return row.writer == IMPORTER

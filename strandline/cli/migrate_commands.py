@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +22,7 @@ from strandline.cli.move_commands import (
     switch_command,
 )
 from strandline.cli.output import console, errors, human_bytes, print_json, print_table
+from strandline.cli.report_file import ReportOption, write_report
 from strandline.doctor.formatted_identity import formatted_identity
 from strandline.node import event_loop
 from strandline.node.broker_connection import open_broker_view
@@ -47,10 +46,7 @@ for _name, _command in {
 @migrate_app.command("check")
 def check_command(
     config: ConfigOption = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Also write all that was found to this file, as JSON."),
-    ] = None,
+    report: ReportOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
     """Read Kafka's metadata topic to its end and say whether it can be moved; changes nothing.
@@ -62,22 +58,12 @@ def check_command(
     """
     found = event_loop.run(_examine(load_settings(config).settings))
     body = as_json(found)
-    if report is not None:
-        _write(report, body)
+    write_report(report, body)
     if json:
         print_json(body)
     else:
         _print(found)
     return ExitCode.OK if found.ok else ExitCode.INCOMPLETE
-
-
-def _write(report: Path, body: dict[str, Any]) -> None:
-    try:
-        report.write_text(json_format.dumps(body, indent=2) + "\n")
-    except OSError as error:
-        raise InvalidRequest(
-            f"{report} can't be written ({error.strerror}): name another file", field="--report"
-        ) from None
 
 
 async def _examine(settings: Settings) -> Examination:

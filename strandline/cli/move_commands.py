@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_format
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import RetryLater
 from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, human_time, print_table, print_text
+from strandline.cli.report_file import ReportOption, write_report
 from strandline.cli.setting_changes import WhyOption
 from strandline.cli.whole_cluster import answer_of_all
 from strandline.node import ambient
@@ -28,9 +28,6 @@ WAITED_MAX_S = 900.0
 
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what stands in the way; change nothing.")
-]
-ReportOption = Annotated[
-    Path | None, typer.Option(help="Also write the result to this file, as JSON.")
 ]
 
 
@@ -112,8 +109,7 @@ def _change(client: NodeClient, phase: str, dry_run: bool, why: str, report: Pat
         )
     if phase in _FROZEN:
         answer = _wait(client, answer)
-    if report is not None:
-        _write(report, answer)
+    write_report(report, answer)
     reached = answer["phase"] == _FROZEN.get(phase, phase)
     return Answer(
         answer, lambda: _print_phase(answer), ExitCode.OK if reached else ExitCode.INCOMPLETE
@@ -155,15 +151,6 @@ def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
 
 def _without_node(view: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in view.items() if key != "node"}
-
-
-def _write(report: Path, answer: dict[str, Any]) -> None:
-    try:
-        report.write_text(json_format.dumps(answer, indent=2) + "\n")
-    except OSError as error:
-        raise InvalidRequest(
-            f"{report} can't be written ({error.strerror}): name another file", field="--report"
-        ) from None
 
 
 def _print_dry(answer: dict[str, Any], phase: str) -> None:

@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 RECORD_BYTES = 4_000
 BATCH = 60
-DEADLINE_S = 60.0
 
 
 @contextmanager

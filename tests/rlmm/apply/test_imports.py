@@ -12,7 +12,7 @@ from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import SegmentsImported
 from rlmm.rows import keys
-from rlmm.rows.imported import IMPORTER, as_imported, is_imported, is_row_of
+from rlmm.rows.imported import IMPORTER, as_imported, is_row_of
 from rlmm.rows.queries import highest_offset_for_epoch
 from rlmm.rows.reads import read_segment, read_totals
 from rlmm.segment import SegmentState
@@ -58,7 +58,7 @@ def test_an_import_leaves_what_the_topic_tells(world: MigrationWorld) -> None:
     first = read_segment(world.rows, segment_uuid(1))
     assert first is not None
     assert first.custom_metadata == b"foreign"
-    assert is_imported(first)
+    assert first.writer == IMPORTER
     assert read_totals(world.rows)[:4] == (1, 2, 1, 2_000)
 
 
