@@ -11,6 +11,8 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
+from rlm.migration.settings_check import checked_settings
+from rlm.migration.switching import DifferenceError
 from rlm.migration.topic_checks import PartitionRead
 from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay
@@ -32,13 +34,18 @@ class BrokerSide:
         return list(found.brokers)
 
     async def open_topic(self) -> ReadInThreads:
-        """The metadata topic, each partition of which is read in a thread."""
+        """The metadata topic, each partition of which is read in a thread. DifferenceError: it does
+        not keep its records for ever.
+        """
         return await asyncio.to_thread(lambda: asyncio.run(self._opened()))
 
     async def _opened(self) -> ReadInThreads:
         view = self.view.another()
         try:
             reader = await TopicReader.open(view)
+            settings = await checked_settings(view)
+            if not settings.ok:
+                raise DifferenceError(f"{settings.name}: {settings.detail}")
             return ReadInThreads(self.view, reader.topic.topic_id, reader.partitions)
         finally:
             await view.close()

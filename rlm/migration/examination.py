@@ -6,14 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kafka_client import broker_requests
-from kafka_client.broker_requests import BrokerError
-from kafka_client.connection import Connection
-from kafka_formats.errors import RetryLater, StrandlineError
+from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
-from rlm.leadership.leadership import NoAnswer
-from rlm.migration.settings_check import CONFIG_KEYS, check_settings
+from rlm.migration.settings_check import checked_settings
 from rlm.migration.topic_checks import TOPIC, Check, PartitionRead, check_reads
 from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay, digest
@@ -60,7 +56,7 @@ async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
         return Examination([Check("broker", False, str(error))], (), ())
     checks = [Check("broker", True, "it is this node's own")]
     try:
-        checks.append(check_settings(await _configs(view)))
+        checks.append(await checked_settings(view))
         reader = await TopicReader.open(view)
     except StrandlineError as error:
         return Examination([*checks, Check(f"topic {TOPIC}", False, str(error))], (), ())
@@ -77,16 +73,6 @@ async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
     finally:
         await reader.close()
     return Examination([*checks, *check_reads(reads)], reads, found)
-
-
-async def _configs(view: BrokerView) -> dict[str, str] | BrokerError:
-    async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
-        return await broker_requests.topic_configs(connection, [TOPIC], CONFIG_KEYS)
-
-    answer = await view.ask(ask)
-    if isinstance(answer, NoAnswer):
-        raise RetryLater(answer.reason)
-    return answer.get(TOPIC, BrokerError("unknown_topic_or_partition"))
 
 
 def summaries(metadata_partition: int, replay: TopicReplay) -> list[PartitionSummary]:

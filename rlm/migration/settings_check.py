@@ -1,14 +1,31 @@
-"""Whether a metadata topic keeps its records for ever. Pure."""
+"""Whether the metadata topic keeps its records for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka_client import broker_requests
 from kafka_client.broker_requests import BrokerError
+from kafka_client.connection import Connection
+from kafka_formats.errors import RetryLater
+from rlm.leadership.broker_view import BrokerView
+from rlm.leadership.leadership import NoAnswer
 from rlm.migration.topic_checks import TOPIC, Check
 
 CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
 _FOR_EVER = "-1"
+
+
+async def checked_settings(view: BrokerView) -> Check:
+    """The check by the broker's word. RetryLater: it does not answer."""
+
+    async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
+        return await broker_requests.topic_configs(connection, [TOPIC], CONFIG_KEYS)
+
+    answer = await view.ask(ask)
+    if isinstance(answer, NoAnswer):
+        raise RetryLater(answer.reason)
+    return check_settings(answer.get(TOPIC, BrokerError("unknown_topic_or_partition")))
 
 
 def check_settings(configs: Mapping[str, str] | BrokerError) -> Check:

@@ -248,7 +248,12 @@ class Switching:
         found = set[TopicIdPartition]()
         for place, partition in enumerate(source.partitions):
             attempt.share = place / len(source.partitions)
-            replay, _ = await self._read(source, partition, attempt)
+            replay, read = await self._read(source, partition, attempt)
+            if read.ends_with_marker:
+                raise RetryLater(
+                    f"partition {partition} of the topic ends with a transaction marker, behind "
+                    "which Kafka's own manager needs a record: it is on its way"
+                )
             await self._check(replay)
             found.update(replay.caches)
         lacking = _told(map(str, compare_absent(self.log.partitions(), frozenset(found))))

@@ -22,7 +22,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class PartitionRead:
     """One partition of the metadata topic as it was read, from its first offset `start` up to
-    `end`, exclusive. `error`: why it could not be read to its end; None: it was.
+    `end`, exclusive. `error`: why it could not be read to its end; None: it was. `last_record`: the
+    offset of the last one that is no marker, -1 if there is none.
     """
 
     partition: int
@@ -34,6 +35,12 @@ class PartitionRead:
     told_unreadable: Sequence[str] = ()
     ignored: Mapping[Ignored, int] = field(default_factory=dict)
     error: str | None = None
+    last_record: int = -1
+
+    @property
+    def ends_with_marker(self) -> bool:
+        """True if no record stands at the end: Kafka's own manager then waits for one, for ever."""
+        return self.start < self.end != self.last_record + 1
 
 
 @dataclass(frozen=True, slots=True)

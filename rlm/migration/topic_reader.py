@@ -83,6 +83,7 @@ class _Reading:
     progress: Progress
     start: int = 0
     end: int = 0
+    last_record: int = -1
     gaps: list[Gap] = field(default_factory=list)
 
     async def to_end(self, connection: Connection, topic_id: Uuid) -> None:
@@ -97,6 +98,7 @@ class _Reading:
             self.progress(records.next_offset - self.start, self.end - self.start)
 
     def _take(self, record: Record) -> None:
+        self.last_record = record.offset
         self.replay.apply(record.offset, record.value)
 
     def _gap(self, expected: int, found: int) -> None:
@@ -114,4 +116,5 @@ class _Reading:
             tuple(self.replay.told_unreadable),
             dict(self.replay.ignored),
             error,
+            self.last_record,
         )

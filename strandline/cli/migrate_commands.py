@@ -33,14 +33,6 @@ from strandline.settings.settings import Settings
 migrate_app = command_group(
     "The move from Kafka's own metadata topic: check, start, switch, back, finish, status."
 )
-for _name, _command in {
-    "start": start_command,
-    "switch": switch_command,
-    "back": back_command,
-    "finish": finish_command,
-    "status": status_command,
-}.items():
-    migrate_app.command(_name)(_command)
 
 
 @migrate_app.command("check")
@@ -64,6 +56,16 @@ def check_command(
     else:
         _print(found)
     return ExitCode.OK if found.ok else ExitCode.INCOMPLETE
+
+
+for _name, _command in {
+    "start": start_command,
+    "switch": switch_command,
+    "back": back_command,
+    "finish": finish_command,
+    "status": status_command,
+}.items():
+    migrate_app.command(_name)(_command)
 
 
 async def _examine(settings: Settings) -> Examination:

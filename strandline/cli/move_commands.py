@@ -79,13 +79,17 @@ def back_command(
 
 @asks_node
 def finish_command(
-    client: NodeClient, dry_run: DryRunOption = False, why: WhyOption = ""
+    client: NodeClient,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it, only say what stands in the way.")
+    ] = False,
+    why: WhyOption = "",
 ) -> Answer:
     """End the move for good: Kafka's metadata topic is written no more, and there is no way back.
 
-    Example: `strandline migrate finish --why "two weeks without trouble"`
+    Example: `strandline migrate finish --yes --why "two weeks without trouble"`
     """
-    return _change(client, "done", dry_run, why, None)
+    return _change(client, "done", not yes, why, None)
 
 
 @asks_node

@@ -148,6 +148,8 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         )
         site.command("migrate", "switch")
         site.command("migrate", "finish", "--why", "it works")
+        assert site.phase() == "quorum", "it has no way back, so it asks for --yes"
+        site.command("migrate", "finish", "--yes", "--why", "it works")
         assert site.phase() == "done"
         site.write_until_tiered()
         site.read_all()
