@@ -102,7 +102,7 @@ GOOD_BODIES: dict[str, dict[str, Any]] = {
         "dry_run": False,
     },
     "repair": {"topic": "orders", "partition": 0, "from_scrub": True, "apply": True},
-    "feature-level": {"feature_level": 1},
+    "feature-level": {"feature_level": 2},
     "accepted-percent": {"percent": 85, "up_to_offset": None},
     "allow-gaps": {"reason": "mirrored with its offsets"},
     "skip": {"reason": "no replica has it"},
