@@ -23,6 +23,7 @@ from tests.strandline.command import invoke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
+METADATA_TOPIC = "__remote_log_metadata"
 RECORD_BYTES = 4_000
 BATCH = 60
 
@@ -154,3 +155,36 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         site.write_until_tiered()
         site.read_all()
         site.command("migrate", "back", code=ExitCode.CONFLICT)
+
+
+@pytest.mark.soak
+def test_a_switch_of_a_topic_that_is_not_right_goes_back_with_the_reason(tmp_path: Path) -> None:
+    """Settings that lose records, two switches at once, and records that nobody can read."""
+    with moving_site(tmp_path) as (broker, node):
+        site = Moved(broker, node)
+        broker.create_topic(TOPIC, config=TOPIC_CONFIG)
+        site.write_until_tiered()
+        site.command("quorum", "finalize", "2")
+        site.command("migrate", "start")
+        broker.restart(overrides=of_bridge(node.url))
+        site.wait_until_nothing_is_in_the_way()
+
+        broker.alter_topic(METADATA_TOPIC, {"retention.ms": "604800000"})
+        said = site.command("migrate", "switch", code=ExitCode.INCOMPLETE)
+        assert "retention.ms=604800000 instead of -1" in said
+        assert site.phase() == "kafka"
+        broker.alter_topic(METADATA_TOPIC, {"retention.ms": "-1"})
+
+        body = {"phase": "switching", "why": "", "dry_run": False}
+        assert PLAIN.put(f"{node.url}/v1/migration", json=body).status_code == 200
+        site.command("migrate", "switch", code=ExitCode.CONFLICT)
+        broker.wait_until(lambda: site.phase() == "quorum", "the first of the two")
+        site.write_until_tiered()
+        site.command("migrate", "back")
+
+        site.read_all()
+        # Kafka's own consumer of the topic ends with such a record: nothing is tiered behind it.
+        produce(broker.bootstrap, METADATA_TOPIC, 0, [NewRecord(b"hello")])
+        said = site.command("migrate", "switch", code=ExitCode.INCOMPLETE)
+        assert "every record can be decoded" in said
+        assert site.phase() == "kafka"

@@ -1,0 +1,134 @@
+"""Three stock brokers on Kafka's own managers move into the metadata log, go back to Kafka's own
+class and move again, while producers and consumers run all the time and the node that carries a
+switch out is killed: no record is lost, and no scan of a consumer misses one.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from strandline.cli.exit_codes import ExitCode
+from tests.e2e.broker_site import Site, open_site
+from tests.e2e.faults import all_in_sync
+from tests.e2e.http import PLAIN
+from tests.e2e.migrating_broker import of_bridge, of_kafka
+from tests.e2e.scanning_reader import ScanningReader
+from tests.e2e.tiering_broker import TOPIC
+from tests.real.kafka_cluster import BROKERS
+from tests.strandline.command import invoke
+
+pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(1_200)]
+
+SEED = 1
+TIERED_S = 180.0
+PHASE_S = 180.0
+
+
+def phase(site: Site) -> str:
+    """As any node has it that answers."""
+    node = next(iter(site.quorum.running.values()))
+    return str(PLAIN.get(f"{node.url}/v1/migration").json()["phase"])
+
+
+def migrate(site: Site, *arguments: object, code: ExitCode = ExitCode.OK) -> None:
+    urls = ",".join(node.url for node in site.quorum.running.values())
+    said = invoke("migrate", *arguments, "--url", urls)
+    assert said.exit_code == code, said.stdout + said.stderr
+
+
+def wait_until_tiered(site: Site) -> None:
+    """Every leader has let go of all that its log has by now: it is in the tier alone."""
+    ends = {
+        key: int(site.cluster.leader_log(key.topic, key.partition)[-1].stem) for key in site.logs()
+    }
+
+    def let_go() -> bool:
+        return all(
+            int(site.cluster.leader_log(key.topic, key.partition)[0].stem) > end
+            for key, end in ends.items()
+        )
+
+    site.quorum.wait_until(let_go, "all of it to be in the tier alone", deadline_s=TIERED_S)
+
+
+def roll(site: Site, settings: dict[int, dict[str, str]]) -> None:
+    """Each broker gets its settings, one after the other."""
+    for number, broker in site.cluster.brokers.items():
+        broker.restart(overrides=settings[number])
+        all_in_sync(site)
+    site.lead_by_turns()
+
+
+def wait_until_nothing_is_in_the_way(site: Site, *, to: str = "switch") -> None:
+    url = next(iter(site.quorum.running.values())).url
+    site.quorum.wait_until(
+        lambda: invoke("migrate", to, "--dry-run", "--url", url).exit_code == ExitCode.OK,
+        f"nothing to be in the way of {to}",
+    )
+
+
+def switch_with_a_killed_leader(site: Site) -> float:
+    """Seconds from the beginning of the switch to its end, whoever carried it out."""
+    leader = site.quorum.leader()
+    begun = time.monotonic()
+    body = {"phase": "switching", "why": "a test", "dry_run": False}
+    answer = PLAIN.put(f"{site.quorum.nodes[leader].url}/v1/migration", json=body)
+    assert answer.status_code == 200, answer.text
+    time.sleep(5)  # in the middle of it
+    site.tell(f"node {leader}, which carries the switch out, is killed")
+    site.quorum.nodes[leader].kill()
+    site.quorum.start(leader)
+    site.quorum.wait_until(
+        lambda: phase(site) != "switching", "the switch to end", deadline_s=PHASE_S
+    )
+    return time.monotonic() - begun
+
+
+def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
+    tier = tmp_path / "kafkas"
+    tier.mkdir()
+    kafkas = of_kafka(tier, replicas=3)
+    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
+        site.make_topic(TOPIC, len(BROKERS))
+        bridges = {
+            number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
+        }
+        with (
+            site.writer,
+            ScanningReader(
+                site.cluster.bootstrap, site.ledger, site.logs, SEED, pause_s=1
+            ) as reader,
+        ):
+            wait_until_tiered(site)
+            site.quorum.operate("finalize", 2)
+            migrate(site, "start", "--why", "a test")
+            roll(site, bridges)
+            wait_until_tiered(site)
+            wait_until_nothing_is_in_the_way(site)
+            took = switch_with_a_killed_leader(site)
+            site.tell(f"the switch took {took:.1f} s with the killed node: {phase(site)}")
+            if phase(site) == "kafka":
+                wait_until_nothing_is_in_the_way(site)
+                migrate(site, "switch")
+            wait_until_tiered(site)
+            wait_until_nothing_is_in_the_way(site, to="back")
+            begun = time.monotonic()
+            migrate(site, "back")
+            site.tell(f"the way back took {time.monotonic() - begun:.1f} s")
+            wait_until_tiered(site)
+            roll(site, dict.fromkeys(site.cluster.brokers, kafkas))
+            wait_until_tiered(site)
+            roll(site, bridges)
+            wait_until_nothing_is_in_the_way(site)
+            begun = time.monotonic()
+            migrate(site, "switch")
+            site.tell(f"the switch took {time.monotonic() - begun:.1f} s")
+            wait_until_tiered(site)
+            migrate(site, "finish", "--yes")
+            wait_until_tiered(site)
+        assert reader.scans > 0
+        with ScanningReader(site.cluster.bootstrap, site.ledger, site.logs, SEED) as last:
+            last.do_round()
