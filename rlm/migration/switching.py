@@ -147,6 +147,7 @@ class Switching:
         forth = attempt.standing.phase is MigrationPhase.SWITCHING
         while True:
             try:
+                self._go_on(attempt)
                 await (self._forth(attempt) if forth else self._back(attempt))
             except _OverError:
                 return

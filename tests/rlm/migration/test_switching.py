@@ -401,3 +401,23 @@ def test_a_crash_at_each_step_comes_to_the_same_kind_of_end() -> None:
         for seed, every in ((3, 1), (4, 9), (5, 9)):
             for at in range(1, play(seed, phase=phase).steps, every):
                 play(seed, at, phase)
+
+
+def test_an_attempt_ends_whose_topic_can_not_be_opened() -> None:
+    """Nobody writes by then, and nobody can: that must not last for as long as a broker is away."""
+    world = World(2)
+    begun_at: list[float] = []
+
+    async def unreachable() -> TopicAsRead:
+        world.step()
+        begun_at.append(world.now)
+        assert world.now < DEADLINE_S + 10, "the attempt goes on for ever"
+        raise RetryLater("the broker does not answer")
+
+    world.open_topic = unreachable  # type: ignore[method-assign]
+    for broker in world.brokers:
+        broker.lives, broker.sees_node, broker.outstanding = True, True, 0
+
+    asyncio.run(carry_out(world))
+    assert world.phase is MigrationPhase.KAFKA
+    assert begun_at, "it was silent by then"
