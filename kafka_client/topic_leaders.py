@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v10 import MetadataRequest, MetadataResponse
@@ -19,13 +19,14 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicLeaders:
-    """The leader of each partition by node id (`NO_LEADER`: none now), and (host, port) of each
-    live broker.
+    """The leader of each partition by node id (`NO_LEADER`: none now), (host, port) of each live
+    broker, and the epoch of each leader.
     """
 
     topic_id: Uuid
     leaders: Mapping[int, int]
     addresses: Mapping[int, tuple[str, int]]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 async def topic_leaders(connection: Connection, topic: str) -> TopicLeaders | BrokerError:
@@ -44,5 +45,6 @@ async def topic_leaders(connection: Connection, topic: str) -> TopicLeaders | Br
             Uuid(found.topic_id.bytes),
             {int(each.partition_index): int(each.leader_id) for each in found.partitions},
             {int(each.node_id): (each.host, int(each.port)) for each in answer.brokers},
+            {int(each.partition_index): int(each.leader_epoch) for each in found.partitions},
         )
     return BrokerError(ErrorCode.unknown_topic_or_partition.name)

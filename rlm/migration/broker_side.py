@@ -11,6 +11,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
+from rlm.migration.newest_leaders import check_newest
 from rlm.migration.settings_check import checked_settings
 from rlm.migration.switching import DifferenceError
 from rlm.migration.topic_checks import PartitionRead
@@ -35,7 +36,7 @@ class BrokerSide:
 
     async def open_topic(self) -> ReadInThreads:
         """The metadata topic, each partition of which is read in a thread. DifferenceError: it does
-        not keep its records for ever.
+        not keep its records for ever. RetryLater: another broker knows newer leaders of it.
         """
         return await asyncio.to_thread(lambda: asyncio.run(self._opened()))
 
@@ -43,6 +44,7 @@ class BrokerSide:
         view = self.view.another()
         try:
             reader = await TopicReader.open(view)
+            await check_newest(view, reader.topic)
             settings = await checked_settings(view)
             if not settings.ok:
                 raise DifferenceError(f"{settings.name}: {settings.detail}")

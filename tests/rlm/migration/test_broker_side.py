@@ -1,0 +1,122 @@
+"""The metadata topic is read by leaders that no broker knows to be deposed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+import pytest
+from kio.schema.describe_configs.v3 import DescribeConfigsRequest
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata import v10
+from kio.schema.metadata.v8 import MetadataRequest
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i32
+
+from kafka_formats.errors import RetryLater
+from rlm.migration.broker_side import BrokerSide
+from rlm.migration.topic_checks import TOPIC
+from tests.kafka_client.fake_broker import NO_THROTTLE, Reply, fake_broker
+from tests.rlm.leadership.test_broker_view import NODE_ID, configs, metadata, view_of
+
+OTHER_ID = NODE_ID + 1
+NEW_ID = NODE_ID + 2
+TOPIC_ID = UUID(int=7)
+SETTINGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+@dataclass
+class Told:
+    """What a broker tells of the topic: (leader, leader epoch) of each partition."""
+
+    leaders: tuple[tuple[int, int], ...] = ((NODE_ID, 5), (OTHER_ID, 2))
+    brokers: tuple[int, ...] = (NODE_ID, OTHER_ID)
+    topic_id: UUID = TOPIC_ID
+    error: ErrorCode = ErrorCode.none
+
+
+def answer(told: Told, ports: dict[int, int]) -> Callable[[v10.MetadataRequest], Reply]:
+    def of_topic(_: v10.MetadataRequest) -> Reply:
+        partitions = tuple(
+            v10.response.MetadataResponsePartition(
+                error_code=ErrorCode.none,
+                partition_index=i32(number),
+                leader_id=BrokerId(leader),
+                leader_epoch=i32(epoch),
+            )
+            for number, (leader, epoch) in enumerate(told.leaders)
+        )
+        topic = v10.response.MetadataResponseTopic(
+            error_code=told.error,
+            name=TopicName(TOPIC),
+            topic_id=told.topic_id,
+            partitions=partitions,
+        )
+        brokers = tuple(
+            v10.response.MetadataResponseBroker(
+                node_id=BrokerId(each), host="127.0.0.1", port=i32(ports.get(each, 1))
+            )
+            for each in told.brokers
+        )
+        return v10.MetadataResponse(throttle_time=NO_THROTTLE, brokers=brokers, topics=(topic,))
+
+    return of_topic
+
+
+@asynccontextmanager
+async def side(own: Told, other: Told) -> AsyncIterator[BrokerSide]:
+    """Two brokers, of which the first is the node's own."""
+    ports: dict[int, int] = {}
+    script = {
+        MetadataRequest: lambda _: metadata(),
+        DescribeConfigsRequest: lambda request: configs(request, dict(SETTINGS)),
+    }
+    async with (
+        fake_broker(script | {v10.MetadataRequest: answer(own, ports)}) as first,
+        fake_broker(script | {v10.MetadataRequest: answer(other, ports)}) as second,
+    ):
+        ports |= {NODE_ID: first.port, OTHER_ID: second.port}
+        view = view_of(first)
+        yield BrokerSide(view)
+        await view.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Told(),
+        Told(leaders=((OTHER_ID, 4), (OTHER_ID, 2))),  # it has not heard of the newer leader yet
+        Told(brokers=(OTHER_ID,)),
+    ],
+)
+async def test_the_topic_is_read_where_nobody_knows_newer_leaders(other: Told) -> None:
+    async with side(Told(), other) as ours:
+        opened = await ours.open_topic()
+    assert tuple(opened.partitions) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        # A leader that was cut off from its controller has an older end, and says it is the end.
+        (Told(leaders=((OTHER_ID, 6), (OTHER_ID, 2))), "knows leader 4 of partition 0 in epoch 6"),
+        (Told(leaders=((NODE_ID, 5), (NODE_ID, 7))), "knows leader 3 of partition 1 in epoch 7"),
+        (Told(leaders=((NODE_ID, 5), (OTHER_ID, 2), (NODE_ID, 0))), "knows 3 partitions"),
+        (Told(topic_id=UUID(int=8)), "knows it by another id"),
+        (Told(brokers=(NODE_ID, OTHER_ID, NEW_ID)), "knows the broker 5"),
+        (Told(error=ErrorCode.unknown_topic_or_partition), "unknown_topic_or_partition"),
+    ],
+)
+async def test_an_old_view_of_the_topic_is_not_imported(other: Told, why: str) -> None:
+    async with side(Told(), other) as ours:
+        with pytest.raises(RetryLater, match=why):
+            await ours.open_topic()
+
+
+async def test_every_live_broker_has_to_answer() -> None:
+    both = Told(brokers=(NODE_ID, OTHER_ID, NEW_ID))
+    async with side(both, both) as ours:
+        with pytest.raises(RetryLater, match=r"broker 5 at 127\.0\.0\.1:1"):
+            await ours.open_topic()
