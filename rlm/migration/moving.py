@@ -73,15 +73,18 @@ class Moving:
         switching = Switching(
             self.log, self.brokers, Time(ambient.monotonic, ambient.sleep), self.deadline_s
         )
+        before: Attempt | None = None
         while True:
-            self.attempt = switching.begin()
+            self.attempt = switching.begin(before)
             if self.attempt is not None:
+                before = self.attempt
                 logger.info("the move: %s begins here", self.attempt.standing.phase.name)
                 try:
                     await switching.run(self.attempt)
                     self._log.works(CARRYING_OUT)
                 except Exception as error:  # noqa: BLE001 - logged, and begun again
                     self._log.failed(CARRYING_OUT, error)
+                    self.attempt.trouble = f"{type(error).__name__}: {error}"
                 stands = self.metadata.migration()
                 logger.info("the move: %s, since %s", stands.phase.name, stands.why)
             await ambient.sleep(LOOK_EVERY_S)

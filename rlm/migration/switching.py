@@ -135,12 +135,16 @@ class Switching:
     time: Time
     deadline_s: float
 
-    def begin(self) -> Attempt | None:
-        """The attempt that stands in the log, if this node is to carry it out."""
+    def begin(self, before: Attempt | None = None) -> Attempt | None:
+        """The attempt that stands in the log, if this node is to carry it out. One that is `before`
+        begun again, as after an error that nobody expected, has no more time than that had.
+        """
         standing = self.log.standing()
         if standing.phase not in RETURNS_TO or not self.log.leads():
             return None
-        return Attempt(standing, self.time.monotonic())
+        if before is None or before.standing != standing:
+            return Attempt(standing, self.time.monotonic())
+        return Attempt(standing, before.begun, before.is_silent, before.step, 0.0, before.trouble)
 
     async def run(self, attempt: Attempt) -> None:
         """Carry the attempt to its end, or until another node does."""
