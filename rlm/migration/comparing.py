@@ -11,13 +11,14 @@ Kafka's manager finds one. Different by intent, since nothing that a broker asks
 - Look-ups and highest offsets end where a later leader's epoch begins, as recorded: offsets there
   are of a log that was cut off. So are epochs that no leader's history has any more.
 
-Before a way back the recorded epochs are the brokers' own, from their claims; and a largest
-timestamp may be the one that the copy found, which no update of Kafka's can tell.
+Before a way back the recorded epochs are the brokers' own, from their claims; a largest timestamp
+may be the one that the copy found, which no update of Kafka's can tell; and a partition that is
+claimed and has no segment yet is nothing that the topic lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -100,6 +101,8 @@ def compare(
     state = recorded.partition_state(tip)
     if cache is not None and knows_nothing(cache):
         cache = None
+    if cache is None and state is not None and since is None and _is_empty(recorded, state):
+        return
     if cache is None or state is None:
         if cache is not None or state is not None:
             who = "the metadata topic" if state is None else "the metadata log"
@@ -116,13 +119,12 @@ def compare(
             yield Difference(tip, Wrong.LINEAGE, f"no segment of the topic has epoch {epoch}")
 
 
-def compare_absent(
-    recorded: Iterable[TopicIdPartition], compared: frozenset[TopicIdPartition]
-) -> Iterator[Difference]:
-    """A difference for each delegated partition that is recorded and was not compared."""
-    for tip in recorded:
-        if tip not in compared:
-            yield Difference(tip, Wrong.PARTITION, "only the metadata log has it")
+def _is_empty(recorded: Recorded, state: PartitionState) -> bool:
+    """True of a partition that was claimed and has no segment, nor ever had one that finished: its
+    topic is new, and Kafka's manager hears of it with its first segment.
+    """
+    rows = recorded.list_remote_log_segments(state.partition)
+    return state.highest_copied is None and next(rows, None) is None
 
 
 def _of_state(state: PartitionState, cache: KafkaCache, since: int | None) -> Iterator[Difference]:

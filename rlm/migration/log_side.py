@@ -67,7 +67,7 @@ class LogSide:
         for record in records:
             await self.metadata.import_segments(record, deadline_s=IMPORT_DEADLINE_S)
 
-    async def differences(self, tip: TopicIdPartition, cache: KafkaCache) -> Sequence[str]:
+    async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
         """What a broker would see otherwise, told as sentences."""
         standing = self.standing()
         imported = standing.since if standing.phase is MigrationPhase.SWITCHING else None
@@ -134,6 +134,9 @@ def _planned(
 
 
 def _compared(
-    metadata: RemoteLogMetadataManager, tip: TopicIdPartition, cache: KafkaCache, since: int | None
+    metadata: RemoteLogMetadataManager,
+    tip: TopicIdPartition,
+    cache: KafkaCache | None,
+    since: int | None,
 ) -> list[str]:
     return [each.text for each in compare(_Rows(metadata.rows()), tip, cache, since=since)]

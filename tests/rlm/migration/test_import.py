@@ -10,7 +10,7 @@ import pytest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated.older_history import is_kept
-from rlm.migration.comparing import Difference, Wrong, compare, compare_absent
+from rlm.migration.comparing import Difference, Wrong, compare
 from rlm.migration.import_plan import import_problems, imported_lineage, plan_import
 from rlm.migration.kafka_cache import KafkaCache
 from rlmm.apply import imports
@@ -123,9 +123,27 @@ def test_random_histories_are_equal_after_an_import(world: MigrationWorld) -> No
     assert differences(world, None) == []
 
 
-def test_a_partition_of_the_metadata_log_alone_is_a_difference() -> None:
-    assert [each.wrong for each in compare_absent([ORDERS], frozenset())] == [Wrong.PARTITION]
-    assert not list(compare_absent([ORDERS], frozenset({ORDERS})))
+def test_a_partition_of_the_metadata_log_alone_is_a_difference(world: MigrationWorld) -> None:
+    world.phases(QUORUM)
+    world.claim((4, 0), mode=Mode.DELEGATED)
+    world.copy(1, 0, 9, [(4, 0)])
+    (difference,) = compare(Reads(world.rows), ORDERS, None, since=None)
+    assert (difference.wrong, difference.text) == (Wrong.PARTITION, "only the metadata log has it")
+
+
+def test_a_claim_alone_is_nothing_that_the_topic_lacks(world: MigrationWorld) -> None:
+    """Each partition of a new topic is claimed at once, and copied when its first segment rolls."""
+    world.phases(QUORUM)
+    world.claim((4, 0), mode=Mode.DELEGATED)
+    assert list(compare(Reads(world.rows), ORDERS, None, since=None)) == []
+    world.accept(added := world.an_add(1, 0, 9, [(4, 0)]))
+    assert [each.text for each in compare(Reads(world.rows), ORDERS, None, since=None)]
+    world.accept(world.a_delete(1, COPYING), world.a_delete_finish(1))
+    cache = KafkaCache()
+    cache.add(without(added))
+    cache.update(replace(world.a_delete(1, COPYING), token=-1, writer=None))
+    cache.update(replace(world.a_delete_finish(1), token=-1, writer=None))
+    assert list(compare(Reads(world.rows), ORDERS, cache, since=None)) == []
 
 
 Change = Callable[[list[SegmentsImported]], list[SegmentsImported] | None]
