@@ -28,6 +28,7 @@ from rlm.local_log.active_links import (
     remove_links,
 )
 from rlm.local_log.active_plan import Fate, fate, to_link
+from rlm.local_log.committed_plan import LastSeen, NotCommittedError
 from rlm.local_log.hold_directory import (
     HoldDirectory,
     Unread,
@@ -37,8 +38,6 @@ from rlm.local_log.hold_directory import (
 )
 from rlm.local_log.hold_plan import (
     HoldFacts,
-    LastSeen,
-    NotCommittedError,
     Release,
     Unit,
 )
@@ -252,7 +251,8 @@ class ActiveHold:
             return Fate.DROP
         try:
             proof = orders.proof(link.partition, LastSeen(linked.committed, link.epochs()))
-            unit = self._directory.hold_left(link, None if order is None else order.local, proof)
+            local = None if order is None else order.local
+            told = self._directory.hold_left(link, local, proof, may_cut=not waits)
         except NotCommittedError as denied:
             if waits:
                 self._unproven[link.path] = denied
@@ -269,8 +269,10 @@ class ActiveHold:
                 raise  # what is held alone makes room for the next pass
             self._drop(link, passed, _no_room(link, order))
             return Fate.DROP
-        if unit is not None:
-            held.append(unit)
+        if told.unit is not None:
+            held.append(told.unit)
+        if told.rest is not None:
+            self._drop(link, passed, released(told.rest, Release.DIVERGED))
         return Fate.DROP
 
     def _drop(self, link: ActiveLink, passed: Passed, told: HoldReleased | None = None) -> None:

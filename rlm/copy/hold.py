@@ -26,15 +26,14 @@ from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.run_events import OnEvent
 from rlm.control.why_not import Wait, WhyNot
 from rlm.copy.active_hold import ActiveHold
-from rlm.copy.hold_pass import Order, Orders, Passed
+from rlm.copy.hold_pass import Order, Orders, Passed, released
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.scanner import PARTITIONS_PER_BREATH
 from rlm.leadership.leadership import Leads, NoAnswer
+from rlm.local_log.committed_plan import LastSeen, NotCommittedError
 from rlm.local_log.hold_directory import HoldDirectory, Unread, is_of_one_log, why_unread
 from rlm.local_log.hold_plan import (
     HoldFacts,
-    LastSeen,
-    NotCommittedError,
     Release,
     Unit,
     is_cut_off,
@@ -367,10 +366,14 @@ class Hold:
         busy = orders.busy(unit)
         if now is not None and now.doubt is not None and orders.has_left(now, own) and not busy:
             was = LastSeen(unit.next_base_offset, unit.leader_epochs)
+            proof, waits = orders.proof(unit.partition, was), orders.may_yet_prove(unit.partition)
             try:
-                now = directory.as_batches_tell(doubted := now, orders.proof(unit.partition, was))
+                told = directory.as_batches_tell(doubted := now, proof, may_cut=not waits)
+                now = told.unit
+                if told.rest is not None:
+                    passed.released.append(released(told.rest, Release.DIVERGED))
             except NotCommittedError as denied:
-                if not orders.may_yet_prove(unit.partition):
+                if not waits:
                     as_told = replace(denied.unit, doubt=None)
                     why = orders.why_let_go(as_told, own) or Release.DIVERGED
                     passed.let_go(directory, as_told, why)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import HoldReleased
 from rlm.copy.partition_status import CopyUnderWay
+from rlm.local_log.committed_plan import LastSeen, Proof, committed_end
 from rlm.local_log.hold_directory import HoldDirectory, own_segment
 from rlm.local_log.hold_plan import (
     NOT_A_LOSS,
     HoldFacts,
-    LastSeen,
     Release,
     Unit,
-    is_committed,
     why_let_go,
 )
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
@@ -64,11 +63,11 @@ class Orders:
         """True if the unit's file is in no log any more, so that nobody writes to it."""
         return unit.alone or (own is None and unit.partition in self.by_partition)
 
-    def proof(self, partition: TopicIdPartition, seen: LastSeen) -> Callable[[Unit], bool]:
-        """True of a unit of a file last seen so, which left the log, if it was surely committed."""
+    def proof(self, partition: TopicIdPartition, seen: LastSeen) -> Proof:
+        """Tells how much of a file last seen so, which left the log, was surely committed."""
         order = self.by_partition.get(partition)
         facts, led = (None, None) if order is None else (order.facts, order.led)
-        return partial(is_committed, facts=facts, seen=seen, led=led)
+        return partial(committed_end, facts=facts, seen=seen, led=led)
 
     def may_yet_prove(self, partition: TopicIdPartition) -> bool:
         """True while what nothing proves has to wait: its replica may come back and join it, or its

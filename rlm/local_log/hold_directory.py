@@ -14,10 +14,9 @@ unit. Everything here blocks; callers use a thread.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,29 +32,30 @@ from kafka_formats.log_names import (
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
-    SNAPSHOT_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.local_log.active_links import BESIDE, ActiveLink, is_in_a_log
-from rlm.local_log.batch_headers import has_abort
-from rlm.local_log.hold_plan import NotCommittedError, Unit
+from rlm.local_log.active_links import ActiveLink, is_in_a_log
+from rlm.local_log.committed_plan import Proof
+from rlm.local_log.hold_plan import Unit
 from rlm.local_log.hold_tree import directories, directory_of, names
 from rlm.local_log.hold_unit import (
+    Batches,
     batches_tell,
+    committed_batches,
     found_unit,
     is_unit_name,
     is_written,
     log_of,
-    mark_end,
     read_unit,
+    rest_of,
     tell_by_batches,
     unit_name,
 )
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.replica_directory import read_small
+from rlm.local_log.unit_files import link_files, link_left, write
 from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 _ASIDE, _GONE = ".making-", ".removing-"
@@ -76,6 +76,16 @@ class HeldFound:
 
     units: tuple[Unit, ...]
     unread: tuple[Unread, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A unit by the batches of its file; `rest`: those that nothing shows to be committed, which it
+    has not.
+    """
+
+    unit: Unit | None
+    rest: Unit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +158,7 @@ class HoldDirectory:
             return None
         aside = self._make_aside(id_, name)
         try:
-            _link_files(local, base, next_base, aside)
+            link_files(local, base, next_base, aside)
             if not _still_as_scanned(local, next_base):
                 remove_unit(aside)
                 return None
@@ -167,40 +177,50 @@ class HoldDirectory:
         return replace(found, segment=replace(found.segment, log_path=log))
 
     def hold_left(
-        self,
-        link: ActiveLink,
-        local: LocalPartition | None,
-        is_committed: Callable[[Unit], bool],
-    ) -> Unit | None:
+        self, link: ActiveLink, local: LocalPartition | None, proof: Proof, *, may_cut: bool
+    ) -> Told:
         """Make a unit of a file that was active when it was linked, and that nobody writes to any
-        more. None if it has no record that a unit may tell of. NotCommittedError: `is_committed`
-        denies the unit that it would be. CorruptData; OSError.
+        more: of all of it or, if it `may_cut`, of what was surely committed. No unit if it has no
+        record that one may tell of. NotCommittedError: not all was, or nothing. CorruptData;
+        OSError.
         """
-        base, id_ = link.base_offset, link.partition
-        told, end = batches_tell(link.log_path, base, room_behind=True)
-        known = link.epochs()
-        first_known = max(base, known[0].start_offset) if known else base
-        epochs = truncate_from_start(told, first_known) if first_known > base else told
-        if not epochs or end <= first_known:
-            return None
-        followed_by = epoch_for_offset(known, end)
+        batches = batches_tell(link.log_path, link.base_offset, room_behind=True)
+        whole = _unit_of(link, batches)
+        if whole is None:
+            return Told(None)
+        batches = committed_batches(whole, batches, proof, may_cut=may_cut)
+        rest = rest_of(whole, batches)
+        unit = whole if rest is None else _unit_of(link, batches)
+        assert unit is not None, "of nothing there is an error"
+        if rest is not None and self._has(unit):
+            return Told(None, rest)
+        base, end, epochs = unit.base_offset, unit.next_base_offset, unit.leader_epochs
+        followed_by = epoch_for_offset(link.epochs(), end)
         if followed_by is not None and followed_by > epochs[-1].epoch:
             epochs = append_entry(epochs, followed_by, end)
-        log = link.log_path.stat()
-        segment = replace(link.segment, next_base_offset=end, size_bytes=log.st_size)
-        unit = Unit(id_, segment, epochs, log.st_mtime_ns, True, -1)
-        if not is_committed(unit):
-            raise NotCommittedError(unit)
-        name = unit_name(base, end, log, epochs)
-        aside = self._make_aside(id_, name)
+        aside = self._make_aside(unit.partition, unit_name(base, end, link.log_path.stat(), epochs))
         try:
-            _link_left(link, local, end, aside)
-            _write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
+            size = None if rest is None else batches.size_bytes
+            log = link_left(link, local, end, aside, cut_to=size)
+            write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
+            name = unit_name(base, end, log.stat(), epochs)
             _name(aside, name)
         except OSError:
             remove_unit(aside)
             raise
-        return found_unit(id_, aside.with_name(name))
+        return Told(found_unit(unit.partition, aside.with_name(name)), rest)
+
+    def _has(self, cut: Unit) -> bool:
+        """True if a process that was killed then made the same unit: its file is a copy."""
+        parent = directory_of(self.path, cut.partition)
+        base, end, size = cut.base_offset, cut.next_base_offset, cut.segment.size_bytes
+        for name in filter(is_unit_name, names(parent)):
+            if name.startswith(f"{base:020d}-{end:020d}-{size}-"):
+                with contextlib.suppress(StrandlineError, FileNotFoundError):
+                    found = found_unit(cut.partition, parent / name)
+                    if found.doubt is None and found.leader_epochs == cut.leader_epochs:
+                        return True
+        return False
 
     def _make_aside(self, id_: TopicIdPartition, name: str) -> Path:
         parent = directory_of(self.path, id_)
@@ -245,23 +265,23 @@ class HoldDirectory:
         replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(followed))
         return replace(unit, followed_by=epoch)
 
-    def as_batches_tell(self, unit: Unit, is_committed: Callable[[Unit], bool]) -> Unit | None:
+    def as_batches_tell(self, unit: Unit, proof: Proof, *, may_cut: bool) -> Told:
         """A unit in doubt that left the broker's log, put right by its batches if it was written
         to. None if it has nothing, or another unit has the same file. OSError, and
         NotCommittedError as in `hold_left`: as it was.
         """
         path = unit.segment.log_path.parent
         if not is_written(unit, unit.segment.log_path.stat()):
-            return unit
+            return Told(unit)
         try:
-            name = tell_by_batches(unit, is_committed)
+            name, rest = tell_by_batches(unit, proof, may_cut=may_cut)
             target = path if name is None else path.with_name(name)
             if name is None or (target != path and target.exists()):
-                return None
+                return Told(None, rest)
             os.rename(path, target)
-            return found_unit(unit.partition, target)
+            return Told(found_unit(unit.partition, target), rest)
         except StrandlineError as error:
-            return replace(unit, doubt=str(error))
+            return Told(replace(unit, doubt=str(error)))
 
     def release(self, unit: Unit) -> Path | None:
         """Release a unit; returns the directory to remove, None if it was gone. OSError: still
@@ -379,6 +399,20 @@ def _device(path: Path) -> int:
         ) from error
 
 
+def _unit_of(link: ActiveLink, batches: Batches) -> Unit | None:
+    """The unit of a linked file with these batches; None if it has no offset to tell of."""
+    known, base = link.epochs(), link.base_offset
+    first_known = max(base, known[0].start_offset) if known else base
+    epochs = batches.epochs
+    if first_known > base:
+        epochs = truncate_from_start(epochs, first_known)
+    if not epochs or batches.end <= first_known:
+        return None
+    size, modified_ns = batches.size_bytes, link.log_path.stat().st_mtime_ns
+    segment = replace(link.segment, next_base_offset=batches.end, size_bytes=size)
+    return Unit(link.partition, segment, epochs, modified_ns, True, -1)
+
+
 def own_segment(local: LocalPartition, held: LocalSegment) -> LocalSegment | None:
     """The broker's segment whose file is the held one. A file that left a log never comes back, so
     it was a part of it at the look too. OSError: unknown.
@@ -415,55 +449,6 @@ def _name(aside: Path, name: str) -> None:
     os.rename(aside, target)
 
 
-def _link_left(link: ActiveLink, local: LocalPartition | None, next_base: int, into: Path) -> None:
-    """Link the files of an active segment that left the log, and the snapshot at its end."""
-    base = link.base_offset
-    os.link(link.log_path, into / link.log_path.name)
-    beside = [link.path / segment_file_name(base, suffix) for suffix in BESIDE]
-    if local is not None:
-        beside.append(local.directory / segment_file_name(next_base, SNAPSHOT_SUFFIX))
-    for path in beside:
-        try:
-            os.link(path, into / path.name)
-        except OSError as error:  # EXDEV: the replica moved to another mount
-            if error.errno not in (errno.ENOENT, errno.EXDEV):
-                raise
-    index = into / segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
-    if not index.exists() and has_abort(link.log_path):
-        # The broker made it after the link. This one is not empty, so that the segment counts as
-        # one with aborted transactions, and no index, so that its copy makes one from the batches.
-        _write(index, b"\0")
-    mark_end(into, next_base, link.log_path.stat())
-    metadata = encode_partition_metadata(link.partition.topic_id)
-    _write(into / PARTITION_METADATA_FILE, metadata)
-
-
-def _link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
-    """Link the `.log`, which must exist, and the files beside it that do."""
-    source = local.directory
-    name = segment_file_name(base, LOG_SUFFIX)
-    os.link(source / name, into / name)
-    beside = [
-        *(segment_file_name(base, suffix) for suffix in BESIDE),
-        segment_file_name(next_base, SNAPSHOT_SUFFIX),
-    ]
-    for name in beside:
-        try:
-            os.link(source / name, into / name)
-        except FileNotFoundError:
-            continue
-    mark_end(into, next_base, (into / segment_file_name(base, LOG_SUFFIX)).stat())
-    _write(into / LEADER_EPOCH_CHECKPOINT_FILE, _checkpoint(local, next_base))
-    metadata = encode_partition_metadata(local.partition.topic_id)
-    _write(into / PARTITION_METADATA_FILE, metadata)
-
-
-def _checkpoint(local: LocalPartition, next_base: int) -> bytes:
-    """The lineage with a head found in the batches, up to the epoch that follows the segment."""
-    epochs = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base + 1)
-    return leader_epoch_checkpoint.encode(epochs)
-
-
 def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
     """True if the linked segment is the scanned one: truncations and new topics change these."""
     source = local.directory
@@ -483,13 +468,6 @@ def _is_gone(log: Path) -> bool:
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     return False
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def remove_unit(directory: Path) -> None:

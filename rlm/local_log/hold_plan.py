@@ -365,50 +365,6 @@ def unbroken(
     return tuple(reversed(found))
 
 
-class NotCommittedError(Exception):
-    """Nothing shows that the records of a unit to be were ever committed."""
-
-    def __init__(self, unit: Unit) -> None:
-        super().__init__(
-            f"nothing shows that offsets {unit.base_offset} to {unit.next_base_offset - 1} were "
-            "committed, and the replica is not on this disk, or its broker does not answer"
-        )
-        self.unit = unit
-
-
-@dataclass(frozen=True, slots=True)
-class LastSeen:
-    """The log when a file was last seen in it: its high watermark, or -1, and its epochs, empty if
-    their copy is lost.
-    """
-
-    high_watermark: int
-    epochs: Epochs
-
-
-def is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> bool:
-    """True if the records of a file that was active when last seen, and left its log since, were
-    surely committed. What lay above the high watermark then may have been cut off since, before
-    retention took what came in its place; below it an unclean election may have, in place, and what
-    came is of a later epoch. `facts` None: there is no log to compare with. `led`: the epoch that
-    this broker leads; None: it leads none.
-
-    An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
-    that of the leader of the next one, which followed in it. A later epoch that the log began below
-    the unit's end cut it off. An epoch with which a log or a lineage begins may have begun lower,
-    there too: that it is the next one proves nothing.
-    """
-    end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
-    if seen.high_watermark >= end and epoch_for_offset(seen.epochs, end - 1) in (None, last):
-        return True
-    if facts is None or not facts.segments:
-        return False
-    if epoch_for_offset(facts.checkpoint, max(end - 1, facts.segments[0].base_offset)) == last:
-        return True
-    is_cut = any(each.epoch > last and each.start_offset < end for each in facts.checkpoint)
-    return led == last + 1 and not is_cut
-
-
 def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:
     """Epochs that prove, at `offset` in a log, that it has the unit's history below."""
     if offset < unit.next_base_offset:

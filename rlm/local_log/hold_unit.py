@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import CorruptData
@@ -31,12 +31,15 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.batch_headers import batch_headers
+from rlm.local_log.committed_plan import NotCommittedError, Proof
+from rlm.local_log.cut_file import copy_head, cut_beside
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
-from rlm.local_log.hold_plan import NotCommittedError, Unit
+from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalSegment
 from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
 from rlmm.log.disk import OsDisk, replace_file, sync_path
+from rlmm.segment import OFFSET_MAX
 
 WRITTEN = "the broker wrote to its file after it was held"
 _CUT_OFF = "cut-off"
@@ -123,24 +126,37 @@ def mark_end(path: Path, next_base: int, log: os.stat_result) -> None:
     os.utime(mark, ns=(log.st_mtime_ns, log.st_mtime_ns))
 
 
-def tell_by_batches(unit: Unit, is_committed: Callable[[Unit], bool]) -> str | None:
+class Batches(NamedTuple):
+    """Epochs and end (exclusive) of a `.log` by its batches, and the bytes that it has for them."""
+
+    epochs: Epochs
+    end: int
+    size_bytes: int
+
+
+def tell_by_batches(unit: Unit, proof: Proof, *, may_cut: bool) -> tuple[str | None, Unit | None]:
     """Write down the end and epochs that the batches of a file tell that nobody writes to any more.
 
-    Returns the unit's new name, None if it has no offset that a unit may tell of. The name is still
-    the old one, so that a crash here is followed by another try. NotCommittedError: `is_committed`
-    denies the unit that it would be. CorruptData; OSError.
+    Returns the unit's new name, None if it has no offset that a unit may tell of, and the rest that
+    was cut off. The name is still the old one, so that a crash here is followed by another try.
+    NotCommittedError: see `committed_batches`. CorruptData; OSError.
     """
     log, base = unit.segment.log_path, unit.base_offset
-    path, found = log.parent, log.stat()
-    epochs, end = batches_tell(log, base)
-    if unit.first_known_offset > base:  # DeleteRecords had reached into it
-        epochs = truncate_from_start(epochs, unit.first_known_offset)
-    if end <= unit.first_known_offset or not epochs:
-        return None
-    segment = replace(unit.segment, next_base_offset=end)
-    anew = replace(unit, segment=segment, leader_epochs=epochs)
-    if not is_committed(anew):
-        raise NotCommittedError(anew)
+    path = log.parent
+    batches = batches_tell(log, base)
+    whole = _as_told(unit, batches)
+    if whole is None:
+        return None, None
+    batches = committed_batches(whole, batches, proof, may_cut=may_cut)
+    rest = rest_of(whole, batches)
+    anew = whole if rest is None else _as_told(unit, batches)
+    assert anew is not None, "of nothing there is an error"
+    if rest is not None:
+        aside = log.with_name(log.name + ".cut")
+        copy_head(log, aside, batches.size_bytes)
+        aside.replace(log)
+        cut_beside(log, batches.end)
+    end, epochs = anew.next_base_offset, anew.leader_epochs
     # Only its time is another: by a touch, or an earlier version's mark, with the time of holding.
     is_as_held = (end, epochs) == (unit.next_base_offset, unit.leader_epochs)
     if is_as_held and unit.followed_by > epochs[-1].epoch:
@@ -151,17 +167,57 @@ def tell_by_batches(unit: Unit, is_committed: Callable[[Unit], bool]) -> str | N
         for each in path.glob(f"*{suffix}"):
             if each.stem != log.stem:
                 each.unlink()
+    found = log.stat()
     mark_end(path, end, found)
-    return unit_name(base, end, found, epochs)
+    return unit_name(base, end, found, epochs), rest
 
 
-def batches_tell(log: Path, base: int, *, room_behind: bool = False) -> tuple[Epochs, int]:
-    """Epochs and end (exclusive) of a `.log`. CorruptData unless both only ever rise, and the last
-    batch is whole. `room_behind`: zeros may follow, of a file that the broker preallocated.
+def _as_told(unit: Unit, batches: Batches) -> Unit | None:
+    """The unit with the end and epochs of these batches; None if there is nothing to tell of."""
+    epochs, end, size = batches
+    if unit.first_known_offset > unit.base_offset:  # DeleteRecords had reached into it
+        epochs = truncate_from_start(epochs, unit.first_known_offset)
+    if end <= unit.first_known_offset or not epochs:
+        return None
+    segment = replace(unit.segment, next_base_offset=end, size_bytes=size)
+    return replace(unit, segment=segment, leader_epochs=epochs)
+
+
+def committed_batches(whole: Unit, batches: Batches, proof: Proof, *, may_cut: bool) -> Batches:
+    """The batches of a unit to be that were surely committed, by `proof`: all of them or, if it
+    `may_cut`, those up to an end. NotCommittedError: there are none.
+    """
+    end = proof(whole)
+    if end >= whole.next_base_offset:
+        return batches
+    if may_cut and end > whole.first_known_offset:
+        log, base = whole.segment.log_path, whole.base_offset
+        batches = batches_tell(log, base, room_behind=True, below=end)
+        if batches.end > whole.first_known_offset:
+            return batches
+    raise NotCommittedError(whole)
+
+
+def rest_of(whole: Unit, batches: Batches) -> Unit | None:
+    """The part of a unit to be behind these batches, if there is one."""
+    end, size = batches.end, whole.segment.size_bytes - batches.size_bytes
+    if end == whole.next_base_offset:
+        return None
+    return replace(whole, segment=replace(whole.segment, base_offset=end, size_bytes=size))
+
+
+def batches_tell(
+    log: Path, base: int, *, room_behind: bool = False, below: int = OFFSET_MAX
+) -> Batches:
+    """The batches of a `.log`. CorruptData unless epochs and offsets only ever rise, and the last
+    batch is whole. `room_behind`: zeros may follow, of a file that the broker preallocated. Of
+    batches that reach `below` nothing is told, nor of what is behind.
     """
     epochs: list[EpochEntry] = []
     end, read = base, 0
     for header, position in batch_headers(log, room_behind=room_behind):
+        if header.last_offset >= below:
+            return Batches(tuple(epochs), end, position)
         epoch = header.partition_leader_epoch
         if header.base_offset < end or (epochs and epoch < epochs[-1].epoch):
             why = f"offset {header.base_offset} of epoch {epoch} stands behind {end - 1}"
@@ -172,7 +228,7 @@ def batches_tell(log: Path, base: int, *, room_behind: bool = False) -> tuple[Ep
     size = log.stat().st_size
     if read > size or (read < size and not room_behind):
         raise CorruptData(f"the batch below {end} is cut", source=str(log), position=read)
-    return tuple(epochs), end
+    return Batches(tuple(epochs), end, size)
 
 
 def _first_known(base: int, epochs: Epochs) -> int:

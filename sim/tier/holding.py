@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import rlm.local_log.hold_directory
 import rlm.local_log.hold_tree
+import rlm.local_log.unit_files
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, epoch_for_offset
@@ -99,6 +100,7 @@ def disks_of(world: World) -> Iterator[None]:
     with (
         patch.object(rlm.local_log.hold_directory, "os", disk),
         patch.object(rlm.local_log.hold_tree, "os", disk),
+        patch.object(rlm.local_log.unit_files, "os", disk),
     ):
         yield
 

@@ -74,6 +74,7 @@ from rlmm.segment import OFFSET_MAX, Incarnation, RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectInfo
 from sim.ground.planting import Patches, planting
+from sim.tier.planted_in_holding import no_unit
 
 SEEDS_MAX = 60
 FIRST_SEEDS = {
@@ -470,7 +471,7 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     ),
     "a held file that was cut and written on is let go": (
         "hold_of_a_file_cut_and_written_on",
-        ((HoldDirectory, "as_batches_tell", _no_objection),),
+        ((HoldDirectory, "as_batches_tell", no_unit),),
     ),
     "what moved in another directory is followed": (
         "delete_records_followed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 import rlm.copy.active_hold
-from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_directory import HoldDirectory, Told
 from sim.ground.planting import Patches, planting
 
 
@@ -13,9 +13,14 @@ def _none(*_: object) -> None:
     return None
 
 
+def no_unit(*_: object, **__: object) -> Told:
+    """No file tells of a unit."""
+    return Told(None)
+
+
 BUGS_OF_QUIET: dict[str, Patches] = {
     "an active segment is not linked": ((rlm.copy.active_hold, "to_link", _none),),
-    "a file that left the log becomes no unit": ((HoldDirectory, "hold_left", _none),),
+    "a file that left the log becomes no unit": ((HoldDirectory, "hold_left", no_unit),),
 }
 """Found by seeds of a world whose local retention takes active segments, too."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlm.local_log.active_links import ActiveLink
-from rlm.local_log.hold_directory import HoldDirectory
-from rlm.local_log.hold_plan import NotCommittedError, Unit
+from rlm.local_log.committed_plan import NotCommittedError, Proof
+from rlm.local_log.hold_directory import HoldDirectory, Told
+from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 if TYPE_CHECKING:
@@ -36,27 +36,26 @@ class WatchedHold(HoldDirectory):
         return unit
 
     def hold_left(
-        self,
-        link: ActiveLink,
-        local: LocalPartition | None,
-        is_committed: Callable[[Unit], bool],
-    ) -> Unit | None:
+        self, link: ActiveLink, local: LocalPartition | None, proof: Proof, *, may_cut: bool
+    ) -> Told:
         try:
-            unit = HoldDirectory.hold_left(self, link, local, is_committed)
+            told = HoldDirectory.hold_left(self, link, local, proof, may_cut=may_cut)
         except NotCommittedError as denied:
             self.process.machine.world.hold_audit.denied(self.process, denied.unit, local)
             raise
-        if unit is not None:
-            self.process.machine.world.hold_audit.held_left(self.process, unit)
-        return unit
+        if told.rest is not None:
+            self.process.machine.world.hold_audit.denied(self.process, told.rest, local)
+        if told.unit is not None:
+            self.process.machine.world.hold_audit.held_left(self.process, told.unit)
+        return told
 
-    def as_batches_tell(self, unit: Unit, is_committed: Callable[[Unit], bool]) -> Unit | None:
+    def as_batches_tell(self, unit: Unit, proof: Proof, *, may_cut: bool) -> Told:
         try:
-            told = HoldDirectory.as_batches_tell(self, unit, is_committed)
+            told = HoldDirectory.as_batches_tell(self, unit, proof, may_cut=may_cut)
         except NotCommittedError:
             self.process.machine.world.hold_audit.denied_anew(unit)
             raise
-        self.process.machine.world.hold_audit.told_anew(self.process, unit, told)
+        self.process.machine.world.hold_audit.told_anew(self.process, unit, told.unit)
         return told
 
     def release(self, unit: Unit) -> Path | None:

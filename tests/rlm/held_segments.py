@@ -14,6 +14,7 @@ from kafka_formats.producer_snapshot import ProducerState
 from rlm.control.run_events import CopyEvent, LostRangeRecorded
 from rlm.copy.hold import HoldLimits
 from rlm.copy.scanner import BrokerPort
+from rlm.local_log.hold_plan import Unit
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Hook, Node, World, no_hook
 
@@ -86,3 +87,13 @@ async def holding(
         await node.remote_log.start()
         await asyncio.sleep(A_FEW_SCANS_S)
         yield node
+
+
+def all_of_it(unit: Unit) -> int:
+    """A proof that all records of a unit were committed."""
+    return unit.next_base_offset
+
+
+def nothing(unit: Unit) -> int:
+    """A proof of none of them."""
+    return unit.base_offset

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import rlm.copy.active_hold
 from rlm.control.run_events import HoldReleased
 from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
 from rlmm.segment import Incarnation
@@ -98,8 +100,8 @@ def test_a_high_watermark_proves_nothing_of_what_came_in_place_of_what_was_cut(
             is_cut()
         starts_over(log, 0, epoch=4)
         async with holding(world, broker=broker) as node:
-            assert units(tmp_path) == []
-            assert let_go(node) == [(0, 34, "diverged", True)]
+            assert units(tmp_path) == ["0"]
+            assert let_go(node) == [(30, 34, "diverged", True)]
 
     run_virtually(main)
 
@@ -117,8 +119,8 @@ def test_a_high_watermark_of_another_topic_of_the_name_is_forgotten(tmp_path: Pa
             await asyncio.sleep(A_FEW_SCANS_S)
             starts_over(log, 0, epoch=4)
             await asyncio.sleep(A_FEW_SCANS_S)
-            assert units(tmp_path) == []
-            assert let_go(node) == [(0, 34, "diverged", True)]
+            assert units(tmp_path) == ["0"]
+            assert let_go(node) == [(30, 34, "diverged", True)]
 
     run_virtually(main)
 
@@ -154,13 +156,68 @@ def test_a_held_file_that_was_written_to_has_to_be_committed_anew(tmp_path: Path
             log.write_as(20, 35, epochs)
             starts_over(log, 0, 10, 20, epoch=4)
             await asyncio.sleep(A_FEW_SCANS_S)
-            assert units(tmp_path) == ["0", "10"]
-            assert (20, 34, "diverged", True) in let_go(node)
+            assert units(tmp_path) == ["0", "10", "20"]
+            assert (25, 34, "diverged", True) in let_go(node)
             log.set_epochs((4, 40), (5, 45))
             broker.words["orders", 0] = Leads(5, 45)
             broker.local_start = LocalLogStart(40, 4)
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
-            assert tiered(node, log) == set(range(20))
+            assert tiered(node, log) == set(range(25))
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_was_committed_when_last_seen_of_a_file_that_grew_while_the_node_was_down_is_copied(
+    tmp_path: Path, is_known: bool
+) -> None:
+    """Over elections that nobody looked at: nothing proves the rest, which is let go aloud."""
+    log = quiet_log(tmp_path)
+    log.set_high_watermark(30)
+    broker = FakeBroker({("orders", 0): Leads(0, 30) if is_known else NotLeading()})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert links(tmp_path) == ["0"]
+        log.write_as(0, 39, ((0, 0), (1, 33)))
+        starts_over(log, 0, epoch=4)
+        broker.words["orders", 0] = Leads(4, 45)
+        broker.local_start = LocalLogStart(40, 4)
+        async with holding(world, broker=broker) as node:
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert tiered(node, log) == (set(range(30)) if is_known else set())
+            part = (0, 29, "copied", False) if is_known else (0, 29, "below_log_start", True)
+            assert set(let_go(node)) == {(30, 38, "diverged", True), part}
+            assert (links(tmp_path), units(tmp_path)) == (["40"], [])
+
+    run_virtually(main)
+
+
+def test_a_crash_between_the_unit_of_a_part_and_the_end_of_its_link_leaves_one_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = quiet_log(tmp_path)
+    log.set_high_watermark(30)
+    broker = FakeBroker({("orders", 0): NotLeading()})
+
+    def killed(path: Path) -> None:
+        raise OSError(errno.EIO, "killed here", str(path))
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+        log.write_as(0, 39, ((0, 0), (1, 33)))
+        starts_over(log, 0, epoch=4)
+        with monkeypatch.context() as amid:
+            amid.setattr(rlm.copy.active_hold, "remove_links", killed)
+            async with holding(world, broker=broker) as node:
+                assert (links(tmp_path)[0], units(tmp_path), let_go(node)) == ("0", ["0"], [])
+        async with holding(world, broker=broker) as node:
+            assert (links(tmp_path), units(tmp_path)) == (["40"], ["0"])
+            assert let_go(node) == [(30, 38, "diverged", True)]
 
     run_virtually(main)

@@ -116,9 +116,9 @@ def test_what_may_be_uncommitted_of_a_replica_that_moved_away_counts_against_the
     read = []
     real = HoldDirectory.hold_left
 
-    def hold_left(*args: Any) -> Any:
+    def hold_left(*args: Any, may_cut: bool) -> Any:
         read.append(args)
-        return real(*args)
+        return real(*args, may_cut=may_cut)
 
     async def main() -> None:
         world = new_world(tmp_path, (log.log_dir,))
@@ -183,7 +183,7 @@ def test_records_whose_unit_could_not_be_made_yet_are_not_recorded_as_lost(
     monkeypatch: pytest.MonkeyPatch,
     fails: str,
 ) -> None:
-    def failing(*_: Any) -> None:
+    def failing(*_: Any, **__: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async def main() -> None:
@@ -210,7 +210,7 @@ def test_records_whose_unit_could_not_be_made_yet_are_not_recorded_as_lost(
 def test_on_a_full_disk_a_file_that_left_its_log_is_let_go_and_counts_as_missed(
     tmp_path: Path, log: KafkaLog, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def main() -> None:
@@ -242,7 +242,7 @@ def test_what_is_let_go_is_told_once(
     """
     real = Path.unlink
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def unlink(self: Path, missing_ok: bool = False) -> None:

@@ -20,6 +20,7 @@ from rlm.local_log.hold_directory import HoldDirectory
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import SMALL_FILE_BYTES_MAX
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint
+from tests.rlm.held_segments import all_of_it
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.planner_facts import epochs
 
@@ -69,7 +70,7 @@ def test_records_stay_when_the_checkpoint_beside_their_link_is_lost(
         if is_in_log:
             link_beside(found, local(log.log_dir))
             assert find_links(root) == (before,)
-    unit = directory.hold_left(found, None, lambda _: True)
+    unit = directory.hold_left(found, None, all_of_it, may_cut=False).unit
     assert unit is not None
     assert (unit.next_base_offset, unit.leader_epochs) == (35, epochs((0, 0)))
 
@@ -86,7 +87,7 @@ def test_a_unit_is_made_beside_a_replica_that_moved_to_another_mount(
         real(source, target)
 
     monkeypatch.setattr(os, "link", crossing)
-    unit = directory.hold_left(link, local(log.log_dir), lambda _: True)
+    unit = directory.hold_left(link, local(log.log_dir), all_of_it, may_cut=False).unit
     assert unit is not None
     assert unit.segment.log_path.exists()
 
@@ -133,7 +134,7 @@ def test_what_a_unit_of_an_active_segment_has_of_its_own_outlives_a_power_cut(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    unit = directory.hold_left(link, None, lambda _: True)
+    unit = directory.hold_left(link, None, all_of_it, may_cut=False).unit
     assert unit is not None
     made = [path for path in unit.segment.log_path.parent.iterdir() if path.stat().st_nlink == 1]
     written = [path for path in made if path.stat().st_size > 0]

@@ -6,12 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from rlm.local_log.active_plan import Fate, fate, to_link
-from rlm.local_log.hold_plan import LastSeen, is_committed
+from rlm.local_log.committed_plan import LastSeen, committed_end
+from rlm.local_log.hold_plan import HoldFacts, Unit
 from rlmm.partition_state import LostOffsets
 from tests.rlm.local_log.test_hold_plan import facts, live, segment, unit
 from tests.rlm.planner_facts import epochs
 
 LEFT = facts(live(35), (0, 35))
+
+
+def is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> bool:
+    return committed_end(unit, facts, seen, led) == unit.next_base_offset
 
 
 def test_an_active_segment_with_records_is_linked_unless_nobody_wants_them() -> None:
@@ -78,3 +83,31 @@ def test_an_active_file_that_left_was_committed_by_a_look_or_by_the_epoch_that_g
         inside = facts(live(180, 210), (64, 180), (65, 183), (66, border))
         assert is_committed(left, inside, LastSeen(187, ()), None) is committed
         assert is_committed(left, inside, LastSeen(187, ()), 66) is committed
+
+
+def test_of_a_file_that_grew_unseen_that_is_committed_which_was_so_and_is_of_the_same_epochs() -> (
+    None
+):
+    left = unit(177, 188, (65, 177), (66, 183), followed_by=-1)
+    above = facts(live(200, 210), (70, 200))
+
+    def end(high_watermark: int, *seen: tuple[int, int]) -> int:
+        return committed_end(left, above, LastSeen(high_watermark, epochs(*seen)), None)
+
+    assert end(180, (65, 170)) == 180
+    assert end(187, (65, 170)) == 183, "the rest was cut since, and came anew"
+    assert end(187, (65, 170), (66, 183)) == 187
+    assert end(187, (64, 170), (65, 180)) == 183, "it may only be what came in place"
+    assert end(187, (64, 170)) == 177
+    assert end(187) == 177, "the copy of the epochs is lost"
+    assert end(-1, (65, 170)) == 177
+    assert end(100, (65, 170)) == 177
+
+
+def test_of_a_file_that_grew_unseen_that_is_committed_in_whose_epoch_the_log_goes_on() -> None:
+    left = unit(177, 188, (65, 177), (67, 183), followed_by=-1)
+    seen = LastSeen(-1, ())
+    assert committed_end(left, facts(live(200, 210), (65, 200), (70, 205)), seen, None) == 183
+    assert committed_end(left, facts(live(200, 210), (66, 200), (70, 205)), seen, None) == 177
+    assert committed_end(left, facts(live(182, 210), (65, 182), (70, 205)), seen, None) == 177
+    assert committed_end(left, None, seen, None) == 177

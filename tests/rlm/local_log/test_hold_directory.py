@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import InvalidRequest, Refused
+from kafka_formats.log_names import segment_file_name
+from rlm.local_log.committed_plan import NotCommittedError
 from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories, own_segment
-from rlm.local_log.hold_plan import NotCommittedError, Unit
+from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import read_replica
+from tests.rlm.held_segments import all_of_it, nothing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.planner_facts import epochs
 
@@ -195,7 +198,7 @@ def test_a_file_that_was_cut_and_written_on_and_left_the_log_has_the_end_and_epo
     orders.write_across(10, 15, end, epochs=(0, 3))
     written = orders.log_bytes(10)
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory), lambda _: True)
+    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.next_base_offset, told.segment.size_bytes) == (end, len(written))
     assert (told.leader_epochs, told.followed_by) == (epochs((0, 10), (3, 15)), 3)
@@ -217,7 +220,7 @@ def test_a_file_of_which_only_the_time_is_another_is_followed_by_what_it_was(
     orders.delete_segment(10)
     found = found_again(directory)
     assert found.doubt is not None
-    told = directory.as_batches_tell(found, lambda _: True)
+    told = directory.as_batches_tell(found, all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.doubt, told.leader_epochs, told.followed_by) == (None, unit.leader_epochs, 3)
 
@@ -229,7 +232,7 @@ def test_a_file_written_anew_tells_nothing_of_what_delete_records_took_before_it
     held(directory, orders, 1)
     orders.write_across(10, 18, 19, epochs=(0, 3))
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory), lambda _: True)
+    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.leader_epochs, told.next_base_offset) == (epochs((0, 17), (3, 18)), 19)
 
@@ -244,8 +247,8 @@ def test_a_crash_while_a_unit_is_put_right_leaves_one_that_is_put_right_again(
     with monkeypatch.context() as broken:
         broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "I/O error")))
         with pytest.raises(OSError, match="I/O error"):
-            directory.as_batches_tell(found, lambda _: True)
-    told = directory.as_batches_tell(found_again(directory), lambda _: True)
+            directory.as_batches_tell(found, all_of_it, may_cut=False)
+    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.next_base_offset, told.doubt) == (25, None)
 
@@ -258,8 +261,45 @@ def test_a_file_written_anew_that_may_be_uncommitted_stays_as_it_was(
     orders.delete_segment(10)
     found = found_again(directory)
     with pytest.raises(NotCommittedError, match="offsets 10 to 24"):
-        directory.as_batches_tell(found, lambda _: False)
+        directory.as_batches_tell(found, nothing, may_cut=True)
     assert found_again(directory) == found
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_of_a_file_written_anew_the_part_that_is_surely_committed_stays(
+    directory: HoldDirectory,
+    orders: KafkaLog,
+    monkeypatch: pytest.MonkeyPatch,
+    restarts: bool,
+) -> None:
+    """As a copy, since the file may have other links; also after a crash behind that copy."""
+    held(directory, orders, 1)
+    orders.write_across(10, 15, 25, epochs=(0, 3))
+    written = orders.log_bytes(10)
+    other = orders.directory.with_name("of-another-cluster")
+    os.link(orders.directory / segment_file_name(10, ".log"), other)
+    orders.delete_segment(10)
+    found = found_again(directory)
+    if restarts:
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "I/O error")))
+            with pytest.raises(OSError, match="I/O error"):
+                directory.as_batches_tell(found, lambda _: 17, may_cut=True)
+        found = found_again(directory)
+    told = directory.as_batches_tell(found, lambda _: 17, may_cut=True)
+    assert told.unit is not None
+    unit = told.unit
+    size = unit.segment.size_bytes
+    assert (unit.next_base_offset, unit.doubt) == (17, None)
+    assert unit.leader_epochs == epochs((0, 10), (3, 15))
+    assert unit.segment.log_path.read_bytes() == written[:size]
+    assert directory.find() == HeldFound((unit,), ())
+    assert other.read_bytes() == written
+    if not restarts:
+        assert told.rest is not None
+        rest = told.rest
+        assert (rest.base_offset, rest.next_base_offset) == (17, 25)
+        assert rest.segment.size_bytes == len(written) - size
 
 
 @pytest.mark.parametrize("size", [10, 100])
@@ -269,10 +309,10 @@ def test_a_file_whose_batches_tell_no_end_stays_in_doubt(
     held(directory, orders, 1)
     os.truncate(local(orders).segments[1].log_path, size)
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory), lambda _: True)
+    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert told.doubt is not None
-    assert directory.as_batches_tell(found_again(directory), lambda _: True) == told
+    assert directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit == told
 
 
 @pytest.mark.parametrize("cut_to", [0, 17])
@@ -283,7 +323,7 @@ def test_a_file_of_which_nothing_that_a_unit_may_tell_of_is_left_is_no_unit(
     held(directory, orders, 1)
     orders.write(10, end=cut_to, epoch=3)
     orders.delete_segment(10)
-    assert directory.as_batches_tell(found_again(directory), lambda _: True) is None
+    assert directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit is None
 
 
 def test_a_unit_whose_epochs_are_gone_is_there_while_it_has_its_records(

@@ -1,0 +1,100 @@
+"""Decides how much of a file that left a log unseen was surely committed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from rlm.local_log.hold_plan import HoldFacts, Unit
+
+Proof = Callable[[Unit], int]
+"""`committed_end` of a unit to be."""
+
+
+class NotCommittedError(Exception):
+    """Nothing shows that the records of a unit to be were ever committed."""
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__(
+            f"nothing shows that offsets {unit.base_offset} to {unit.next_base_offset - 1} were "
+            "committed, and the replica is not on this disk, or its broker does not answer"
+        )
+        self.unit = unit
+
+
+@dataclass(frozen=True, slots=True)
+class LastSeen:
+    """The log when a file was last seen in it: its high watermark, or -1, and its epochs, empty if
+    their copy is lost.
+    """
+
+    high_watermark: int
+    epochs: Epochs
+
+
+def committed_end(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> int:
+    """The offset up to which (exclusive) the records of a file that was active when last seen, and
+    left its log since, were surely committed; the unit's base: none of them.
+
+    What lay above the high watermark then may have been cut off since, before retention took what
+    came in its place; below it an unclean election may have, in place, and what came is of a later
+    epoch. `facts` None: there is no log to compare with. `led`: the epoch that this broker leads;
+    None: it leads none.
+    """
+    if _is_committed(unit, facts, seen, led):
+        return unit.next_base_offset
+    return max(unit.base_offset, _seen_end(unit, seen), _live_end(unit, facts))
+
+
+def _is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> bool:
+    """True if all of them were.
+
+    An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
+    that of the leader of the next one, which followed in it. A later epoch that the log began below
+    the unit's end cut it off. An epoch with which a log or a lineage begins may have begun lower,
+    there too: that it is the next one proves nothing.
+    """
+    end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
+    if seen.high_watermark >= end and epoch_for_offset(seen.epochs, end - 1) in (None, last):
+        return True
+    if facts is None or not facts.segments:
+        return False
+    if epoch_for_offset(facts.checkpoint, max(end - 1, facts.segments[0].base_offset)) == last:
+        return True
+    is_cut = any(each.epoch > last and each.start_offset < end for each in facts.checkpoint)
+    return led == last + 1 and not is_cut
+
+
+def _seen_end(unit: Unit, seen: LastSeen) -> int:
+    """The end of what the file had below the high watermark, and still has: up to the last offset
+    that is of one epoch in both, whose leader's log both share.
+    """
+    limit = min(seen.high_watermark, unit.next_base_offset)
+    borders = (entry.start_offset for entry in (*unit.leader_epochs, *seen.epochs))
+    return _last_shared(unit, (limit, *borders), limit, seen.epochs)
+
+
+def _live_end(unit: Unit, facts: HoldFacts | None) -> int:
+    """The end of the unit's part in the epoch with which the log goes on above the unit: later
+    epochs of the unit were cut off.
+    """
+    if facts is None or not facts.segments:
+        return -1
+    start = facts.segments[0].base_offset
+    goes_on = epoch_for_offset(facts.checkpoint, start)
+    ends = (entry.start_offset for entry in unit.leader_epochs if entry.start_offset <= start)
+    of_it = (at for at in ends if goes_on == epoch_for_offset(unit.leader_epochs, at - 1))
+    return -1 if goes_on is None else max(of_it, default=-1)
+
+
+def _last_shared(unit: Unit, ends: tuple[int, ...], limit: int, epochs: Epochs) -> int:
+    """The highest of `ends`, up to `limit`, below which both are of one epoch; -1: none."""
+    shared = (
+        at
+        for at in ends
+        if at <= limit
+        and (epoch := epoch_for_offset(unit.leader_epochs, at - 1)) is not None
+        and epoch == epoch_for_offset(epochs, at - 1)
+    )
+    return max(shared, default=-1)

@@ -1,0 +1,99 @@
+"""Puts the files of a segment into a unit's directory: links, and what a unit has of its own.
+
+Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from kafka_formats import leader_epoch_checkpoint
+from kafka_formats.log_names import (
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from kafka_formats.properties import encode_partition_metadata
+from rlm.local_log.active_links import BESIDE, ActiveLink
+from rlm.local_log.batch_headers import has_abort
+from rlm.local_log.cut_file import copy_head, cut_beside
+from rlm.local_log.hold_unit import mark_end
+from rlm.local_log.log_dir import LocalPartition
+
+
+def link_left(
+    link: ActiveLink,
+    local: LocalPartition | None,
+    next_base: int,
+    into: Path,
+    *,
+    cut_to: int | None,
+) -> Path:
+    """Link the files of an active segment that left the log, and the snapshot at its end; returns
+    its `.log`. `cut_to`: the size of the part to have, a copy; None: all of it.
+    """
+    base, log = link.base_offset, into / link.log_path.name
+    if cut_to is None:
+        os.link(link.log_path, log)
+    else:
+        local = None  # what it has at this offset is of another log
+        copy_head(link.log_path, log, cut_to)
+    beside = [link.path / segment_file_name(base, suffix) for suffix in BESIDE]
+    if local is not None:
+        beside.append(local.directory / segment_file_name(next_base, SNAPSHOT_SUFFIX))
+    for path in beside:
+        try:
+            os.link(path, into / path.name)
+        except OSError as error:  # EXDEV: the replica moved to another mount
+            if error.errno not in (errno.ENOENT, errno.EXDEV):
+                raise
+    if cut_to is not None:
+        cut_beside(log, next_base)
+    index = into / segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
+    if not index.exists() and has_abort(log):
+        # The broker made it after the link. This one is not empty, so that the segment counts as
+        # one with aborted transactions, and no index, so that its copy makes one from the batches.
+        write(index, b"\0")
+    mark_end(into, next_base, log.stat())
+    metadata = encode_partition_metadata(link.partition.topic_id)
+    write(into / PARTITION_METADATA_FILE, metadata)
+    return log
+
+
+def link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
+    """Link the `.log`, which must exist, and the files beside it that do."""
+    source = local.directory
+    name = segment_file_name(base, LOG_SUFFIX)
+    os.link(source / name, into / name)
+    beside = [
+        *(segment_file_name(base, suffix) for suffix in BESIDE),
+        segment_file_name(next_base, SNAPSHOT_SUFFIX),
+    ]
+    for name in beside:
+        try:
+            os.link(source / name, into / name)
+        except FileNotFoundError:
+            continue
+    mark_end(into, next_base, (into / segment_file_name(base, LOG_SUFFIX)).stat())
+    write(into / LEADER_EPOCH_CHECKPOINT_FILE, _checkpoint(local, next_base))
+    metadata = encode_partition_metadata(local.partition.topic_id)
+    write(into / PARTITION_METADATA_FILE, metadata)
+
+
+def _checkpoint(local: LocalPartition, next_base: int) -> bytes:
+    """The lineage with a head found in the batches, up to the epoch that follows the segment."""
+    epochs = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base + 1)
+    return leader_epoch_checkpoint.encode(epochs)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file, durable on return, but for its name."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
