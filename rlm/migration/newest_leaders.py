@@ -15,13 +15,21 @@ from rlm.leadership.broker_view import BrokerView
 from rlm.migration.topic_checks import TOPIC
 
 
-async def check_newest(view: BrokerView, own: TopicLeaders) -> None:
+async def check_newest(view: BrokerView, own: TopicLeaders, *, of_all: bool = True) -> None:
     """Ask each broker that `own`, the answer of the node's broker, tells of. RetryLater: that
-    answer is old, or a broker does not tell.
+    answer is old, or a broker does not tell; without `of_all` such a one is passed over.
     """
     for node_id, (host, port) in sorted(own.addresses.items()):
-        told = await _asked(view, node_id, host, port)
-        why = f"it answered {told.name}" if isinstance(told, BrokerError) else why_old(own, told)
+        try:
+            told = await _asked(view, node_id, host, port)
+        except RetryLater:
+            if of_all:
+                raise
+            continue
+        if isinstance(told, BrokerError):
+            why = f"it answered {told.name}" if of_all else None
+        else:
+            why = why_old(own, told)
         if why is not None:
             raise RetryLater(
                 f"what this node's broker knows of {TOPIC} may be old, by broker {node_id}: {why}"

@@ -22,6 +22,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
+from rlm.migration.newest_leaders import check_newest
 from rlm.migration.shadow_plan import (
     FILLER_HEADER,
     HEADER,
@@ -67,7 +68,9 @@ class KafkaTopic:
     limits: ProducerLimits = field(default_factory=ProducerLimits)
 
     async def open(self) -> KafkaSession:
-        """Fence all earlier writers. Refused: the node's user lacks a permission."""
+        """Fence all earlier writers. Refused: the node's user lacks a permission. RetryLater: a
+        broker knows newer leaders than the node's own.
+        """
         first = await leaders_of_topic(self.view)
         if not first.addresses:
             raise RetryLater("no broker is known")
@@ -86,6 +89,7 @@ class KafkaTopic:
         try:
             # Once more, now that nobody else writes: the leaders of what is read from here on.
             leaders = await leaders_of_topic(self.view)
+            await check_newest(self.view, leaders, of_all=False)
             return KafkaSession(producer, leaders, self.now_ms)
         except BaseException:
             await producer.close()

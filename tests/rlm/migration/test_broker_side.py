@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from unittest.mock import AsyncMock, patch
 from uuid import UUID
 
 import pytest
@@ -16,7 +17,9 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from kafka_formats.errors import RetryLater
+from rlm.leadership.broker_view import BrokerView
 from rlm.migration.broker_side import BrokerSide
+from rlm.migration.shadow_topic import KafkaSession, KafkaTopic
 from rlm.migration.topic_checks import TOPIC
 from tests.kafka_client.fake_broker import NO_THROTTLE, Reply, fake_broker
 from tests.rlm.leadership.test_broker_view import NODE_ID, configs, metadata, view_of
@@ -113,6 +116,39 @@ async def test_an_old_view_of_the_topic_is_not_imported(other: Told, why: str) -
     async with side(Told(), other) as ours:
         with pytest.raises(RetryLater, match=why):
             await ours.open_topic()
+
+
+@dataclass
+class _Producer:
+    closed: bool = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def opened_shadow(view: BrokerView, producer: _Producer) -> KafkaSession:
+    async def sleep(_seconds: float) -> None:
+        pass
+
+    fenced = AsyncMock(return_value=producer)
+    with patch("rlm.migration.shadow_topic.TransactionalProducer.open", fenced):
+        return await KafkaTopic(view, "shadow", sleep, lambda: 0).open()
+
+
+async def test_the_shadow_is_not_read_from_a_leader_that_a_broker_knows_to_be_deposed() -> None:
+    """Its older end would be taken for lost records, which closes the way back for good."""
+    newer, producer = Told(leaders=((OTHER_ID, 6), (OTHER_ID, 2))), _Producer()
+    async with side(Told(), newer) as ours:
+        with pytest.raises(RetryLater, match="knows leader 4 of partition 0 in epoch 6"):
+            await opened_shadow(ours.view, producer)
+    assert producer.closed
+
+
+async def test_the_shadow_goes_on_without_a_broker_that_does_not_answer() -> None:
+    both = Told(brokers=(NODE_ID, OTHER_ID, NEW_ID))
+    async with side(both, both) as ours:
+        session = await opened_shadow(ours.view, _Producer())
+    assert session.leaders.leaders == {0: NODE_ID, 1: OTHER_ID}
 
 
 async def test_every_live_broker_has_to_answer() -> None:
