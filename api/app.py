@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 
 from api.http.admission import require, wished_offset
 from api.http.context import ApiContext
+from api.http.forwarding import Forwarding
 from api.http.gate import Gate
-from api.http.handing_on import HandingOn
 from api.http.resource_router import ResourceRouter
 from api.http.route_table import RouteTable, route_of
 from api.http.tokens import Role
@@ -27,6 +27,7 @@ from api.routes import (
     claims,
     cluster,
     cluster_settings,
+    cluster_views,
     contents,
     coverage,
     gaps,
@@ -51,7 +52,6 @@ from api.routes import (
     tiering_effects,
     topics,
     trash,
-    whole_views,
 )
 
 
@@ -92,7 +92,7 @@ def create_app(context: ApiContext) -> FastAPI:
         summary="This document",
         tags=["cluster"],
     )
-    app.add_middleware(HandingOn)
+    app.add_middleware(Forwarding)
     app.add_middleware(QuickBrokerCalls)
     app.add_middleware(QuickLookUp)
     app.add_middleware(Gate, context=context, routes=RouteTable(app.routes))
@@ -121,7 +121,7 @@ def _v1() -> APIRouter:
         trash,
         node,
         node_views,
-        whole_views,
+        cluster_views,
         nodes,
         limits,
         live,

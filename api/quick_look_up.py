@@ -21,7 +21,7 @@ from api.http.admission import MIN_OFFSET_HEADER, MinOffset, bearer, require, wi
 from api.http.tokens import Role
 from api.http.validation import EpochNumber, OffsetNumber, PartitionNumber, TopicName
 from api.models.segments import SegmentLookup
-from api.routes.found import TopicIdParameter, found_partition
+from api.routes.path_parameters import TopicIdParameter, found_partition
 from api.routes.segments import look_up_segment
 
 PATH = "/v1/topics/{topic}/partitions/{partition}/segments/lookup"

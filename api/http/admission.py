@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from api.http.context import ApiContext
+from api.http.forwarded_requests import Vouched
 from api.http.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
-from api.http.handed_on import Vouched
 from api.http.route_table import route_of
 from api.http.tokens import ANONYMOUS, TOKEN_BYTES_MAX, Principal, Role
 from api.http.validation import INT64_MAX, Whole

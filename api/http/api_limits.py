@@ -35,7 +35,7 @@ class ApiLimits:
     change of the quorum, below `answer_deadline_s`. `stream_bytes_per_s_min` is the least average
     speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
     worker's jobs, so that slow readers can't keep copies out. `hand_on_deadline_s` bounds a request
-    that another node answers in this one's place, `handed_on_parallel_max` such requests under way.
+    that another node answers in this one's place, `forwarded_parallel_max` such requests under way.
     `view_deadline_s` bounds each node's part of a view of the whole cluster, for which
     `view_nodes_parallel_max` nodes are asked at once; `view_asks_per_node_max` are with one node at
     once, so that a node that hangs holds up no other. Each of `views_parallel_max` such views has
@@ -53,7 +53,7 @@ class ApiLimits:
     requests_parallel_max: int = 500
     health_parallel_max: int = 32
     streams_parallel_max: int = 64
-    handed_on_parallel_max: int = 32
+    forwarded_parallel_max: int = 32
     view_nodes_parallel_max: int = 16
     view_asks_per_node_max: int = 4
     views_parallel_max: int = 16

@@ -1,7 +1,7 @@
 """Asks every node of the cluster for its part of a view, in parallel, each with a deadline. A node
 without a part is named with the reason.
 
-Other nodes are asked as in `handing_on.py`: over the quorum's connections, by this node's word
+Other nodes are asked as in `forwarding.py`: over the quorum's connections, by this node's word
 about the caller. One hop: a node asked so asks nobody.
 """
 
@@ -19,10 +19,9 @@ from pydantic_core import from_json
 
 from api.http.admission import PRINCIPAL_SCOPE_KEY, VOUCHED_SCOPE_KEY, context_in
 from api.http.context import ApiContext
-from api.http.gate import METADATA_OFFSET_SCOPE_KEY
-from api.http.handed_on import (
+from api.http.forwarded_requests import (
     UNREADABLE,
-    HandedOn,
+    ForwardedRequest,
     Reply,
     Vouched,
     decode_reply,
@@ -30,6 +29,7 @@ from api.http.handed_on import (
     encode_vouched,
     quorum_address,
 )
+from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.metrics.metrics import Silence
 from kafka_formats.errors import Conflict, CorruptData, RetryLater
 from rlmm.quorum.envelopes import Envelope
@@ -169,7 +169,7 @@ async def _reply(
     deadline_s = context.limits.view_deadline_s
     query = question.query(node.node_id) or {}
     text = urlencode({name: value for name, value in query.items() if value is not None})
-    asked = HandedOn(
+    asked = ForwardedRequest(
         context.identity.cluster_id, node.node_id, "GET", question.path, text.encode(), (), b""
     )
     envelope = Envelope(encode_request(asked), encode_vouched(caller))

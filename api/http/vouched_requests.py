@@ -14,11 +14,10 @@ from starlette.types import ASGIApp, Message, Scope
 from api.http.admission import VOUCHED_SCOPE_KEY
 from api.http.context import NodeIdentity
 from api.http.errors import PROBLEM_MEDIA_TYPE, problem_of
-from api.http.gate import METADATA_OFFSET_HEADER
-from api.http.handed_on import (
+from api.http.forwarded_requests import (
     REPLY_HEADERS,
     UNREADABLE,
-    HandedOn,
+    ForwardedRequest,
     Reply,
     Vouched,
     decode_request,
@@ -26,6 +25,7 @@ from api.http.handed_on import (
     encode_reply,
     picked,
 )
+from api.http.gate import METADATA_OFFSET_HEADER
 from kafka_formats.errors import Conflict, CorruptData, OutcomeUnknown, StrandlineError
 from rlmm.quorum.envelopes import ENVELOPE_BYTES_MAX, Envelope
 
@@ -108,7 +108,7 @@ class VouchedRequests:
         return reply
 
 
-def _scope(request: HandedOn, vouched: Vouched) -> Scope:
+def _scope(request: ForwardedRequest, vouched: Vouched) -> Scope:
     length = (b"content-length", b"%d" % len(request.body))
     return {
         "type": "http",

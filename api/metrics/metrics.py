@@ -55,7 +55,7 @@ _HTTP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 _STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class HandedOnOutcome(Enum):
+class ForwardingOutcome(Enum):
     """End of a request that only another node can answer."""
 
     ANSWERED = "answered"
@@ -112,7 +112,7 @@ class HttpMetrics:
             ["outcome"],
             registry=registry,
         )
-        for outcome in HandedOnOutcome:
+        for outcome in ForwardingOutcome:
             self._handed_on.labels(outcome.value)
 
         self._asked = Counter(
@@ -128,7 +128,7 @@ class HttpMetrics:
         """Count another node's part of a view of the whole cluster; None: it answered."""
         self._asked.labels(silence or ANSWERED).inc()
 
-    def handed_on(self, outcome: HandedOnOutcome) -> None:
+    def handed_on(self, outcome: ForwardingOutcome) -> None:
         """Count a request that only another node can answer."""
         self._handed_on.labels(outcome.value).inc()
 

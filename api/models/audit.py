@@ -16,7 +16,7 @@ from api.models.base import (
     Wire,
     name_of,
 )
-from api.models.whole import NodePartView
+from api.models.cluster_parts import NodePartView
 from rlm.control.audit import AuditAction, AuditLine
 
 NodeCursor = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]

@@ -8,8 +8,8 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from api.http.validation import INT64_MAX
 from api.models.base import MetadataOffset, NextCursor, Wire
+from api.models.cluster_parts import NodePartView
 from api.models.node import Why
-from api.models.whole import NodePartView
 from rlm.cluster_settings.known_settings import Setting
 from rlm.copy.work_table import LocalTopic
 from rlmm.records.setting_scope import ScopeKind, SettingScope

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictBool
 
 from api.models.base import OffsetOrNull, Wire, known
+from api.models.cluster_parts import NodePartView
 from api.models.node import Why
 from api.models.views import NodeId
-from api.models.whole import NodePartView
 from rlm.migration.acknowledgements import Acknowledgement
 from rlm.migration.switching import Attempt
 from rlmm.migration_phase import Migration, MigrationPhase

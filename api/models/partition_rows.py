@@ -20,9 +20,9 @@ from api.models.base import (
     Wire,
     name_of,
 )
+from api.models.cluster_parts import NodePartView, Surveyed
 from api.models.partitions import LagOrNull, LagView
 from api.models.views import GoneOffsets, NodeId
-from api.models.whole import NodePartView, Surveyed
 from rlm.copy.partition_status import PartitionStatus
 from rlmm.rows.queries import ServedSegment
 

@@ -12,8 +12,8 @@ from pydantic import Field
 from api.http.survey import WORST_SHOWN, Survey, TopicSize, urgency
 from api.models.base import IdText, NextCursor, OffsetOrNull, PartitionName, Wire, name_of
 from api.models.cluster import ClusterView, LogDirProblemView, NodeProblemView, TierTotals
+from api.models.cluster_parts import NodePartView, Surveyed
 from api.models.partitions import LagView
-from api.models.whole import NodePartView, Surveyed
 from rlm.copy.partition_status import CopyUnderWay, PartitionStatus
 from rlm.delete.clean_up_tasks import PendingCleanUp
 

@@ -21,7 +21,7 @@ from api.http.validation import (
     parse_uuid,
 )
 from api.models.audit import AuditLineView, AuditPageView, NodeAuditLineView, WholeAuditView
-from api.models.whole import NodePartView
+from api.models.cluster_parts import NodePartView
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction, AuditLine

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.models.base import name_of
 from api.models.claims import (
@@ -19,7 +19,7 @@ from api.models.claims import (
     ModeView,
     PartitionClaimView,
 )
-from api.routes.found import FoundPartition
+from api.routes.path_parameters import FoundPartition
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction
@@ -93,7 +93,7 @@ async def reset_claim(
     if not body.dry_run and not repeated:
         highest = -1 if state.highest_copied is None else state.highest_copied[0]
         cut = (-1, -1) if body.cut_at is None else (body.cut_at, max(highest, body.cut_at))
-        with noted(
+        with audited(
             context, tip, AuditAction.CLAIM_RESET, body.why(), principal, offsets=cut,
             size_bytes=cut_off[1],
         ):  # fmt: skip
@@ -171,7 +171,7 @@ async def set_partition_mode(
         replaces = UNKNOWN_OFFSET if before is None else before.mode_offset
         change = body.change(PartitionModeChange(tip, wanted, replaces))
         was = "none" if before is None else before.mode.name.lower()
-        with noted(context, tip, AuditAction.MODE_SET, f"{was} to {body.mode}", principal):
+        with audited(context, tip, AuditAction.MODE_SET, f"{was} to {body.mode}", principal):
             offset = await context.manager.set_partition_mode(change)
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     now = context.manager.partition_state(tip)

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.models.cluster_settings import (
     NodeSettingsView,
@@ -70,7 +70,7 @@ async def change_setting(
     said = f"{body.why}: " if body.why else ""
     before = "not set" if standing is None else standing.value
     why = f"{said}{setting} for {scope}: {body.text or 'not set'}, before: {before}"
-    with noted(context, None, AuditAction.SETTING_CHANGED, why, admin):
+    with audited(context, None, AuditAction.SETTING_CHANGED, why, admin):
         offset = await context.manager.set_cluster_setting(change)
     request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     now = _standing(context, setting, scope)

@@ -17,7 +17,7 @@ from api.http.byte_range import parse_range
 from api.http.direct_answer import DirectAnswer, Head, lend_of
 from api.http.streaming import StreamAnswer, open_stream
 from api.http.validation import OffsetNumber, Whole
-from api.routes.found import FoundPartition, FoundSegment
+from api.routes.path_parameters import FoundPartition, FoundSegment
 from kafka_formats.errors import InvalidRequest
 from rlm.data_plane.read_request import Isolation, RecordFormat, RecordsEnd, RecordsRequest
 from rlm.format.manifest import IndexType

@@ -14,7 +14,7 @@ from api.http.streaming import StreamAnswer, open_stream
 from api.http.validation import INT64_MAX, OffsetNumber, parse_uuid
 from api.models.coverage import PartitionCoverage, TopicCoverage, coverage_line
 from api.routes.contents import JSON_LINES
-from api.routes.found import CheckedTopic, FoundPartition, TopicIdParameter
+from api.routes.path_parameters import CheckedTopic, FoundPartition, TopicIdParameter
 from kafka_formats.errors import NotFound
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState

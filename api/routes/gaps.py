@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.models.base import name_of
 from api.models.gaps import (
@@ -19,7 +19,7 @@ from api.models.gaps import (
     SkipRequest,
     SkipView,
 )
-from api.routes.found import FoundPartition
+from api.routes.path_parameters import FoundPartition
 from kafka_formats.errors import Conflict, InvalidRequest
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction
@@ -63,7 +63,7 @@ async def skip_offsets(
         why = f"skipped by {principal.name}: {body.reason}"
         for first, last in ranges:
             record = OffsetsSkipped(tip, state.claim.token, first, last, why)
-            with noted(
+            with audited(
                 context, tip, AuditAction.OFFSETS_SKIPPED, body.reason, principal,
                 offsets=(first, last),
             ):  # fmt: skip
@@ -166,7 +166,7 @@ async def allow_gaps(
     is_so = before is not None and bool(before.gaps_allowed)
     if not body.dry_run and not is_so:
         why = f"allowed by {principal.name}: {body.reason}"
-        with noted(context, tip, AuditAction.GAPS_ALLOWED, body.reason, principal):
+        with audited(context, tip, AuditAction.GAPS_ALLOWED, body.reason, principal):
             offset = await context.manager.record_gaps_allowed(GapsAllowed(tip, why))
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
         context.rlm.try_again(tip)

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.models.flow import LimitsRequest, LimitsView
 from kafka_formats.errors import Conflict
@@ -46,7 +46,7 @@ async def change_limits(
     limits = own_limits(body.limits(), flow.own, flow.limits, settings.resolver, settings.node_id)
     rates = f"copies {limits.node.copy_bytes_per_s}, reads {limits.node.read_bytes_per_s}"
     why = f"bytes a second: {rates}; topics with their own: {len(limits.topics)}"
-    with noted(context, None, AuditAction.LIMITS_CHANGED, why, operator):
+    with audited(context, None, AuditAction.LIMITS_CHANGED, why, operator):
         flow.change(limits)
     return _view(context)
 

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Depends, Request
 
 from api.http.admission import Context, require
 from api.http.asking_all import Question, Told, ask_all
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
+from api.models.cluster_parts import NodePartView
 from api.models.migration import (
     MigrationOfNode,
     NodeMigrationView,
@@ -19,7 +20,6 @@ from api.models.migration import (
     PhaseRequest,
     WholeMigrationView,
 )
-from api.models.whole import NodePartView
 from kafka_formats.errors import Conflict
 from rlm.control.audit import AuditAction
 from rlmm.migration_phase import FROZEN_PHASES, MigrationPhase, why_not_next
@@ -75,7 +75,7 @@ async def change_phase(
         )
         said = f"{body.why}: " if body.why else ""
         why = f"{said}the move from Kafka's metadata topic: {stands.phase.name} -> {wanted.name}"
-        with noted(context, None, AuditAction.MOVE_PHASE, why, admin):
+        with audited(context, None, AuditAction.MOVE_PHASE, why, admin):
             offset = await context.manager.change_migration_phase(change)
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     return PhaseChanged(**dict(_of_node(context)), dry_run=body.dry_run, in_the_way=wrong)

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.http.validation import EpochNumber
 from api.models.nodes import ClusterNodesView, ClusterNodeView
@@ -57,7 +57,7 @@ async def remove_node(
         )
     if node.liveness is not Liveness.REMOVED:
         why = f"node {node_id}, directory {node.directory_id}, was removed from the list of nodes"
-        with noted(context, None, AuditAction.NODE_REMOVED, why, admin):
+        with audited(context, None, AuditAction.NODE_REMOVED, why, admin):
             await context.manager.remove_node(NodeRemoved(node_id, node.boot_offset))
     return ClusterNodeView.of_node(_found(context, node_id), context.manager.describe())
 

@@ -16,7 +16,7 @@ from api.models.partitions import (
     OffsetView,
     PartitionView,
 )
-from api.routes.found import FoundPartition
+from api.routes.path_parameters import FoundPartition
 from kafka_formats.errors import InvalidRequest, NotFound
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlm.fetch.follower_start import FollowerFetchQuery

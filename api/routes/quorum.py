@@ -1,6 +1,6 @@
 """The metadata quorum: describe it, change its voters, move its leadership.
 
-Changes are the leader's; any other node refuses and names it, and `handing_on.py` asks it.
+Changes are the leader's; any other node refuses and names it, and `forwarding.py` asks it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.http.validation import EpochNumber
 from api.models.quorum import (
@@ -71,7 +71,7 @@ async def add_voter(context: Context, body: VoterRequest, admin: Admin) -> Quoru
     """
     voter, deadline_s = body.voter(), context.limits.quorum_deadline_s
     why = f"voter {voter.node_id}, directory {voter.directory_id}, was added"
-    with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+    with audited(context, None, AuditAction.QUORUM_CHANGED, why, admin):
         await context.quorum.add_voter(voter, deadline_s=deadline_s)
     return _view(context)
 
@@ -88,7 +88,7 @@ async def remove_voter(
     """
     directory = None if directory_id is None else str(parse_directory_id(directory_id))
     why = f"voter {node_id}, directory {directory or 'any'}, was removed"
-    with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+    with audited(context, None, AuditAction.QUORUM_CHANGED, why, admin):
         await context.quorum.remove_voter(
             node_id, directory, deadline_s=context.limits.quorum_deadline_s
         )
@@ -101,7 +101,9 @@ async def transfer_leadership(context: Context, body: TransferRequest, admin: Ad
     third voter won it and leads now.
     """
     to = "another voter" if body.node_id is None else f"node {body.node_id}"
-    with noted(context, None, AuditAction.QUORUM_CHANGED, f"leadership was handed to {to}", admin):
+    with audited(
+        context, None, AuditAction.QUORUM_CHANGED, f"leadership was handed to {to}", admin
+    ):
         await context.quorum.transfer(body.node_id, deadline_s=context.limits.quorum_deadline_s)
     return _view(context)
 
@@ -122,7 +124,7 @@ async def finalise_feature_level(
     )
     if body.feature_level != finalised:
         why = f"feature level {body.feature_level} was finalised after {finalised}"
-        with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+        with audited(context, None, AuditAction.QUORUM_CHANGED, why, admin):
             await context.manager.finalise_feature_level(body.feature_level)
     return _view(context)
 
@@ -139,6 +141,6 @@ async def accept_cut(context: Context, admin: Admin) -> QuorumView:
     disk replaced): it votes and stands for election again, and records that only it had are lost.
     """
     why = f"the loss of what node {context.identity.node_id} had was accepted"
-    with noted(context, None, AuditAction.QUORUM_CHANGED, why, admin):
+    with audited(context, None, AuditAction.QUORUM_CHANGED, why, admin):
         await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
     return _view(context)

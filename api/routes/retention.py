@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from api.http.admission import Context, require
-from api.http.noting import noted
+from api.http.audited_change import audited
 from api.http.tokens import Principal, Role
 from api.models.retention import (
     AcceptedPercent,
@@ -16,7 +16,7 @@ from api.models.retention import (
     RetentionPlanView,
     RetentionRequest,
 )
-from api.routes.found import FoundPartition
+from api.routes.path_parameters import FoundPartition
 from rlm.control.audit import AuditAction
 from rlm.retention.acceptance import AskedAcceptance
 
@@ -75,7 +75,7 @@ async def delete_records(
         planned = await context.retention.delete_records(tip, before, apply=False)
     else:
         await context.manager.catch_up()  # "the log start is there already" is the view's word
-        with noted(
+        with audited(
             context, tip, AuditAction.RECORDS_DELETED, body.reason, principal,
             offsets=(-1, before - 1),
         ):  # fmt: skip

@@ -34,7 +34,7 @@ from api.models.segments import (
     SegmentStateName,
     SegmentView,
 )
-from api.routes.found import FoundPartition, FoundSegment, ParsedSegmentId
+from api.routes.path_parameters import FoundPartition, FoundSegment, ParsedSegmentId
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from rlmm.manager.segment_history import HistoryEntry
 from rlmm.rows.queries import ListPosition, list_position

@@ -13,7 +13,7 @@ from api.http.context import ApiContext
 from api.http.validation import OffsetNumber, Whole
 from api.models.base import LostRangeView, name_of
 from api.models.partition_rows import StripPiece, StripView
-from api.routes.found import FoundPartition
+from api.routes.path_parameters import FoundPartition
 from kafka_formats.errors import InvalidRequest, NotFound
 from rlmm.partition_state import PartitionState
 from rlmm.rows.queries import ServedSegment

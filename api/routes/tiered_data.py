@@ -11,15 +11,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.cursors import decode_cursor, encode_cursor
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.listing import first_after
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
 from api.models.tiered_data import TieredDataChange, TieredDataView, TieredPartitionView
-from api.routes.found import CheckedTopic
+from api.routes.path_parameters import CheckedTopic
 from kafka_formats.errors import InvalidRequest, NotFound
 from rlm.control.audit import AuditAction
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
@@ -102,7 +102,7 @@ async def delete_tiered_data(
             replaces_offset=state.delete_offset,
             grace_ms=grace_ms,
         )
-        with noted(
+        with audited(
             context, state.partition, AuditAction.PARTITION_MARKED, f"grace {grace_ms} ms",
             principal, size_bytes=state.size_bytes,
         ):  # fmt: skip
@@ -135,7 +135,7 @@ async def undo_deletion(
         if state.delete_state is None:
             continue
         undo = PartitionDeleteUndo(state.partition, state.delete_offset)
-        with noted(
+        with audited(
             context, state.partition, AuditAction.DELETE_UNDONE, "the mark was removed",
             principal, size_bytes=state.size_bytes,
         ):  # fmt: skip

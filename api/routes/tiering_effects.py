@@ -16,8 +16,8 @@ from api.http.cursors import CursorKey, decode_cursor, encode_cursor
 from api.http.listing import page_after
 from api.http.merging import merge
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
+from api.models.cluster_parts import NodePartView
 from api.models.cluster_settings import ChangedTopic, NodeTieringEffect, TieringEffect
-from api.models.whole import NodePartView
 from rlm.cluster_settings.in_force import tiered_with
 from rlm.cluster_settings.known_settings import Setting, check_setting
 from rlmm.records.setting_scope import of_topic

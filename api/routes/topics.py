@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from api.http.admission import Context, require
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.cursors import decode_cursor, encode_cursor
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.listing import first_after, statuses_of
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
 from api.models.topics import (
@@ -25,7 +25,7 @@ from api.models.topics import (
     TopicView,
     changed_fields,
 )
-from api.routes.found import CheckedTopic, TopicIdParameter
+from api.routes.path_parameters import CheckedTopic, TopicIdParameter
 from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -131,7 +131,7 @@ async def set_topic_policy(
         f"{said}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}; "
         f"changed {differs or 'nothing'}"
     )
-    with noted(context, None, AuditAction.POLICY_SET, why, principal):
+    with audited(context, None, AuditAction.POLICY_SET, why, principal):
         request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.set_topic_policy(change)
     now = _policy_of(context, topic, None if body.topic_id is None else change.policy.topic_id)
     return PolicySet(**now.model_dump(), changed=list(changed))

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context, require
 from api.http.api_limits import SCAN_ITEMS_PER_SLICE
+from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.cursors import decode_cursor, encode_cursor
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.listing import page_after
-from api.http.noting import noted
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from api.models.base import name_of
@@ -29,12 +29,12 @@ from api.models.trash import (
     TrashedPartition,
     TrashPage,
 )
-from api.routes.found import FoundPartition
+from api.routes.path_parameters import FoundPartition
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction
-from rlm.retention.trash import last_mark
+from rlm.retention.mark_times import last_mark
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import ExpiryTakenBack
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
@@ -111,7 +111,7 @@ async def restore_partition(
     hold = await context.retention.would_repeat(tip) if body.hold is None else body.hold
     back = ExpiryTakenBack(tip, expiry.offset, hold, admin.name[:WHO_CHARACTERS_MAX], body.why)
     why = f"{body.why}; its retention {'is held' if hold else 'goes on'}"
-    with noted(
+    with audited(
         context, tip, AuditAction.TRASH_RESTORED, why, admin,
         offsets=(state.log_start_offset, expiry.below - 1), size_bytes=expiry.size_bytes,
     ):  # fmt: skip
@@ -139,7 +139,7 @@ async def release_retention(
         raise Conflict(f"retention of {tip} is not held", reason="NOT_HELD")
     who = admin.name[:WHO_CHARACTERS_MAX]
     back = ExpiryTakenBack(tip, state.expiry.offset, hold=False, who=who, why=body.why)
-    with noted(context, tip, AuditAction.RETENTION_RELEASED, body.why, admin):
+    with audited(context, tip, AuditAction.RETENTION_RELEASED, body.why, admin):
         request.scope[METADATA_OFFSET_SCOPE_KEY] = await context.manager.take_expiry_back(back)
     return TrashedPartition.of_state(_state(context, tip), policy)
 
@@ -161,7 +161,7 @@ async def empty_trash(
     if body.dry_run:
         planned = await context.retention.delete_records(tip, before, apply=False)
     else:
-        with noted(
+        with audited(
             context,
             tip,
             AuditAction.TRASH_EMPTIED,

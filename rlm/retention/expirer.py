@@ -25,9 +25,9 @@ from rlm.copy.partition_work import PartitionWork
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.retention.acceptance import Acceptance, AskedAcceptance, acceptance_of
 from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
+from rlm.retention.mark_times import DueMark, MarksSeen
 from rlm.retention.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
 from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
-from rlm.retention.trash import DueMark, MarksSeen
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import NOTHING_EXPIRES, PartitionState, TopicPolicy
 from rlmm.records.control_records import ExpiryMark, LogStart

@@ -18,7 +18,7 @@ from rlm.fetch.list_offsets import OffsetAnswer, answer_special
 from rlm.fetch.resolved_reads import check_readable
 from rlm.fetch.timestamp_search import TimestampSearch
 from rlm.retention.expirer import Expirer
-from rlm.retention.trash import DueMark, MarksSeen
+from rlm.retention.mark_times import DueMark, MarksSeen
 from rlmm.apply.expiry import settle_marks
 from rlmm.apply.outcome import NO_EFFECT, Draft, Outcome, conflict, find
 from rlmm.partition_state import NOTHING_EXPIRES, Expiry, ExpiryMark, PartitionState

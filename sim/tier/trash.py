@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import CopyLimits
-from rlm.retention.trash import last_mark
+from rlm.retention.mark_times import last_mark
 from rlmm.partition_state import Expiry, TopicPolicy
 from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, PartitionDeleteUndo
 from rlmm.rows import queries

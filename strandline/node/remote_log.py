@@ -60,9 +60,9 @@ from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
 from rlm.reconcile.erasure import Erasures
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
 from rlm.retention.expirer import Expirer
+from rlm.retention.mark_times import MarksSeen
 from rlm.retention.topic_deletion import TopicDeletion
 from rlm.retention.topic_retention import ByTopicConfig, RetentionRules
-from rlm.retention.trash import MarksSeen
 from rlm.service import RemoteLogManager
 from rlm.stores.clock_check import ClockCheck, ClockMemory
 from rlm.stores.cluster_marker import ignore_shut_out

@@ -8,9 +8,9 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.delete_records_plan import RecordDeletion
 from rlm.retention.expirer import Expirer
+from rlm.retention.mark_times import DueMark
 from rlm.retention.retention_plan import LogStartMove, RetentionPlan
 from rlm.retention.topic_retention import RetentionRules
-from rlm.retention.trash import DueMark
 from rlmm.partition_state import TopicPolicy
 
 NOTHING = RetentionPlan(None, (), None, None, None, 0, 0, "nothing goes")

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import format_targets
-from tests.fuzz.handed_on_targets import handed_on_targets
+from tests.fuzz.forwarded_request_targets import forwarded_request_targets
 from tests.fuzz.listener_targets import listener_targets
 from tests.fuzz.metadata_targets import metadata_targets
 from tests.fuzz.pipeline_targets import pipeline_targets
@@ -79,7 +79,7 @@ def targets() -> list[Target]:
     """Every row, each under a name of its own."""
     rows = [
         *format_targets(),
-        *handed_on_targets(),
+        *forwarded_request_targets(),
         *listener_targets(),
         *metadata_targets(),
         *pipeline_targets(),

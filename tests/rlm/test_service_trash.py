@@ -11,8 +11,8 @@ import pytest
 from kafka_formats.errors import Conflict, InvalidRequest
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.leadership.leadership import NoAnswer
+from rlm.retention.mark_times import last_mark
 from rlm.retention.topic_retention import ByTopicConfig
-from rlm.retention.trash import last_mark
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import Expiry, PartitionState
 from rlmm.records.control_records import ExpiryTakenBack

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from api.http.api_limits import ApiLimits
-from api.http.handed_on import (
-    HandedOn,
+from api.http.forwarded_requests import (
+    ForwardedRequest,
     Reply,
     Vouched,
     encode_reply,
@@ -217,7 +217,7 @@ async def test_the_callers_role_is_vouched_for_and_no_token_goes_along(tmp_path:
 async def test_a_view_that_a_node_hands_on_is_refused() -> None:
     """So that no two nodes can ask each other for ever."""
     cluster = FakeCluster()
-    request = encode_request(HandedOn("cluster", 2, "GET", AUDIT, b"", (), b""))
+    request = encode_request(ForwardedRequest("cluster", 2, "GET", AUDIT, b"", (), b""))
     envelope = Envelope(request, encode_vouched(Vouched(Principal("x", Role.ADMIN), 1)))
     assert b"ONE_HOP" in await cluster.vouched[2].answer(envelope)
     assert cluster.sent == []

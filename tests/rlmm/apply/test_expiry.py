@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_formats.errors import CorruptData
-from rlm.retention.trash import MarksSeen
+from rlm.retention.mark_times import MarksSeen
 from rlmm.apply.expiry import COUNT_MAX, MARKS_MAX, TRASH_MS_MAX
 from rlmm.apply.outcome import Verdict
 from rlmm.apply.purge import TIME_STEP_MS_MAX

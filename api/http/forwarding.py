@@ -13,23 +13,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.http.admission import PRINCIPAL_SCOPE_KEY, VOUCHED_SCOPE_KEY
 from api.http.context import ApiContext
 from api.http.errors import RedirectedError
-from api.http.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
-from api.http.handed_on import (
+from api.http.forwarded_requests import (
     HEADERS,
-    HandedOn,
+    ForwardedRequest,
     Reply,
     Vouched,
     decode_reply,
     encode_request,
     encode_vouched,
     location,
-    may_be_handed_on,
+    may_be_forwarded,
     picked,
     quorum_address,
 )
+from api.http.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
 from api.http.route_table import route_of, writes
 from api.http.tokens import Principal
-from api.metrics.metrics import HandedOnOutcome
+from api.metrics.metrics import ForwardingOutcome
 from kafka_formats.errors import Conflict, CorruptData, OutcomeUnknown, RetryLater, StrandlineError
 from rlmm.quorum.envelopes import ENVELOPE_BYTES_MAX, Envelope
 from rlmm.quorum.network_ports import PeerFailedError
@@ -52,7 +52,7 @@ class _Body:
         return message
 
 
-class HandingOn:
+class Forwarding:
     """An ASGI layer in front of the routes, behind what answers the busiest requests."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -61,7 +61,7 @@ class HandingOn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or send what the other node answers."""
-        if scope["type"] != "http" or not may_be_handed_on(scope["path"]):
+        if scope["type"] != "http" or not may_be_forwarded(scope["path"]):
             await self.inner(scope, receive, send)
             return
         body = _Body(receive)
@@ -83,7 +83,7 @@ class HandingOn:
         context: ApiContext = scope[CONTEXT_SCOPE_KEY]
         vouched: Vouched | None = scope.get(VOUCHED_SCOPE_KEY)
         if vouched is not None:
-            context.metrics.http.handed_on(HandedOnOutcome.REFUSED)
+            context.metrics.http.handed_on(ForwardingOutcome.REFUSED)
             raise Conflict(
                 f"{refused}. Node {vouched.by_node} handed the request on to this one, and it is "
                 "not handed on again: the nodes do not agree yet, ask again",
@@ -97,16 +97,16 @@ class HandingOn:
         path, query = scope["raw_path"].decode("ascii"), scope["query_string"]
         headers = picked(tuple(scope["headers"]), HEADERS)
         cluster_id = context.identity.cluster_id
-        request = HandedOn(cluster_id, node_id, scope["method"], path, query, headers, body)
+        request = ForwardedRequest(cluster_id, node_id, scope["method"], path, query, headers, body)
         elsewhere = location(node, scope["scheme"], path, query)
         redirected = refused if elsewhere is None else RedirectedError(refused, elsewhere)
         vouched = Vouched(principal, context.identity.node_id)
-        outcome = HandedOnOutcome.UNKNOWN  # also if this request is cut off meanwhile
+        outcome = ForwardingOutcome.UNKNOWN  # also if this request is cut off meanwhile
         try:
             reply = await self._sent(context, node, request, vouched)
-            outcome = HandedOnOutcome.ANSWERED
+            outcome = ForwardingOutcome.ANSWERED
         except _NoWayError:
-            outcome = HandedOnOutcome.REDIRECTED
+            outcome = ForwardingOutcome.REDIRECTED
             raise redirected from None
         except PeerFailedError as error:
             changes = writes(request.method, route_of(scope).template)
@@ -122,13 +122,13 @@ class HandingOn:
         return reply
 
     async def _sent(
-        self, context: ApiContext, node: RegisteredNode, request: HandedOn, vouched: Vouched
+        self, context: ApiContext, node: RegisteredNode, request: ForwardedRequest, vouched: Vouched
     ) -> Reply:
         """PeerFailedError: no usable answer. _NoWayError: the node takes nothing handed on."""
         send, address = context.envelopes.send, quorum_address(node)
         if send is None or address is None or len(request.body) > ENVELOPE_BYTES_MAX:
             raise _NoWayError
-        if self._under_way >= context.limits.handed_on_parallel_max:
+        if self._under_way >= context.limits.forwarded_parallel_max:
             raise PeerFailedError(
                 f"{self._under_way} requests are with other nodes, which is the most at once",
                 sent=False,
@@ -153,16 +153,16 @@ class _NoWayError(Exception):
 
 def _failed(
     node_id: int, error: PeerFailedError, *, changes: bool
-) -> tuple[HandedOnOutcome, StrandlineError]:
+) -> tuple[ForwardingOutcome, StrandlineError]:
     """The outcome, and the caller's error. A change that was sent is never sent again."""
     if not error.sent:
-        return HandedOnOutcome.NOT_REACHED, RetryLater(
+        return ForwardingOutcome.NOT_REACHED, RetryLater(
             f"node {node_id}, which has to do this, can't be reached from this one, and nothing "
             f"was done ({error}). Start it, or ask again once another node took its place"
         )
     what = f"no usable answer of node {node_id}, to which the request was handed on ({error})"
     if changes:
-        return HandedOnOutcome.UNKNOWN, OutcomeUnknown(
+        return ForwardingOutcome.UNKNOWN, OutcomeUnknown(
             f"{what}: the change may or may not have been made. Look before you repeat it"
         )
-    return HandedOnOutcome.UNKNOWN, RetryLater(what)
+    return ForwardingOutcome.UNKNOWN, RetryLater(what)

@@ -1,4 +1,4 @@
-"""Audit lines about changes requested over HTTP."""
+"""A change requested over HTTP, with its line in the audit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlm.control.audit import AuditAction, AuditLine
 
 
 @contextmanager
-def noted(
+def audited(
     context: ApiContext,
     partition: TopicIdPartition | None,
     action: AuditAction,

@@ -14,6 +14,7 @@ from api.http.asking_all import Question, Told, ask_all
 from api.http.merging import merge
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from api.models.cluster import ClusterView, TierTotals
+from api.models.cluster_parts import NodePartView
 from api.models.partition_rows import NodePartitionsView, WholePartitionsView, told_best
 from api.models.views import (
     LaggingView,
@@ -30,7 +31,6 @@ from api.models.views import (
     WholeSizesView,
     worst_of,
 )
-from api.models.whole import NodePartView
 from api.routes.cluster import describe_cluster
 from api.routes.node_views import (
     Filters,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from api.http.noting import noted
+from api.http.audited_change import audited
 from api.http.tokens import Principal, Role
 from kafka_formats.errors import (
     Conflict,
@@ -28,7 +28,7 @@ async def lines_of(end: BaseException | None) -> list[str]:
     assert isinstance(context.audit, FakeAudit)
     before = len(context.audit.lines)
     try:
-        with noted(context, None, AuditAction.MODE_SET, "paused", EVE):
+        with audited(context, None, AuditAction.MODE_SET, "paused", EVE):
             if end is not None:
                 raise end
     except BaseException as error:

@@ -30,7 +30,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOn:
+class ForwardedRequest:
     """A request for node `to_node` of a cluster: another one may have the same secret, node ids and
     addresses. `path` and `query` are encoded as in an address.
     """
@@ -62,7 +62,7 @@ class Reply:
     body: bytes
 
 
-def encode_request(request: HandedOn) -> bytes:
+def encode_request(request: ForwardedRequest) -> bytes:
     """The bytes that `decode_request` reads."""
     writer = Writer()
     writer.int16(VERSION)
@@ -77,10 +77,10 @@ def encode_request(request: HandedOn) -> bytes:
     return writer.done()
 
 
-def decode_request(data: bytes) -> HandedOn:
+def decode_request(data: bytes) -> ForwardedRequest:
     """CorruptData: not a request that a node hands on."""
     reader = _reader(data, "a request handed on")
-    request = HandedOn(
+    request = ForwardedRequest(
         reader.string(), reader.int32(), reader.string(), reader.string(), reader.bytes_(),
         _read_headers(reader, HEADERS), reader.bytes_(),
     )  # fmt: skip
@@ -88,7 +88,7 @@ def decode_request(data: bytes) -> HandedOn:
     if request.method not in METHODS:
         raise reader.corrupt(f"{request.method[:20]!r} is no method that is handed on")
     path = request.path
-    if not (path.isascii() and path.startswith("/") and may_be_handed_on(unquote(path))):
+    if not (path.isascii() and path.startswith("/") and may_be_forwarded(unquote(path))):
         raise reader.corrupt(f"{path[:100]!r} is no path that is handed on")
     if not request.query.isascii():
         raise reader.corrupt("its query is not encoded as in an address")
@@ -144,7 +144,7 @@ def decode_reply(data: bytes) -> Reply:
     return reply
 
 
-def may_be_handed_on(path: str) -> bool:
+def may_be_forwarded(path: str) -> bool:
     """By the path as the routes read it, decoded. False for health, metrics, and the calls of a
     broker's plug-in, which are its own node's.
     """

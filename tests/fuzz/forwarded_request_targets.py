@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from api.http.handed_on import (
-    HandedOn,
+from api.http.forwarded_requests import (
+    ForwardedRequest,
     Reply,
     Vouched,
     decode_reply,
@@ -20,30 +20,30 @@ from tests.fuzz.engine import Target
 from tests.fuzz.format_targets import text_of
 
 _TYPE = (b"content-type", b"application/json")
-_TRANSFER = HandedOn(
+_TRANSFER = ForwardedRequest(
     "a cluster", 2, "POST", "/v1/quorum/transfer", b"a=b", (_TYPE,), b'{"node_id": null}'
 )
 
 
-def handed_on_targets() -> list[Target]:
+def forwarded_request_targets() -> list[Target]:
     """All rows of this module."""
     return [
         Target(
             "handed on: request",
-            ("api.http.handed_on.decode_request",),
+            ("api.http.forwarded_requests.decode_request",),
             decode_request,
             lambda: [encode_request(_TRANSFER)],
             factor=400,  # an empty header of two bytes becomes a tuple
         ),
         Target(
             "handed on: caller",
-            ("api.http.handed_on.decode_vouched",),
+            ("api.http.forwarded_requests.decode_vouched",),
             decode_vouched,
             lambda: [encode_vouched(Vouched(Principal("boss", Role.ADMIN), 1))],
         ),
         Target(
             "handed on: reply",
-            ("api.http.handed_on.decode_reply",),
+            ("api.http.forwarded_requests.decode_reply",),
             decode_reply,
             lambda: [encode_reply(Reply(200, 77, (_TYPE,), b"{}"))],
             factor=400,

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from api.http.api_limits import ApiLimits
-from api.http.handed_on import (
-    HandedOn,
+from api.http.forwarded_requests import (
+    ForwardedRequest,
     Reply,
     Vouched,
     encode_reply,
@@ -135,7 +135,7 @@ async def test_a_role_that_does_not_suffice_is_refused_where_it_is_asked_and_whe
 
 async def vouch(nodes: TwoNodes, role: Role = Role.ADMIN, **changes: Any) -> httpx.Response:
     """Node 1's caller gets the reply to an envelope of the test's own."""
-    request = HandedOn(
+    request = ForwardedRequest(
         nodes.cluster, 2, "POST", TRANSFER, b"", ((b"content-type", b"application/json"),), b"{}"
     )
     principal = encode_vouched(Vouched(Principal("somebody", role), 1))
@@ -211,7 +211,7 @@ async def test_a_change_that_the_gate_cuts_off_while_it_is_handed_on_is_unknown(
 
 
 async def test_only_so_many_are_handed_on_at_once() -> None:
-    nodes = TwoNodes(limits=ApiLimits(handed_on_parallel_max=1))
+    nodes = TwoNodes(limits=ApiLimits(forwarded_parallel_max=1))
     nodes.leads.quorum.never_answers = True
     app = nodes.asked.app()  # one layer, which counts
     async with nodes.asked.client(app=app) as client:
@@ -317,7 +317,7 @@ async def test_an_encoded_path_is_handed_on_as_the_routes_read_it() -> None:
 @pytest.mark.parametrize("name", ["", "boss\nnode 2 stops", "\x1b[2J", "b" * 65])
 async def test_a_name_that_no_token_has_is_not_vouched_for(name: str) -> None:
     nodes = TwoNodes()
-    request = encode_request(HandedOn(nodes.cluster, 2, "POST", TRANSFER, b"", (), b"{}"))
+    request = encode_request(ForwardedRequest(nodes.cluster, 2, "POST", TRANSFER, b"", (), b"{}"))
     principal = encode_vouched(Vouched(Principal(name, Role.ADMIN), 1))
     assert b"UNREADABLE" in await nodes.vouched.answer(Envelope(request, principal))
     assert nodes.leads.quorum.asked == []
@@ -373,7 +373,7 @@ async def test_what_no_node_hands_on_is_not_done(changes: dict[str, Any]) -> Non
 
 async def test_no_made_up_role_is_taken_and_no_cut_off_caller() -> None:
     nodes, good = TwoNodes(), encode_vouched(Vouched(Principal("x", Role.ADMIN), 1))
-    request = encode_request(HandedOn(nodes.cluster, 2, "POST", TRANSFER, b"", (), b"{}"))
+    request = encode_request(ForwardedRequest(nodes.cluster, 2, "POST", TRANSFER, b"", (), b"{}"))
     for principal in (good[:-2] + b"\x09" + good[-1:], good[:-1], b"", good + b"\0"):
         assert b"UNREADABLE" in await nodes.vouched.answer(Envelope(request, principal))
     assert nodes.leads.quorum.asked == []
