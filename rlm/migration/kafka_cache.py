@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kafka_formats.kafka_uuid import Uuid
@@ -116,13 +116,14 @@ class KafkaCache:
             state not in SEGMENT_TRANSITIONS[known.state]
         ):
             return Ignored.INVALID_TRANSITION
-        row = replace(
-            known,
-            broker_id=update.broker_id,
-            event_timestamp_ms=update.event_timestamp_ms,
-            custom_metadata=update.custom_metadata,
-            state=state,
-        )
+        # Not `replace`, which takes five times as long: there are millions.
+        row = RemoteLogSegmentMetadata(
+            known.segment_id, known.start_offset, known.end_offset, update.broker_id,
+            known.max_timestamp_ms, update.event_timestamp_ms, known.leader_epochs,
+            known.size_bytes, update.custom_metadata, state, known.txn_index_empty, known.token,
+            known.writer, known.upload_deadline_ms, known.finished_at, known.unknown_tags,
+            known.nested_unknown_tags,
+        )  # fmt: skip
         self._rows[id_] = row
         for epoch, start, end in spans(row):
             segments = self._epochs.setdefault(epoch, EpochSegments())
