@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.format.custom_metadata import CustomMetadata
 from rlm.migration.kafka_cache import EpochSegments, KafkaCache, knows_nothing, spans
 from rlmm.lineage import epoch_bounds
 from rlmm.partition_state import Mode, PartitionState
@@ -54,6 +55,8 @@ class Wrong(StrEnum):
     """Another highest offset of an epoch."""
     LINEAGE = "lineage"
     """Served offsets lie outside of the recorded leader epochs, and no later epoch has them."""
+    STORAGE = "storage"
+    """A segment that StrandlineStorageManager copied: nothing serves it after a way back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ def compare(
         return
     yield from _of_state(state, cache, since)
     yield from _of_segments(recorded, tip, cache, since)
+    if since is None:
+        yield from _of_storage(tip, cache)
     floors = _lowest_above(cache)
     for epoch, segments in sorted(cache.epochs.items()):
         above = -1 if since is None else floors.get(epoch, OFFSET_MAX)
@@ -163,6 +168,24 @@ def _of_segments(
     for id_ in cache.rows.keys() - seen:
         text = f"only the topic has segment {id_}, {cache.rows[id_].state.name}"
         yield Difference(tip, Wrong.SEGMENT, text)
+
+
+def _of_storage(tip: TopicIdPartition, cache: KafkaCache) -> Iterator[Difference]:
+    """In phase KAFKA a node leaves delegated topics alone: copies by StrandlineStorageManager
+    fail, and these segments can neither be read nor deleted by another one.
+    """
+    ours = [
+        row
+        for row in cache.rows.values()
+        if row.custom_metadata and CustomMetadata.is_ours(row.custom_metadata)
+    ]
+    if ours:
+        text = (
+            f"{len(ours)} segments, such as {ours[0].segment_id.id}, were copied by "
+            "StrandlineStorageManager, without which nobody can read them, and which works in "
+            "QUORUM only: there is no way back while they are there"
+        )
+        yield Difference(tip, Wrong.STORAGE, text)
 
 
 def _expected(

@@ -54,7 +54,7 @@ class Moved:
     """The site, and the records that were written."""
 
     def __init__(self, broker: KafkaBroker, node: NodeProcess) -> None:
-        self.broker, self.node, self.written = broker, node, 0
+        self.broker, self.node, self.first, self.written = broker, node, 0, 0
 
     def command(self, *arguments: object, code: ExitCode = ExitCode.OK) -> str:
         said = invoke(*arguments, "--url", self.node.url)
@@ -93,7 +93,7 @@ class Moved:
 
     def read_all(self) -> None:
         records = consume_all(self.broker.bootstrap, TOPIC, 0)
-        assert [record.offset for record in records] == list(range(self.written))
+        assert [record.offset for record in records] == list(range(self.first, self.written))
         for record in records:
             assert record.value is not None
             assert record.value[:8] == b"%08d" % record.offset
@@ -101,9 +101,10 @@ class Moved:
     def phase(self) -> str:
         return str(PLAIN.get(f"{self.node.url}/v1/migration").json()["phase"])
 
-    def segments(self) -> int:
+    def starts(self) -> list[int]:
+        """First offsets of the segments that the node has, ascending."""
         found = PLAIN.get(f"{self.node.url}/v1/topics/{TOPIC}/partitions/0/segments").json()
-        return len(found["segments"])
+        return sorted(segment["start_offset"] for segment in found["segments"])
 
 
 def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         site.command("migrate", "switch", "--report", tmp_path / "switch.json")
         assert site.phase() == "quorum"
         print(f"the switch took {time.monotonic() - begun:.1f} s")
-        assert site.segments() > 0
+        assert site.starts()
         site.read_all()
         site.write_until_tiered()
         site.read_all()
@@ -188,3 +189,81 @@ def test_a_switch_of_a_topic_that_is_not_right_goes_back_with_the_reason(tmp_pat
         said = site.command("migrate", "switch", code=ExitCode.INCOMPLETE)
         assert "every record can be decoded" in said
         assert site.phase() == "kafka"
+
+
+OTHERS = ("gone-in-quorum", "gone-in-kafka")
+
+
+class KafkasStore:
+    """The folder of Kafka's LocalTieredStorage."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def starts(self, topic: str) -> list[int]:
+        """First offsets of the topic's segments, ascending."""
+        logs = [path for path in self.root.rglob("*.log") if path.parent.name.startswith(topic)]
+        return sorted(int(path.name.split("-")[0]) for path in logs)
+
+
+@pytest.mark.soak
+def test_expiry_and_deletion_go_on_in_every_phase(tmp_path: Path) -> None:
+    """What DeleteRecords, retention and topic deletion take is gone from Kafka's storage, whoever
+    has the metadata; and what the node has of it is what is there.
+    """
+    with moving_site(tmp_path) as (broker, node):
+        site, store = Moved(broker, node), KafkasStore(tmp_path / "kafkas")
+        for topic in (TOPIC, *OTHERS):
+            broker.create_topic(topic, config=TOPIC_CONFIG)
+        for topic in OTHERS:
+            for at in range(4):
+                produce(broker.bootstrap, topic, 0, [NewRecord(b"%d" % at * 8_000)] * 3)
+        site.write_until_tiered()
+        site.command("quorum", "finalize", "2")
+        site.command("migrate", "start")
+        broker.restart(overrides=of_bridge(node.url))
+        site.write_until_tiered()
+        assert all(store.starts(topic) for topic in OTHERS)
+        site.wait_until_nothing_is_in_the_way()
+        site.command("migrate", "switch")
+
+        def deleted_below(offset: int) -> None:
+            before = store.starts(TOPIC)
+            assert before[0] < offset
+            broker.delete_records(TOPIC, 0, offset)
+            last = max(start for start in before if start <= offset)
+            broker.wait_until(
+                lambda: store.starts(TOPIC)[0] == last, f"{TOPIC} to be gone below {offset}"
+            )
+            site.first = offset
+
+        def topic_gone(topic: str) -> None:
+            broker.delete_topic(topic)
+            broker.wait_until(lambda: store.starts(topic) == [], f"{topic} to be gone")
+
+        deleted_below(15)
+        topic_gone(OTHERS[0])
+        broker.wait_until(lambda: site.starts() == store.starts(TOPIC), "the node to have the same")
+        site.write_until_tiered()
+        site.read_all()
+
+        site.command("migrate", "back")
+        deleted_below(40)
+        topic_gone(OTHERS[1])
+        site.write_until_tiered()
+        broker.restart(overrides=of_kafka(tmp_path / "kafkas"))
+        deleted_below(80)
+        site.write_until_tiered()
+        site.read_all()
+
+        broker.restart(overrides=of_bridge(node.url))
+        site.wait_until_nothing_is_in_the_way()
+        site.command("migrate", "switch")
+        assert site.starts() == store.starts(TOPIC)
+        held = store.starts(TOPIC)
+        broker.alter_topic(TOPIC, {"retention.bytes": str(20 * RECORD_BYTES)})
+        broker.wait_until(lambda: store.starts(TOPIC)[0] > held[0], "retention to take the oldest")
+        broker.wait_until(lambda: site.starts() == store.starts(TOPIC), "the node to have the same")
+        records = consume_all(broker.bootstrap, TOPIC, 0)
+        assert records[0].offset > 80
+        assert [each.offset for each in records] == list(range(records[0].offset, site.written))

@@ -10,6 +10,7 @@ import pytest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated.older_history import is_kept
+from rlm.format.custom_metadata import CustomMetadata
 from rlm.migration.comparing import Difference, Wrong, compare
 from rlm.migration.import_plan import import_problems, imported_lineage, plan_import
 from rlm.migration.kafka_cache import KafkaCache
@@ -339,3 +340,22 @@ def test_before_a_way_back_rows_of_the_metadata_log_are_compared() -> None:
         assert list(compare(reads, ORDERS, cache, since=None)) == []
         cache.update(world.a_delete(9_999))
         assert Wrong.SEGMENT in {each.wrong for each in compare(reads, ORDERS, cache, since=None)}
+
+
+def test_there_is_no_way_back_over_what_our_storage_manager_copied() -> None:
+    """Without it nobody can read such a segment, and it needs the metadata log to be the truth."""
+    world, history = switching(), history_of(3, steps=20)
+    cache, since = history.cache, world.migration.since
+    imported(world, cache)
+    world.phases(QUORUM)
+    world.claim(*history.lineage, mode=Mode.DELEGATED)
+    epoch, start = history.lineage[-1].epoch, history.end
+    added = world.an_add(9_999, start, start + 9, [(epoch, start)])
+    ours = CustomMetadata("main", 1, 1, 1, 1, 1, 1).encode()
+    finish = replace(world.a_finish(9_999), custom_metadata=ours)
+    world.accept(added, finish)
+    cache.add(without(added))
+    cache.update(replace(finish, token=-1, writer=None))
+    (told,) = compare(Reads(world.rows), ORDERS, cache, since=None)
+    assert (told.wrong, since) == (Wrong.STORAGE, 2)
+    assert "1 segments, such as " in told.text
