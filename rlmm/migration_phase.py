@@ -49,6 +49,8 @@ RECORDED_PHASES: Mapping[int, MigrationPhase] = {
 
 HELD_PHASES = frozenset({_KAFKA, _SWITCHING, _BACK})
 """Nothing of delegated topics is claimed or changed here: the truth is elsewhere, or frozen."""
+TOPIC_PHASES = frozenset({_KAFKA, _SWITCHING})
+"""The truth is in Kafka's topic: rows of delegated topics may lack what that has."""
 FROZEN_PHASES = frozenset({_SWITCHING, _BACK})
 """Nobody changes anything: brokers acknowledge that they stopped."""
 RETURNS_TO: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _KAFKA, _BACK: _QUORUM}

@@ -23,10 +23,6 @@ _PHASES = {
 }
 
 
-ELSEWHERE = frozenset({MigrationPhase.KAFKA, MigrationPhase.SWITCHING})
-"""Not even look-ups are answered: the metadata log may lack what the topic has."""
-
-
 @dataclass(frozen=True, slots=True)
 class MoveHold:
     """Returns sentences; None where nothing is held."""

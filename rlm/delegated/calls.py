@@ -19,7 +19,7 @@ from kafka_formats.errors import (
     RetryLater,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.cluster_settings.move_hold import ELSEWHERE, MoveHold
+from rlm.cluster_settings.move_hold import MoveHold
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.work_table import WorkTable
@@ -34,6 +34,7 @@ from rlm.delegated.sent_files import SentBody
 from rlm.delegated.sessions import Made
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.migration_phase import TOPIC_PHASES
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import (
     PartitionDeleteState,
@@ -347,7 +348,7 @@ class BrokerCalls:
             raise RetryLater(held)
 
     def _why_not_readable(self, tip: TopicIdPartition) -> str | None:
-        if self.metadata.migration().phase in ELSEWHERE:
+        if self.metadata.migration().phase in TOPIC_PHASES:
             return MoveHold(self.metadata).all_delegated()
         if not self.plugin.has(tip):
             return "the broker's plug-in did not announce it"

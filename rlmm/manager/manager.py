@@ -345,7 +345,8 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
         """True if an empty answer means that there is nothing. An empty answer while it is False
         would make a broker move its log start and lose the tier (Kafka's RLMM.isReady).
         """
-        return self._failure is None and not self._closed and self._readiness.is_ready(tip)
+        is_open = self._failure is None and not self._closed
+        return is_open and self._readiness.is_ready(tip) and not self.is_kafkas(tip)
 
     def is_caught_up(self) -> bool:
         """True once a barrier shows that everything completed before this start is applied here."""

@@ -13,8 +13,8 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.claim_forecast import AskedClaim, ClaimForecast, forecast_claim
 from rlmm.metadata_shadow import OutboxRow, Shadow, ShadowLag, TopicPosition
-from rlmm.migration_phase import Migration
-from rlmm.partition_state import PartitionState, Restart, TopicPolicy, Totals
+from rlmm.migration_phase import TOPIC_PHASES, Migration
+from rlmm.partition_state import Mode, PartitionState, Restart, TopicPolicy, Totals
 from rlmm.rows import queries
 from rlmm.rows.cluster_settings import SettingRow
 from rlmm.rows.coverage import covered_ranges
@@ -99,6 +99,13 @@ class MetadataReads:
     def migration(self) -> Migration:
         """The phase of the move from Kafka's metadata topic."""
         return find_migration(self._view)
+
+    def is_kafkas(self, tip: TopicIdPartition) -> bool:
+        """True of a delegated partition while the truth about it is in Kafka's metadata topic."""
+        if self.migration().phase not in TOPIC_PHASES:
+            return False
+        state = self.partition_state(tip)
+        return state is not None and state.mode is Mode.DELEGATED
 
     def migration_acknowledged(self, since: int) -> frozenset[int]:
         """Ids of the brokers that stopped in the frozen phase that began at this offset."""

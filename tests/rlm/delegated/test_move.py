@@ -18,7 +18,7 @@ from rlm.leadership.unseen_disk import EpochAt
 from rlm.migration.import_plan import plan_import
 from rlm.migration.kafka_cache import KafkaCache
 from rlmm.migration_phase import MigrationPhase
-from rlmm.records.control_records import MigrationPhaseChange
+from rlmm.records.control_records import MigrationPhaseChange, ShadowWritten
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
@@ -168,3 +168,31 @@ def test_who_deletes_a_segments_objects(orders: KafkaLog) -> None:
     assert not is_the_brokers(ours, moved=True, serves_storage=False)
     assert is_the_brokers(aivens, moved=True, serves_storage=False)
     assert not is_the_brokers(aivens, moved=True, serves_storage=True)
+
+
+def test_after_a_way_back_an_empty_answer_about_a_delegated_partition_proves_nothing(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """What the brokers copied since is in Kafka's topic alone."""
+
+    async def main() -> None:
+        async with moving(tmp_path, orders) as (node, _):
+            tip, other = orders.partition, replace(orders.partition, partition=7)
+            await phase(node, SWITCHING)
+            await imported(node, tip, history(tip))
+            await phase(node, QUORUM)
+            await asyncio.sleep(30)
+            assert node.metadata.is_ready(tip)
+            await phase(node, BACK)
+            assert node.metadata.is_ready(tip)
+            shadow = node.metadata.shadow()
+            assert shadow is not None
+            if shadow.rows:
+                offset = node.metadata.applied_offset
+                report = ShadowWritten(shadow.begun, Uuid(b"metadata-topic-1"), 3, offset)
+                await node.metadata.report_shadow(report)
+            await phase(node, KAFKA)
+            assert not node.metadata.is_ready(tip)
+            assert node.metadata.is_ready(other), "nothing is said of what is not delegated"
+
+    run_virtually(main)
