@@ -4,16 +4,21 @@ same and is faster.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import pytest
+import typer.testing
 from typer.testing import CliRunner, Result
 
+from strandline.cli import lazy_commands
 from strandline.cli.main import app
 from tests.real.forked import ForkedProcess
 
@@ -60,9 +65,30 @@ def started(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
+_load_command = lazy_commands.load_command
+_made_once = functools.cache(typer.main.get_command)
+_loaded: dict[tuple[str, str, str], Any] = {}
+
+
+def _loaded_once(package: str, commands: lazy_commands.Commands, name: str) -> Any:
+    key = package, commands[name][0], name
+    if key not in _loaded:
+        _loaded[key] = _load_command(package, commands, name)
+    return _loaded[key]
+
+
+@contextmanager
+def commands_made_once() -> Iterator[None]:
+    """Typer makes its commands from their functions once in this process, not for each call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", _made_once)
+        patch.setattr(lazy_commands, "load_command", _loaded_once)
+        yield
+
+
 def invoke(*arguments: object, env: Mapping[str, str] | None = None) -> Result:
     """Run in this process; exit code, standard output and standard error as a shell sees them."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, commands_made_once():
         for name in [name for name in os.environ if name.startswith("STRANDLINE_")]:
             patch.delenv(name)
         return CliRunner().invoke(app, [*map(str, arguments)], env=env, catch_exceptions=False)
