@@ -9,6 +9,14 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --no-deps -q -r requirements/wheel.txt
 RUN python -m venv /opt/strandline \
  && /opt/strandline/bin/pip install --no-cache-dir --no-deps -q -r requirements/runtime.txt
+# Compiled in a step of their own, which runs again only when one of these files changes.
+WORKDIR /compiled
+COPY hatch_build.py ./
+COPY pipeline/decode/kernel.pyx pipeline/decode/
+COPY pipeline/jobs/log_scan.pyx pipeline/jobs/
+COPY pipeline/rebuild/usual_manifest.pyx pipeline/rebuild/
+RUN COMPILED_MODULES_CACHE=/compiled/cache /opt/build/bin/python hatch_build.py
+WORKDIR /src
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY strandline strandline
 COPY api api
@@ -20,7 +28,7 @@ COPY rsm_backends rsm_backends
 COPY kafka_formats kafka_formats
 COPY pipeline pipeline
 COPY pyspark_strandline pyspark_strandline
-RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/wheel \
+RUN COMPILED_MODULES_CACHE=/compiled/cache /opt/build/bin/python -m hatchling build -t wheel -d /src/wheel \
  && /opt/strandline/bin/pip install --no-cache-dir --no-deps -q /src/wheel/*.whl
 
 FROM python:3.11-slim-bookworm

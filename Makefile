@@ -119,7 +119,7 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.dev-packages hatch_build.py $(wildcard pipeline/*/*.pyx)
-	$(BIN)/python hatch_build.py
+	COMPILED_MODULES_CACHE="$${STRANDLINE_TOOLS_DIR:-$$HOME/.cache/strandline-tools}/compiled-modules" $(BIN)/python hatch_build.py
 	touch $@
 
 $(VENV)/.dev-packages: requirements/dev.txt pyproject.toml | $(BIN)/python

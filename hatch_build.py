@@ -4,13 +4,21 @@ carry the page of `/ui`, too, if it is built or Node.js is there to build it.
 `python hatch_build.py` builds them beside their sources. A wheel built where there is Cython and a
 C compiler carries them and is for that platform; elsewhere the wheel is `py3-none-any` without, and
 pure Python does their work.
+
+With COMPILED_MODULES_CACHE in the environment, what was compiled is kept in that folder, and taken
+from there by the next build of the same sources with the same compiler.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
+import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,6 +32,10 @@ MODULES = tuple(
 )
 COMPILE_ARGS = ["-O3", "-g0"]
 UI = "api/ui"
+CACHE = "COMPILED_MODULES_CACHE"
+KEPT_BUILDS_MAX = 8
+"""In the cache; the one that was not used for longest goes."""
+COMPILER_ANSWERS_WITHIN_S = 30
 
 
 def source_of(module: str) -> Path:
@@ -32,6 +44,59 @@ def source_of(module: str) -> Path:
 
 
 def build(folder: Path) -> dict[Path, Path]:
+    """All of them, compiled into `folder` or by an earlier build: where each is, by its source."""
+    named = os.environ.get(CACHE)
+    key = build_key() if named else None
+    if not named or key is None:
+        return compiled(folder)
+    cache = Path(named)
+    kept = cache / key
+    if not kept.is_dir():
+        keep(compiled(folder), kept)
+    os.utime(kept)
+    builds = sorted((entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(cache))
+    for _, stale in builds[:-KEPT_BUILDS_MAX]:
+        shutil.rmtree(stale, ignore_errors=True)
+    modules = {path.name.partition(".")[0]: path for path in kept.iterdir()}
+    return {source: modules[source.stem] for source in map(source_of, MODULES)}
+
+
+def keep(modules: dict[Path, Path], place: Path) -> None:
+    """Copy compiled modules to `place`, which appears with all of them in it."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=place.parent))
+    for module in modules.values():
+        shutil.copy(module, scratch)
+    try:
+        scratch.rename(place)
+    except OSError:  # another process was faster
+        shutil.rmtree(scratch)
+        if not place.is_dir():
+            raise
+
+
+def build_key() -> str | None:
+    """The hash of all that decides about the compiled modules; None without a compiler."""
+    import Cython
+    import setuptools
+
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    command = [*shlex.split(compiler), "--version"]
+    try:
+        told = subprocess.run(  # noqa: S603 - the compiler that setuptools will start
+            command, check=True, capture_output=True, timeout=COMPILER_ANSWERS_WITHIN_S
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    flags = {name: os.environ.get(name) for name in ("CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED")}
+    parts = [compiler, told, flags, sys.version, platform.machine(), platform.libc_ver()]
+    parts += [sysconfig.get_config_vars("CFLAGS", "LDSHARED", "EXT_SUFFIX")]
+    parts += [Cython.__version__, setuptools.__version__, Path(__file__).read_bytes()]
+    parts += [(module, source_of(module).read_bytes()) for module in MODULES]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def compiled(folder: Path) -> dict[Path, Path]:
     """Compile all into `folder`: where each is, by its source."""
     from Cython.Build import cythonize
     from setuptools import Extension

@@ -10,17 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.toolbox import REPOSITORY
+from tests.real.toolbox import REPOSITORY, tools_dir
 
 pytestmark = pytest.mark.integration
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
-    """With what is installed here, as `pip wheel --no-build-isolation` does."""
+    """With what is installed here, as `pip wheel --no-build-isolation` does, and with what make
+    compiled of the same sources: tests/test_compiled_modules.py has when that is taken.
+    """
+    cache = {"COMPILED_MODULES_CACHE": str(tools_dir() / "compiled-modules")}
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder],
         cwd=REPOSITORY,
-        env={**os.environ, **environment},
+        env={**os.environ, **cache, **environment},
         check=True,
         capture_output=True,
         timeout=100,
