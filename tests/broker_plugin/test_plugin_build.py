@@ -12,10 +12,9 @@ from tests.real.broker_plugin import (
     BRIDGE_JAR,
     BUILD_DEADLINE_S,
     JAR,
-    PROJECT,
     copy_of_project,
     maven,
-    plugin_jar,
+    plugin_jars,
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(BUILD_DEADLINE_S + 60)]
@@ -64,5 +63,5 @@ def test_the_bridge_is_a_small_jar_with_none_of_the_plug_ins_classes(built: Path
 
 
 def test_the_same_sources_make_the_same_jars(built: Path) -> None:
-    assert (built / JAR).read_bytes() == plugin_jar().read_bytes()
-    assert (built / BRIDGE_JAR).read_bytes() == (PROJECT / BRIDGE_JAR).read_bytes()
+    assert (built / JAR).read_bytes() == (plugin_jars() / JAR.name).read_bytes()
+    assert (built / BRIDGE_JAR).read_bytes() == (plugin_jars() / BRIDGE_JAR.name).read_bytes()

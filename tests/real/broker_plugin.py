@@ -1,4 +1,4 @@
-"""The broker's plug-in, built from `broker_plugin/` when its sources are newer than its jar."""
+"""The broker's plug-in, built from `broker_plugin/` once for the same sources on a machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,23 +23,48 @@ JAR = Path("target", "strandline-broker-plugin.jar")
 BRIDGE_JAR = Path("target", "strandline-broker-plugin-bridge.jar")
 """The bridge of a move from Kafka's metadata topic; it needs the classes of the first one."""
 BUILD_DEADLINE_S = 600
+KEPT_BUILDS_MAX = 8
 _CANT_BE_HAD = ("Could not resolve", "Could not transfer", "PluginResolutionException")
 
 
 def plugin_jar() -> Path:
     """The jar, or `missing` without Maven."""
-    jar = PROJECT / JAR
-    with only_one("broker-plugin"):
-        sources = [PROJECT / "pom.xml", *(PROJECT / "src" / "main").rglob("*.java")]
-        newest = max(path.stat().st_mtime for path in sources)
-        if not jar.is_file() or jar.stat().st_mtime < newest:
-            maven(PROJECT, "package", "-DskipTests")
-    return jar
+    return plugin_jars() / JAR.name
 
 
 def bridge_class_path() -> str:
     """A broker's class path for the bridge, of today's jars."""
-    return f"{plugin_jar()}:{PROJECT / BRIDGE_JAR}"
+    return f"{plugin_jars() / JAR.name}:{plugin_jars() / BRIDGE_JAR.name}"
+
+
+@cache
+def plugin_jars() -> Path:
+    """The folder of the jars of today's sources, in the tools folder: other clones have the same,
+    and `test_plugin_build.py` compares them with a build of its own.
+    """
+    sources = sorted(path for path in (PROJECT / "src" / "main").rglob("*") if path.is_file())
+    hashed = hashlib.sha256()
+    for path in (REPOSITORY / "LICENSE", PROJECT / "pom.xml", *sources):
+        data = path.read_bytes()
+        hashed.update(f"{path.relative_to(REPOSITORY)}\0{len(data)}\0".encode() + data)
+    with only_one("broker-plugin"):
+        folder = tools_dir() / "broker-plugin-jars"
+        folder.mkdir(exist_ok=True)
+        kept = folder / hashed.hexdigest()[:32]
+        if not kept.is_dir():
+            with tempfile.TemporaryDirectory(dir=tools_dir()) as scratch:
+                project = copy_of_project(Path(scratch))
+                maven(project, "package", "-DskipTests")
+                jars = Path(scratch, "jars")
+                jars.mkdir()
+                for jar in (JAR, BRIDGE_JAR):
+                    shutil.copy(project / jar, jars)
+                jars.rename(kept)
+        os.utime(kept)
+        builds = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+        for stale in builds[:-KEPT_BUILDS_MAX]:
+            shutil.rmtree(stale)
+    return kept
 
 
 def jar_of(commit: str, folder: Path) -> Path:
