@@ -28,7 +28,7 @@ from rlm.local_log.active_links import (
     remove_links,
 )
 from rlm.local_log.active_plan import Fate, fate, to_link
-from rlm.local_log.committed_plan import LastSeen, NotCommittedError
+from rlm.local_log.committed_plan import LastSeen, NotCommittedError, shared_end
 from rlm.local_log.hold_directory import (
     HoldDirectory,
     Unread,
@@ -37,7 +37,6 @@ from rlm.local_log.hold_directory import (
     why_unread,
 )
 from rlm.local_log.hold_plan import (
-    HoldFacts,
     Release,
     Unit,
 )
@@ -47,6 +46,8 @@ SYNCS_A_PASS = 200
 """New links and new checkpoints are synced: a node that starts beside ten thousand partitions, or
 whose brokers' leaders all moved, makes them in many passes.
 """
+KEEPS_A_PASS = 50
+"""High watermarks kept in a pass, each with a sync, too: quiet logs wait for their turn."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -54,31 +55,55 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 class _Linked:
     """`segments`: the broker's own when the link was last found to be of its active segment.
     `committed`: the high watermark when the file was last seen in the log, or -1; `is_kept`: on
-    the disk, too.
+    the disk, too. `outdated`: a high watermark of before a cut, which tells nothing; -1: none.
     """
 
     link: ActiveLink
     segments: Sequence[LocalSegment] | None = None
     committed: int = -1
     is_kept: bool = False
+    outdated: int = -1
 
-    def seen(self, facts: HoldFacts) -> None:
+    def seen(self, order: Order) -> None:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
         have been cut and another high watermark be of what came instead. A lower one than before
-        counts: an unclean election cut the log, or the broker's file named a deleted topic's.
+        counts: an unclean election cut the log, or the broker's file named a deleted topic's. One
+        that is not known now (the broker's file cannot be read) changes nothing.
         """
-        if facts.high_watermark == self.committed:
+        known, now = self.committed, order.facts.high_watermark
+        is_cut = known >= 0 and self._shared(order) < known
+        if is_cut and now >= known:  # the broker writes it down within seconds
+            self.outdated = now
+        if now < 0 or now == self.outdated:
+            now = min(known, self._shared(order)) if is_cut else known
+        else:
+            self.outdated = -1
+        if now == known:
             return
-        is_lower = facts.high_watermark < self.committed
-        self.committed, self.is_kept = facts.high_watermark, False
-        if is_lower:
+        self.committed, self.is_kept = now, False
+        if now < known:
             self.keep()
+
+    def _shared(self, order: Order) -> int:
+        """The end of what the log has, below the high watermark, of what it had then."""
+        if order.local.checkpoint_bytes == self.link.checkpoint_bytes:
+            return self.committed
+        try:
+            before = self.link.epochs()
+        except CorruptData:
+            before = ()
+        if not before or not order.local.leader_epochs:
+            return self.committed
+        head = order.local.leader_epochs[0].start_offset
+        if self.committed <= max(head, before[0].start_offset):
+            return self.committed  # retention or DeleteRecords passed it
+        return shared_end(before, order.local.leader_epochs, self.committed)
 
     def keep(self) -> None:
         """Keep the high watermark for the next process: once the log is quiet, since it costs a
         small write, or at once if the kept one is too high. One that is too low says less.
         """
-        if not self.is_kept:
+        if not self.is_kept and self.committed >= 0:
             keep_committed(self.link, self.committed)
             self.is_kept = True
 
@@ -95,10 +120,12 @@ class ActiveHold:
         self._unproven: dict[Path, NotCommittedError] = {}
         self._syncs_left = SYNCS_A_PASS
         self._last_tried: TopicIdPartition | None = None
+        self._to_keep: dict[int, _Linked] = {}
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
         self._links, self._unread, self._failed, self._unproven = {}, {}, {}, {}
+        self._to_keep.clear()
         for link in find_links(self._root):
             linked = _Linked(link, committed=kept_committed(link), is_kept=True)
             self._links.setdefault(link.partition, []).append(linked)
@@ -140,12 +167,21 @@ class ActiveHold:
                 self._links[partition] = kept
             else:
                 del self._links[partition]
+        self._keep_some(passed)
         for order in self._to_link(orders):
             with passed.going_on():
                 link = link_active(self._root, order.local)
                 if link is not None:
                     linked = _Linked(link, order.local.segments, order.facts.high_watermark)
                     self._links.setdefault(link.partition, []).append(linked)
+
+    def _keep_some(self, passed: Passed) -> None:
+        """Keep high watermarks of quiet logs, the one that waits longest first."""
+        for key, linked in list(self._to_keep.items())[:KEEPS_A_PASS]:
+            del self._to_keep[key]
+            if any(each is linked for each in self._links.get(linked.link.partition, ())):
+                with passed.going_on():
+                    linked.keep()
 
     def _to_link(self, orders: Orders) -> list[Order]:
         """Those whose turn it is: where links fail, others have theirs all the same."""
@@ -188,8 +224,9 @@ class ActiveHold:
         """Nothing was written to the log since the last look, by which the file was part of it."""
         is_news = order.facts.high_watermark != linked.committed
         if is_news and own_segment(order.local, linked.link.segment) is not None:
-            linked.seen(order.facts)
-        linked.keep()
+            linked.seen(order)
+        if not linked.is_kept:
+            self._to_keep.setdefault(id(linked), linked)
 
     def _settled(self, linked: _Linked, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
         """KEEP the link, or DROP it, of which there is a unit if there is to be one."""
@@ -228,7 +265,7 @@ class ActiveHold:
         """Link what came beside a file that is still a part of the log."""
         if order is None or own_segment(order.local, linked.link.segment) is None:
             return
-        linked.seen(order.facts)
+        linked.seen(order)
         if linked.link.checkpoint_bytes != order.local.checkpoint_bytes:
             if self._syncs_left <= 0:
                 return  # in a later pass

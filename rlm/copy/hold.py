@@ -41,6 +41,7 @@ from rlm.local_log.hold_plan import (
     to_hold,
 )
 from rlm.local_log.hold_unit import mark_cut_off
+from rlm.local_log.log_dir import LocalPartition
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
@@ -234,9 +235,12 @@ class Hold:
         local = work.local
         assert local is not None, "only partitions on this disk"
         state = self._metadata.partition_state(work.partition)
-        committed = local.high_watermark or 0
-        if isinstance(work.word, Leads):
-            committed = max(committed, work.word.last_stable_offset)
+        committed = -1 if local.high_watermark is None else local.high_watermark
+        word = work.word if isinstance(work.word, Leads) else None
+        if word is not None and _is_outdated(word, local):
+            word = None
+        if word is not None:
+            committed = max(committed, word.last_stable_offset)
         facts = HoldFacts(
             segments=local.segments,
             # No batch here can contradict an entry below the first file.
@@ -249,7 +253,7 @@ class Hold:
             log_start_offset=-1 if state is None else state.log_start_offset,
             lineage=() if state is None else state.lineage,
         )
-        led = work.word.leader_epoch if isinstance(work.word, Leads) else None
+        led = None if word is None else word.leader_epoch
         is_heard = not isinstance(work.word, NoAnswer)
         return Order(local, facts, work.copying, led, is_heard, work.mode is Mode.DELEGATED)
 
@@ -415,6 +419,13 @@ class Hold:
                     passed.let_go(directory, unit, why)
                 gone.add(id(unit))
         return [unit for unit in held if id(unit) not in gone]
+
+
+def _is_outdated(word: Leads, local: LocalPartition) -> bool:
+    """True if the log goes on in a later epoch than the broker led in by its word: that tells
+    nothing of what is committed in it.
+    """
+    return bool(local.leader_epochs) and local.leader_epochs[-1].epoch > word.leader_epoch
 
 
 def _is_deleted(state: PartitionState) -> bool:

@@ -156,10 +156,10 @@ def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
 
 
 def keep_committed(link: ActiveLink, high_watermark: int) -> None:
-    """Keep the high watermark at which the file was part of the log. Passes OSError."""
-    aside = link.path / (_COMMITTED + ".tmp")
-    aside.write_text(f"{high_watermark}\n")
-    aside.replace(link.path / _COMMITTED)
+    """Keep the high watermark at which the file was part of the log, for a power cut, too. Passes
+    OSError.
+    """
+    replace_file(OsDisk(), link.path / _COMMITTED, f"{high_watermark}\n".encode())
 
 
 def kept_committed(link: ActiveLink) -> int:

@@ -71,8 +71,7 @@ def _seen_end(unit: Unit, seen: LastSeen) -> int:
     that is of one epoch in both, whose leader's log both share.
     """
     limit = min(seen.high_watermark, unit.next_base_offset)
-    borders = (entry.start_offset for entry in (*unit.leader_epochs, *seen.epochs))
-    return _last_shared(unit, (limit, *borders), limit, seen.epochs)
+    return shared_end(unit.leader_epochs, seen.epochs, limit)
 
 
 def _live_end(unit: Unit, facts: HoldFacts | None) -> int:
@@ -88,13 +87,16 @@ def _live_end(unit: Unit, facts: HoldFacts | None) -> int:
     return -1 if goes_on is None else max(of_it, default=-1)
 
 
-def _last_shared(unit: Unit, ends: tuple[int, ...], limit: int, epochs: Epochs) -> int:
-    """The highest of `ends`, up to `limit`, below which both are of one epoch; -1: none."""
+def shared_end(one: Epochs, other: Epochs, limit: int) -> int:
+    """The highest offset up to `limit` (exclusive) to which two logs are the same: the last offset
+    below is of one epoch in both, whose leader's log both share. -1: there is none.
+    """
+    borders = (entry.start_offset for entry in (*one, *other))
     shared = (
         at
-        for at in ends
+        for at in (limit, *borders)
         if at <= limit
-        and (epoch := epoch_for_offset(unit.leader_epochs, at - 1)) is not None
-        and epoch == epoch_for_offset(epochs, at - 1)
+        and (epoch := epoch_for_offset(one, at - 1)) is not None
+        and epoch == epoch_for_offset(other, at - 1)
     )
     return max(shared, default=-1)

@@ -80,7 +80,7 @@ class Unit:
 @dataclass(frozen=True, slots=True)
 class HoldFacts:
     """One partition. `high_watermark` is a lower bound: local retention deletes up to it, whatever
-    transactions are open. `next_offset` -1: nothing is copied.
+    transactions are open; -1: it is not known. `next_offset` -1: nothing is copied.
 
     `segments` are the broker's own, `checkpoint` its leader epoch checkpoint, `lineage` the
     recorded one.

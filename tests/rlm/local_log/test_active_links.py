@@ -13,6 +13,8 @@ from rlm.local_log.active_links import (
     ActiveLink,
     active_root,
     find_links,
+    keep_committed,
+    kept_committed,
     link_active,
     link_beside,
 )
@@ -140,3 +142,16 @@ def test_what_a_unit_of_an_active_segment_has_of_its_own_outlives_a_power_cut(
     written = [path for path in made if path.stat().st_size > 0]
     assert ".txnindex" in {path.suffix for path in written}
     assert [path.name for path in written if path.stat().st_ino not in synced] == []
+
+
+def test_a_kept_high_watermark_outlives_a_power_cut(
+    root: Path, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = linked(root, log.log_dir)
+    synced = set()
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.add(os.fstat(fd).st_ino))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.add(os.fstat(fd).st_ino))
+    keep_committed(link, 30)
+    (kept,) = link.path.glob("high-watermark")
+    assert {kept.stat().st_ino, link.path.stat().st_ino} <= synced
+    assert kept_committed(link) == 30
