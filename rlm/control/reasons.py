@@ -176,7 +176,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.HOLD: AreaReason(
         "holding segments that are not yet copied",
-        "room and rights beside the log directories, or in `hold.dirs`; the text says more",
+        "room and rights beside the log directories, or in `hold.dirs`; the text says more. With "
+        "a path as `name` nothing of that log directory is held, or a directory is not used",
     ),
     ProblemArea.SNAPSHOTS: AreaReason(
         "the upload of the metadata's snapshots, from which disaster recovery starts",
@@ -186,12 +187,14 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "deletes: each needs its line in the audit first", "room and disk of `node.data_dir`"
     ),
     ProblemArea.RETENTION: AreaReason(
-        "retention of that partition, or of all",
+        "retention of that partition (`name`), or of all of them (no `name`)",
         "look at the policies, then `strandline retention accept`; or see the error",
     ),
     ProblemArea.DELETION: AreaReason(
-        "removing segments and partitions that are marked as deleted",
-        "see the store's error; it is tried again by itself",
+        "removing segments and partitions that are marked as deleted; with the name `collection` "
+        "garbage of such segments",
+        "see the store's error; it is tried again by itself. A stopped collection: the text has "
+        "the number to accept, until the next one or a restart",
     ),
     ProblemArea.PAUSED: AreaReason(
         "work that somebody paused on this node or for the cluster; `name` says which",

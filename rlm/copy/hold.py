@@ -14,9 +14,10 @@ from collections.abc import (
     Container,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats.errors import RetryLater
@@ -46,6 +47,8 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
 
+UNUSABLE = "unusable"
+"""The name of the problem with held segments of partitions, which are in their status, too."""
 _DELETED = frozenset(
     {
         PartitionDeleteState.DELETE_PARTITION_STARTED,
@@ -77,12 +80,13 @@ class HoldUsage:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The part of a node's directories that its hold does not have. `problems`: to report, of those
-    not used. `log_dirs`: nothing of them is held. `holds_unread`: true if segments of a log
-    directory that came after the start are held where this node has not looked; blocks, OSError.
+    """The part of a node's directories that its hold does not have. `problems`: to report, by path,
+    of those not used. `log_dirs`: nothing of them is held. `holds_unread`: true if segments of a
+    log directory that came after the start are held where this node has not looked; blocks,
+    OSError.
     """
 
-    problems: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
     log_dirs: frozenset[Path] = frozenset()
     holds_unread: Callable[[Path], bool] = lambda _: False
 
@@ -139,12 +143,19 @@ class Hold:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Failures of the last pass, and directories that are not used."""
-        texts = [] if self._trouble is None else [self._trouble]
-        texts += self._outside.problems
-        texts += self._unusable().values()
-        texts += [_came_later(log_dir, self._unknown[log_dir]) for log_dir in sorted(self._unknown)]
-        return tuple(NodeProblem(ProblemArea.HOLD, None, text) for text in texts)
+        """Failures of the last pass, directories that are not used, and held segments that are not
+        to be used: each with a name, so that none hides another.
+        """
+        texts: dict[str | None, str] = {} if self._trouble is None else {None: self._trouble}
+        texts.update(self._outside.problems)
+        if unusable := self._unusable():
+            first = min(unusable, key=lambda each: (each.topic, each.partition))
+            more = len(unusable) - 1
+            also = f" (and so of {more} more partitions)" if more else ""
+            texts[UNUSABLE] = f"{first.topic}-{first.partition}: {unusable[first]}{also}"
+        for log_dir in sorted(self._unknown):
+            texts[str(log_dir)] = _came_later(log_dir, self._unknown[log_dir])
+        return tuple(NodeProblem(ProblemArea.HOLD, name, text) for name, text in texts.items())
 
     async def after_look(self, works: Iterable[PartitionWork]) -> None:
         """One pass; its failures are in `problems` and stop no copy."""

@@ -95,6 +95,12 @@ def find_links(root: Path) -> tuple[ActiveLink, ...]:
     return tuple(found)
 
 
+def holds_links(root: Path) -> bool:
+    """True if a link is there. Passes OSError."""
+    parents = directories(root)
+    return any(_NAME.fullmatch(name) for _, parent in parents for name in names(parent))
+
+
 def link_active(root: Path, local: LocalPartition) -> ActiveLink | None:
     """Link the active segment; None if the broker changed it meanwhile. Passes OSError."""
     active, id_ = local.segments[-1], local.partition

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kafka_formats.log_names import LOG_SUFFIX
+from rlm.local_log.active_links import active_root, holds_links
 from rlm.local_log.hold_directory import PROBE, HoldDirectory, remove_unit
 
 
@@ -43,11 +44,19 @@ def take_over(before: Path, own: Path) -> None:
 
 
 def others(own: Path) -> Iterator[Path]:
-    """Directories beside a node's own that hold segments. Passes OSError."""
+    """Directories beside a node's own that hold segments, or links to active ones. Passes
+    OSError.
+    """
     for each in sorted(own.parent.iterdir()):
         with contextlib.suppress(PermissionError):  # another user's
             if each != own and HoldDirectory(each, ()).holds_any():
                 yield each
+    links = active_root(own)
+    if _is_there(links.parent):
+        for each in sorted(links.parent.iterdir()):
+            with contextlib.suppress(PermissionError):
+                if each != links and holds_links(each):
+                    yield each
 
 
 def why_not_used(other: Path, own: Path, before: Path) -> str:
@@ -64,6 +73,19 @@ def is_of_another_node(other: Path, own: Path) -> bool:
     """True if it is another node's of the same Kafka cluster, on this machine too."""
     cluster, _, node = other.name.rpartition("-")
     return node.isdecimal() and cluster == own.name.rpartition("-")[0]
+
+
+def why_left(other: Path, own: Path, before: Path) -> str:
+    """A sentence about the directory of another node of this Kafka cluster that does not run here,
+    and what to do.
+    """
+    node = other.name.rpartition("-")[2]
+    return (
+        f"{other} holds segments of node {node} of this Kafka cluster, which does not run on this "
+        "machine now: they are not copied from there, and count in no hold.bytes_max. If this "
+        f"node, {own.name}, had that id before, stop it, rename the directory to {before.name} and "
+        "start it again; if there is no such node any more, remove it; else start that one"
+    )
 
 
 def _is_there(path: Path) -> bool:

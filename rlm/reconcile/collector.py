@@ -22,6 +22,7 @@ from typing import Protocol
 from kafka_formats.errors import Conflict, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction, AuditLine, KeepAudit
+from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Surroundings
 from rlm.delete.delete_due import delete_due_ms
 from rlm.format.object_keys import ParsedSegmentKey, parse_segment_key
@@ -40,6 +41,8 @@ from rsm_backends.store import ObjectInfo
 
 logger = logging.getLogger(__name__)
 
+COLLECTION = "collection"
+"""The name of the problem with a stopped pass."""
 DELETED_AT_ONCE = 100
 EXAMPLES_MAX = 20
 LOOKS_PER_SLICE = 32
@@ -175,6 +178,13 @@ class Collector:
         if self._last is None or self._last.id != id_:
             raise NotFound(f"no collection {id_} is remembered by this node")
         return self._last
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The last pass, if its brake stopped it: somebody has to look, and begin another."""
+        if self._last is None or self._last.state is not CollectionState.STOPPED:
+            return ()
+        text = f"the collection {self._last.id} stopped: {self._last.text}"
+        return (NodeProblem(ProblemArea.DELETION, COLLECTION, text),)
 
     async def look_up(self, ids: Sequence[RemoteLogSegmentId]) -> list[Known]:
         """The metadata of each id, read behind a barrier."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from kafka_formats.errors import Conflict, Refused
 from rlm.control.run_events import OnEvent
 from rlm.copy.hold import Hold, HoldLimits, Outside
+from rlm.local_log.active_links import active_root
 from rlm.local_log.hold_beside import find_beside, is_left, left_beside, sibling, why_not_held
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
 from rlm.local_log.hold_names import (
@@ -19,9 +20,10 @@ from rlm.local_log.hold_names import (
     is_of_another_node,
     others,
     take_over,
+    why_left,
     why_not_used,
 )
-from rlm.local_log.hold_owner import become_owner
+from rlm.local_log.hold_owner import become_owner, is_owned
 from rlmm.data_directory.data_directory import DataDirectory
 from rlmm.manager.manager import RemoteLogMetadataManager
 from strandline.node import ambient
@@ -61,8 +63,11 @@ def open_hold(
     directories = [each for each in found if each not in refused]
     for each in directories:
         _take_over(each.path.with_name(before), each.path)
+        _take_over(active_root(each.path.with_name(before)), active_root(each.path))
     outside = Outside(
-        (*not_held.values(), *refused.values(), *_not_used(directories, before)),
+        {str(log_dir): text for log_dir, text in not_held.items()}
+        | {str(each.path): text for each, text in refused.items()}
+        | dict(_not_used(directories, before)),
         frozenset((*not_held, *(log_dir for each in refused for log_dir in each.log_dirs))),
         partial(_holds_unread, settings, own_name, {each.path for each in found}),
     )
@@ -141,14 +146,21 @@ def _take_over(before: Path, own: Path) -> None:
         ) from error
 
 
-def _not_used(directories: Sequence[HoldDirectory], before: str) -> Iterator[str]:
-    """Sentences about directories of nobody known, logged as well."""
+def _not_used(directories: Sequence[HoldDirectory], before: str) -> Iterator[tuple[str, str]]:
+    """Directories of nobody known, and of other nodes that do not run here, with a sentence about
+    each, logged as well.
+    """
     for own in (each.path for each in directories):
         try:
-            found = [each for each in others(own) if not is_of_another_node(each, own)]
+            found = [
+                (each, is_of_another_node(each, own))
+                for each in others(own)
+                if not (is_of_another_node(each, own) and is_owned(own.with_name(each.name)))
+            ]
         except OSError:
             continue  # the hold reports the disk
-        for each in found:
-            text = why_not_used(each, own, own.with_name(before))
+        for each, is_left_by_a_node in found:
+            why = why_left if is_left_by_a_node else why_not_used
+            text = why(each, own, own.with_name(before))
             logger.warning("%s", text)
-            yield text
+            yield str(each), text

@@ -83,6 +83,8 @@ def test_what_lies_below_log_start_goes_while_retention_of_the_node_is_stopped(
                 await decide(node, EVERYTHING_IS_OLD, topic=log.partition.topic)
             await expire(node)
             assert "of 3 partitions" in expirer.stopped[None]
+            told = [each for each in node.remote_log.node_problems() if each.area == "retention"]
+            assert [(each.name, each.text) for each in told] == [(None, expirer.stopped[None])]
             assert [len(node.rows(log.partition)) for log in logs] == [0, 9, 9]
             await node.assert_quiesced()
 

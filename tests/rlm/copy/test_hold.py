@@ -15,7 +15,7 @@ from rlm.control.node_problem import ProblemArea
 from rlm.control.run_events import HoldReleased
 from rlm.control.why_not import WhyNot
 from rlm.copy import held_batches
-from rlm.copy.hold import HoldLimits
+from rlm.copy.hold import HoldLimits, Outside
 from rlm.copy.partition_status import Role
 from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading, TopicConfig
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
@@ -388,6 +388,26 @@ def test_trouble_with_a_hold_directory_is_told_and_keeps_nobody_from_copying(
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
             assert node.hold.problems() == ()
+
+    run_virtually(main)
+
+
+def test_a_pass_that_outlasts_its_deadline_and_all_other_trouble_are_told_beside_each_other(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """By names, since of two with one name the node's status has the first."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, Outage()) as node:
+            assert node.hold is not None
+            hold = node.hold
+            hold._outside = Outside({"/one": "is not used", "/other": "is not held"})
+            hold._running = asyncio.get_running_loop().create_future()  # it hangs in its thread
+            await hold.after_look(node.parts.table.works())
+            problems = [(each.name, each.text) for each in hold.problems()]
+            assert [name for name, _ in problems] == [None, "/one", "/other"]
+            assert "could not be brought up to date within 60 s" in problems[0][1]
 
     run_virtually(main)
 

@@ -78,5 +78,14 @@ def test_what_lies_beside_it_is_told_apart(tmp_path: Path, orders: KafkaLog) -> 
     holding(tmp_path / "empty-1", orders)
     (tmp_path / "file").touch()
     assert {*others(own)} == {neighbour.path, stranger.path}
+    for name in (own.name, hold_name("kafka/one", 8), "empty-2"):
+        (tmp_path / ".active" / name / "orders-0" / str(orders.partition.topic_id)).mkdir(
+            parents=True
+        )
+    links = tmp_path / ".active" / hold_name("kafka/one", 8)
+    assert {*others(own)} == {neighbour.path, stranger.path}
+    (links / "orders-0" / str(orders.partition.topic_id) / f"{30:020d}-17").mkdir()
+    assert {*others(own)} == {neighbour.path, stranger.path, links}
+    assert is_of_another_node(links, own)
     assert is_of_another_node(neighbour.path, own)
     assert not is_of_another_node(stranger.path, own)

@@ -13,6 +13,7 @@ from kafka_formats.errors import Conflict, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction, AuditLine
+from rlm.control.node_problem import ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.delete.delete_due import delete_due_ms
 from rlm.format.object_keys import cluster_marker_key, segment_keys
@@ -296,6 +297,9 @@ def test_more_than_a_small_part_stops_the_pass_until_its_number_is_accepted() ->
         stopped = await world.collect(accept=0)
         assert stopped.state is CollectionState.STOPPED
         assert "--accept-objects 9" in stopped.text
+        (problem,) = world.collector.problems()
+        assert (problem.area, problem.name) == (ProblemArea.DELETION, "collection")
+        assert stopped.text in problem.text
         assert (stopped.deleted.objects, len(await world.bucket.keys())) == (0, 300)
         assert [line.action for line in world.audit] == [AuditAction.COLLECTION]
         assert (await world.collect(accept=8)).state is CollectionState.STOPPED

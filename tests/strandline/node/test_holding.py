@@ -157,14 +157,42 @@ def test_a_directory_of_nobody_known_is_told_and_stays(
     tmp_path: Path, orders: KafkaLog, running: ExitStack
 ) -> None:
     unit = "orders-0/AQEBAQEBAQEBAW9yZGVycw/00000000000000000000-00000000000000000010-9-1"
-    for name in ("stranger-1", f"{KAFKA_CLUSTER}-7", f"{CLUSTER}-1"):
+    for name in ("stranger-1", f"{CLUSTER}-1"):
         (tmp_path / "hold" / name / unit).mkdir(parents=True)
     hold = opened(tmp_path / "hold", orders, CLUSTER, running)
     (problem,) = hold.problems()
     assert problem.text.startswith(f"{tmp_path / 'hold' / 'stranger-1'} holds segments")
+    assert problem.name == str(tmp_path / "hold" / "stranger-1")
     assert f"rename the directory to {CLUSTER}-1" in problem.text
-    left = {f"{KAFKA_CLUSTER}-1", f"{KAFKA_CLUSTER}-7", "stranger-1", f".{KAFKA_CLUSTER}-1.lock"}
+    left = {f"{KAFKA_CLUSTER}-1", "stranger-1", f".{KAFKA_CLUSTER}-1.lock"}
     assert {each.name for each in (tmp_path / "hold").iterdir()} == left
+
+
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("kind", [".", ".active"])
+def test_what_a_node_of_another_id_left_is_told_unless_that_runs(
+    tmp_path: Path, orders: KafkaLog, running: ExitStack, runs: bool, kind: str
+) -> None:
+    """Also links to active segments alone."""
+    name = f"{0:020d}-17" if kind == ".active" else f"{0:020d}-{10:020d}-9-1"
+    left = tmp_path / "hold" / kind / f"{KAFKA_CLUSTER}-7"
+    (left / "orders-0" / str(orders.partition.topic_id) / name).mkdir(parents=True)
+    if runs:
+        lock = tmp_path / "hold" / f"{KAFKA_CLUSTER}-7"
+        running.enter_context(another_process(lock, CLUSTER))
+    problems = opened(tmp_path / "hold", orders, CLUSTER, running).problems()
+    assert [each.name for each in problems] == ([] if runs else [str(left)])
+    assert all("node 7 of this Kafka cluster" in each.text for each in problems)
+
+
+def test_links_of_a_directory_that_is_given_the_name_to_take_over_are_taken_over(
+    tmp_path: Path, orders: KafkaLog, running: ExitStack
+) -> None:
+    path = Path("orders-0") / str(orders.partition.topic_id) / f"{0:020d}-17"
+    links = tmp_path / "hold" / ".active"
+    (links / f"{CLUSTER}-1" / path).mkdir(parents=True)
+    assert opened(tmp_path / "hold", orders, CLUSTER, running).problems() == ()
+    assert [each.name for each in links.iterdir()] == [f"{KAFKA_CLUSTER}-1"]
 
 
 def test_beside_a_running_node_of_another_cluster_it_holds_nothing_and_copies(
