@@ -173,9 +173,7 @@ class Node:
             snapshots = _new_snapshots(settings, directory, parts)
             erasures = _new_erasures(settings, parts, KnownSegments(log, metadata, view))
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
-            told = (
-                snapshots, audit, scrubs, pool, erasures.collector, *((hold,) if hold else ()),
-            )  # fmt: skip
+            told = snapshots, audit, scrubs, pool, erasures.collector, *((hold,) if hold else ())
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
             moving = _new_moving(settings, parts, broker)
             topics = _topic_loops(settings, parts, broker, moving)
