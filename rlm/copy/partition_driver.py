@@ -20,7 +20,6 @@ from kafka_formats.errors import (
     RetryLater,
     StrandlineError,
 )
-from rlm.cluster_settings.move_hold import MoveHold
 from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, error_kind, failure_kind
 from rlm.control.run_events import (
     ClaimLost,
@@ -49,6 +48,7 @@ from rlm.copy.copy_plan import (
 from rlm.copy.copy_slots import Backlog, CopySlots
 from rlm.copy.head_hole import files_wanted_from, learns_epochs, log_start_moved, on_machine
 from rlm.copy.lag import lag
+from rlm.copy.leadership_facts import leadership_facts, learn_tiered_log_start
 from rlm.copy.mending import Mender
 from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import PartitionWork
@@ -179,6 +179,7 @@ class PartitionDriver:
     async def _next_step(self, work: PartitionWork) -> Step:
         """Decide on leadership, claim if needed, clean up left-overs, then plan."""
         looked = False
+        await learn_tiered_log_start(work, self._facts(work), self.broker)
         while True:
             kept_away = work.unusable or work.hold_wait
             if kept_away is not None:
@@ -239,22 +240,13 @@ class PartitionDriver:
 
     def decision(self, work: PartitionWork) -> Decision:
         """The planner's decision on this node's leadership now."""
-        state = self.metadata.partition_state(work.partition)
-        work.recorded(state)
-        return decide(
-            LeadershipFacts(
-                word=work.word,
-                checkpoint=work.local.leader_epochs if work.local is not None else (),
-                state=state,
-                incarnation=self.around.identity.incarnation,
-                now_ms=self.around.ambient.now_ms(),
-                claim=work.claim,
-                refused=work.refused,
-                wanted=work.mode,
-                broker_log_start=work.broker_log_start,
-                held=MoveHold(self.metadata).stand_by(),
-            )
-        )
+        return decide(self._facts(work))
+
+    def _facts(self, work: PartitionWork) -> LeadershipFacts:
+        work.recorded(self.metadata.partition_state(work.partition))
+        now_ms = self.around.ambient.now_ms()
+        me = self.around.identity.incarnation
+        return leadership_facts(work, self.metadata, self.broker, me, now_ms)
 
     def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
         return PlanFacts(

@@ -74,7 +74,8 @@ class PartitionWork:
     batches told after the broker's checkpoint was lost. `found`: what the stores had at the last
     look, while the partition is to be adopted. `log_start_heard`: the highest log start that the
     broker answered. `led_from`: the token of a delegated claim, and the broker's log start when it
-    began to lead. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
+    began to lead. `tiered_log_start`: a leader epoch, and where its log started when it was asked,
+    the tier included. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
     `fills_failed`: ranges that were to fill a lost range.
     """
 
@@ -95,6 +96,7 @@ class PartitionWork:
     next_offset: int = 0
     log_start_heard: int = 0
     led_from: tuple[int, int] | None = None
+    tiered_log_start: tuple[int, int | NoAnswer] | None = None
     found_epochs: FoundEpochs | None = None
     found: FoundInStores | None = None
     fills_done: frozenset[Offsets] = frozenset()

@@ -8,6 +8,7 @@ leader at the checkpoint's last epoch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
@@ -150,8 +151,10 @@ Decision = ProposeClaim | Lead | StandBy
 @dataclass(frozen=True, slots=True)
 class LeadershipFacts:
     """`state` is the partition in the view, None if the log never named it. `wanted`: DELEGATED if
-    the broker tiers the partition itself; `broker_log_start` is the first offset that it has then.
-    `held`: why nothing of delegated partitions is claimed now.
+    the broker tiers the partition itself; `broker_log_start` is where its log starts then, and
+    `tier_ends_below(offset)` is True if the tier has a segment that ends below an offset;
+    `log_start_untold`: why it is known by the broker's disk alone, and not by its word. `held`: why
+    nothing of delegated partitions is claimed now.
     """
 
     word: BrokerWord
@@ -163,6 +166,8 @@ class LeadershipFacts:
     refused: RefusedClaim | None = None
     wanted: Mode = Mode.SIDECAR
     broker_log_start: int = 0
+    tier_ends_below: Callable[[int], bool] = lambda _: True
+    log_start_untold: str | None = None
     held: StandBy | None = None
 
 
@@ -220,14 +225,20 @@ def _kept_from_the_broker(facts: LeadershipFacts, state: PartitionState) -> Stan
     """Refuse the broker's remote log manager a partition that it must not manage. It deletes all
     that lies below its log start, so older history of the tier would be lost to it.
     """
-    begins_at = max(state.log_start_offset, 0)
-    if _is_first_delegated_claim(state) and begins_at < facts.broker_log_start:
+    if lacks_older_history(facts) and facts.log_start_untold is not None:
+        return StandBy(
+            WhyNot.BROKER_UNAVAILABLE,
+            "the tier has offsets below the broker's disk, and where the broker's log starts, its "
+            f"tier included, is not known yet: {facts.log_start_untold}",
+            cancel=True,
+        )
+    if lacks_older_history(facts):
         return StandBy(
             WhyNot.MODE,
-            f"the tier has it from offset {begins_at} on, the broker from {facts.broker_log_start} "
-            "on, and with remote.storage.enable=true the broker deletes what the tier has below: "
-            "set remote.storage.enable=false again and leave the mode as it is; consumers read "
-            "the old part through a read replica",
+            f"the tier has it from offset {state.log_start_offset} on, the broker from "
+            f"{facts.broker_log_start} on, and with remote.storage.enable=true the broker deletes "
+            "what the tier has below: set remote.storage.enable=false again and leave the mode as "
+            "it is; consumers read the old part through a read replica",
             cancel=True,
         )
     if state.mode is not Mode.DELEGATED and not _mode_is_open(state):
@@ -240,11 +251,23 @@ def _kept_from_the_broker(facts: LeadershipFacts, state: PartitionState) -> Stan
     return None
 
 
+def lacks_older_history(facts: LeadershipFacts) -> bool:
+    """True if the tier has, below the broker's log, segments that another mode may have copied."""
+    state, start = facts.state, facts.broker_log_start
+    if state is None or facts.wanted is not Mode.DELEGATED:
+        return False
+    may_be_older = _is_first_delegated_claim(state) and state.log_start_offset < start
+    return may_be_older and facts.tier_ends_below(start)
+
+
 def _is_first_delegated_claim(state: PartitionState) -> bool:
-    """True if what the tier has was copied in another mode."""
+    """True if what the tier has may have been copied in another mode. No node copies before a log
+    start is recorded, so without one brokers tiered all of it, whatever paused them since.
+    """
     last = state.last_claim
     in_this_mode = last is not None and last.token >= state.mode_offset
-    return state.segment_count > 0 and not (state.mode is Mode.DELEGATED and in_this_mode)
+    is_a_nodes = state.segment_count > 0 and state.log_start_offset >= 0
+    return is_a_nodes and not (state.mode is Mode.DELEGATED and in_this_mode)
 
 
 def _mode_is_open(state: PartitionState) -> bool:

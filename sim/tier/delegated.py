@@ -389,7 +389,7 @@ class Delegated:
         partition.is_tiered = True
         for node_id in sorted(partition.replicas):
             self.hear(partition, node_id)
-        self._ask_admin(partial(self._set_mode, tip=partition.tip, mode=Mode.DELEGATED))
+        self.set_mode(partition, Mode.DELEGATED)
 
     def _take_back(self, partition: Partition) -> None:
         """The nodes copy on: this topic is not for its brokers."""
@@ -397,7 +397,11 @@ class Delegated:
         partition.is_tiered = False
         for broker in self.brokers.values():
             broker.stop(partition)
-        self._ask_admin(partial(self._set_mode, tip=partition.tip, mode=Mode.SIDECAR))
+        self.set_mode(partition, Mode.SIDECAR)
+
+    def set_mode(self, partition: Partition, mode: Mode) -> None:
+        """An admin sets the mode."""
+        self._ask_admin(partial(self._set_mode, tip=partition.tip, mode=mode))
 
     def _ask_admin(self, deed: partial[None]) -> None:
         ups = [machine.up for machine in self._world.machines if machine.up is not None]

@@ -11,6 +11,7 @@ stop N, come N     broker N stops, or starts
 away N, empty N    the replica on broker N goes to another broker; an empty one comes
 delete topic       ... and its brokers delete what is in the tier
 tier               remote.storage.enable=true, and the mode delegated
+mode NAME          an admin sets the mode
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlmm.partition_state import Mode
 from sim.tier.delegated import DELETE_MS_MAX
 from sim.tier.partition import Partition
 from sim.tier.tiering import THROWN, TieringBroker, short
@@ -72,6 +74,8 @@ def do(world: World, partition: Partition, verb: str, words: Sequence[str]) -> b
             delegated.delete_topic(partition, delay_ms=DELETE_MS_MAX)
         case "tier", []:
             delegated.let_tier(partition)
+        case "mode", [name]:
+            delegated.set_mode(partition, Mode[name.upper()])
         case _:
             return False
     return True

@@ -42,6 +42,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delegated_late_finish",
         "delegated_node_restarts",
         "delegated_over_older_history",
+        "delegated_paused_between",
         "delegated_replica_moves_away",
         "delegated_topic_deleted",
         "delegated_topic_deleted_without_its_node",

@@ -10,6 +10,7 @@ from pathlib import Path
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
 from rlm.leadership.leadership import TopicConfig
+from rlm.leadership.unseen_disk import EpochAt
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionModeChange
 from rlmm.segment import RemoteLogSegmentMetadataUpdate, SegmentState
@@ -113,7 +114,7 @@ def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(
             await node.remote_log.run_once()
             orders.delete_segment(0)
             orders.set_epochs((0, 10))
-            broker.config = TIERED
+            broker.config, broker.tiered_start = TIERED, EpochAt(0, 10)
             node.parts.plugin.announce(announcement(orders.partition))
             before = node.metadata.partition_state(orders.partition)
             assert before is not None

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
-from rlmm.records.control_records import PartitionModeChange
+from rlmm.records.control_records import LogStart, PartitionModeChange
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, TIERED
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
@@ -130,8 +132,13 @@ def test_a_later_leadership_is_claimed_with_its_epochs_and_a_lost_one_is_let_go(
     run_virtually(main)
 
 
-def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(tmp_path: Path) -> None:
-    """[LOSS-8] It would delete the tier's older part as lying below its log start."""
+@pytest.mark.parametrize("starts_at", [0, 10])
+def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(
+    tmp_path: Path, starts_at: int
+) -> None:
+    """[LOSS-8] It would delete the tier's older part as lying below its log start. One whose disk
+    alone begins above goes on.
+    """
 
     async def main() -> None:
         broker = broker_of()
@@ -141,18 +148,24 @@ def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(tmp_path: Path) 
             row = segment(TIP, 1, 0, 9)
             await plugin.add(row)
             await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, b"custom")
+            claimed = node.metadata.partition_state(TIP)
+            assert claimed is not None
+            assert claimed.claim is not None
+            as_if_a_node_copied = LogStart(TIP, claimed.claim.token, 0, 0)
+            await node.metadata.record_log_start(as_if_a_node_copied)
             for mode in (Mode.PAUSED, Mode.DELEGATED):
                 state = node.metadata.partition_state(TIP)
                 assert state is not None
                 change = PartitionModeChange(TIP, mode, state.mode_offset)
                 await node.metadata.set_partition_mode(change)
             broker.local_start = LocalLogStart(10, 2)
-            broker.epochs = (*EPOCHS, EpochEntry(3, 24))
+            kept = EPOCHS if starts_at == 0 else EPOCHS[1:]
+            broker.epochs = (*kept, EpochEntry(3, 24))
             broker.words[NAME] = Leads(3, 25)
             await asyncio.sleep(20)
             ready, why = await plugin.ready(TIP)
-            assert not ready
-            assert "the tier has it from offset 0 on, the broker from 10 on" in why
+            assert ready == (starts_at == 0)
+            assert ready or "the tier has it from offset 0 on, the broker from 10 on" in why
 
     run_virtually(main)
 

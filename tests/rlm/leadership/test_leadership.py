@@ -195,8 +195,20 @@ def test_the_broker_gets_no_partition_whose_older_part_only_the_tier_has() -> No
     assert decision.why is WhyNot.MODE
     assert "read replica" in decision.text
     assert decide(replace(DELEGATED, state=tiered, broker_log_start=10)) == ProposeClaim(2)
-    unknown = replace(tiered, log_start_offset=-1)
-    assert isinstance(decide(replace(DELEGATED, state=unknown, broker_log_start=1)), StandBy)
+    above = replace(DELEGATED, state=tiered, broker_log_start=11, tier_ends_below=lambda _: False)
+    assert decide(above) == ProposeClaim(2), "it deletes whole segments"
+    untold = replace(DELEGATED, state=tiered, broker_log_start=11, log_start_untold="it starts")
+    assert stand_by(untold).why is WhyNot.BROKER_UNAVAILABLE
+    assert "it starts" in stand_by(untold).text
+
+
+def test_a_tier_without_a_log_start_is_the_brokers_own() -> None:
+    """No node copies before one is recorded."""
+    tiered = replace(
+        state(mode=Mode.DELEGATED, voided=claim(100, 1)), segment_count=3, mode_offset=200,
+        log_start_offset=-1,
+    )  # fmt: skip
+    assert decide(replace(DELEGATED, state=tiered, broker_log_start=11)) == ProposeClaim(2)
 
 
 def test_the_brokers_own_retention_moves_its_log_start_past_what_it_copied() -> None:

@@ -1,0 +1,88 @@
+"""Gathers the facts of a decision on leadership; asks the broker for its log start where the first
+delegated claim turns on it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rlm.cluster_settings.move_hold import MoveHold
+from rlm.copy.asked_by_name import tiered_log_start_of
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.scanner import BrokerPort
+from rlm.leadership.leadership import (
+    LeadershipFacts,
+    Leads,
+    NoAnswer,
+    NotLeading,
+    lacks_older_history,
+)
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import PartitionState
+from rlmm.segment import Incarnation
+
+
+def leadership_facts(
+    work: PartitionWork,
+    metadata: RemoteLogMetadataManager,
+    broker: BrokerPort | None,
+    me: Incarnation,
+    now_ms: int,
+) -> LeadershipFacts:
+    """The facts as they are known now. Without a broker to ask, its disk tells where it begins."""
+    state = metadata.partition_state(work.partition)
+    told = _told_log_start(work)
+    untold = told if isinstance(told, NoAnswer) else None
+    return LeadershipFacts(
+        word=work.word,
+        checkpoint=work.local.leader_epochs if work.local is not None else (),
+        state=state,
+        incarnation=me,
+        now_ms=now_ms,
+        claim=work.claim,
+        refused=work.refused,
+        wanted=work.mode,
+        broker_log_start=told if isinstance(told, int) else work.broker_log_start,
+        log_start_untold=None if untold is None or broker is None else untold.reason,
+        tier_ends_below=partial(_tier_ends_below, metadata, state),
+        held=MoveHold(metadata).stand_by(),
+    )
+
+
+def _told_log_start(work: PartitionWork) -> int | NoAnswer:
+    """The broker's log start by its own word in this leadership. A log that is tiered goes on below
+    its disk, which alone proves nothing of the tier.
+    """
+    epoch = work.word.leader_epoch if isinstance(work.word, Leads) else None
+    if work.tiered_log_start is None or work.tiered_log_start[0] != epoch:
+        return NoAnswer("it is asked next")
+    told = work.tiered_log_start[1]
+    return told if isinstance(told, NoAnswer) else max(told, work.log_start_said)
+
+
+def _tier_ends_below(
+    metadata: RemoteLogMetadataManager, state: PartitionState | None, offset: int
+) -> bool:
+    """True if the tier serves a whole segment below an offset: a broker whose log starts there
+    deletes it.
+    """
+    if state is None:
+        return False
+    served = metadata.served_segments(state, 0, offset - 1)
+    return any(row.end_offset < offset for _, row in served)
+
+
+async def learn_tiered_log_start(
+    work: PartitionWork, facts: LeadershipFacts, broker: BrokerPort | None
+) -> None:
+    """Ask the broker where its log starts, its tier included, if the claim turns on that."""
+    leads, local = facts.word, work.local
+    if broker is None or local is None or not isinstance(leads, Leads):
+        return
+    if not lacks_older_history(facts):
+        return
+    told = await tiered_log_start_of(broker, local)
+    if isinstance(told, NotLeading):
+        told = NoAnswer("it does not lead")
+    start = told if isinstance(told, NoAnswer) else told.offset
+    work.tiered_log_start = leads.leader_epoch, start
