@@ -53,7 +53,8 @@ def on_machine(work: PartitionWork, broker: BrokerPort | None) -> OnMachine:
         (max(unit.base_offset, unit.first_known_offset), unit.next_base_offset - 1)
         for unit in work.kept
     )
-    return OnMachine(min(start, begins), min(start, wanted_from), tuple(held))
+    files_from = local.local_log_start_offset
+    return OnMachine(min(start, begins), min(start, wanted_from), tuple(held), files_from)
 
 
 async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> bool | Wait:

@@ -16,6 +16,7 @@ from kafka_formats.errors import (
     Fenced,
     InternalError,
     InvalidRequest,
+    NotFound,
     OutcomeUnknown,
     RetryLater,
     StrandlineError,
@@ -191,7 +192,7 @@ class PartitionDriver:
                 return Wait(decision.why, decision.text)
             if not self.adoption.is_due(work.partition):
                 work.found = None
-            elif not looked and (isinstance(decision, ProposeClaim) or self._adopts(work)):
+            elif not looked and (isinstance(decision, ProposeClaim) or self.adopts(work)):
                 # Before the claim, which carries the lineage that the stores tell.
                 look = await self.adoption.look(work.partition)
                 if isinstance(look, Wait):
@@ -201,7 +202,7 @@ class PartitionDriver:
             if isinstance(decision, ProposeClaim):
                 await self._claim(work, decision.leader_epoch)
                 continue
-            if self._adopts(work):
+            if self.adopts(work):
                 if not await self._leads_still(work):
                     continue
                 assert work.claim is not None, "the store's segments are recorded under a claim"
@@ -209,11 +210,13 @@ class PartitionDriver:
                 work.found = await self.adoption.run(
                     work.partition, work.claim.token, work.found, on_machine(work, self.broker)
                 )
+                if work.found.lost:
+                    work.failed(NotFound.kind, work.found.lost, self.around.ambient.now_ms())
                 continue
             held_back = await self.clean_left_overs(work)
             if held_back is not None:
                 return held_back
-            if self.decision(work) != decision or self._adopts(work) or work.hold_wait is not None:
+            if self.decision(work) != decision or self.adopts(work) or work.hold_wait is not None:
                 continue  # a look was made meanwhile: of another leadership, or after retention
             if work.mode is Mode.DELEGATED:
                 return BY_THE_BROKER
@@ -231,7 +234,7 @@ class PartitionDriver:
             if moved is not True:
                 return step
 
-    def _adopts(self, work: PartitionWork) -> bool:
+    def adopts(self, work: PartitionWork) -> bool:
         """True if what the stores have is to be recorded before anything more is copied."""
         if work.local is None or not self.adoption.is_due(work.partition):
             return False
@@ -244,8 +247,7 @@ class PartitionDriver:
 
     def _facts(self, work: PartitionWork) -> LeadershipFacts:
         work.recorded(self.metadata.partition_state(work.partition))
-        now_ms = self.around.ambient.now_ms()
-        me = self.around.identity.incarnation
+        now_ms, me = self.around.ambient.now_ms(), self.around.identity.incarnation
         return leadership_facts(work, self.metadata, self.broker, me, now_ms)
 
     def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:

@@ -354,7 +354,7 @@ class BrokerCalls:
             return "the broker's plug-in did not announce it"
         if not self.metadata.is_ready(tip):
             return "the metadata may have news of it that are not applied here yet"
-        if self.driver.adoption.is_due(tip):
+        if self._is_adopting(tip):
             return "what the store has of it since the restart from a snapshot is not recorded yet"
         state = self.metadata.partition_state(tip)
         if state is None:
@@ -364,6 +364,12 @@ class BrokerCalls:
         if _has_rows(state) and not state.lineage:
             return "it has segments and no leader epochs: its leader has not been claimed yet"
         return None
+
+    def _is_adopting(self, tip: TopicIdPartition) -> bool:
+        """True until what the stores have is recorded up to what the broker is to copy first."""
+        work = self.table.work(tip)
+        waits = work is not None and work.found is not None and not self.driver.adopts(work)
+        return self.driver.adoption.is_due(tip) and not waits
 
     def _check_known(self, tip: TopicIdPartition) -> None:
         if self.metadata.is_deleted(tip):

@@ -25,6 +25,7 @@ from rlm.data_plane.segment_reader import SegmentReader
 from rlm.format.manifest import MANIFEST_BYTES_MAX, IndexType
 from rlm.format.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
 from rlm.reconcile.adoption_plan import (
+    WHY_GONE,
     WHY_LOST,
     Adopt,
     CopyFirst,
@@ -46,6 +47,7 @@ from rlm.stores.tier_store import TierStore, TierStores, listed_pages
 from rlmm.lineage import filtered
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import LogStart, LostRange, PartitionAdopted
+from rlmm.rows.feature_level import DELEGATED_LOSS_LEVEL
 from rlmm.segment import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -108,7 +110,10 @@ class Adoption:
     def waits(self, partition: TopicIdPartition, found: FoundInStores, machine: OnMachine) -> bool:
         """True while the rest of what was found lies above offsets that are copied first."""
         state = self.metadata.partition_state(partition)
-        return state is not None and isinstance(next_step(state, found.whole, machine), CopyFirst)
+        if state is None:
+            return False
+        step = next_step(state, found.whole, machine, found.given_up)
+        return isinstance(step, CopyFirst)
 
     async def run(
         self,
@@ -124,23 +129,17 @@ class Adoption:
         partition.
         """
         async with self.slots:
-            whole = in_order(found.whole)
-            await self._record(partition, token, whole, machine)
-            return replace(found, whole=tuple(whole))
+            return await self._record(partition, token, found, machine)
 
     async def _record(
-        self,
-        partition: TopicIdPartition,
-        token: int,
-        whole: list[WholeSegment],
-        machine: OnMachine,
-    ) -> None:
-        """Takes from `whole` what was tried."""
+        self, partition: TopicIdPartition, token: int, found: FoundInStores, machine: OnMachine
+    ) -> FoundInStores:
+        whole = in_order(found.whole)
         adopted = 0
         while True:
             state = self.metadata.partition_state(partition)
             assert state is not None, "claimed right before"
-            step = next_step(state, whole, machine)
+            step = next_step(state, whole, machine, found.given_up)
             deadline_s = self.around.limits.propose_deadline_s
             match step:
                 case Done():
@@ -151,21 +150,17 @@ class Adoption:
                         "until what this machine has below is copied",
                         adopted, partition, step.until,
                     )  # fmt: skip
-                    return
+                    return replace(found, whole=tuple(whole))
                 case StartAt():
                     start = LogStart(partition, token, step.leader_epoch, step.offset)
                     await self.metadata.record_log_start(start, deadline_s=deadline_s)
+                case Lose(why=why) if why == WHY_GONE:
+                    found = await self._give_up(partition, token, step, found)
                 case Lose():
                     lost = LostRange(partition, token, step.start, step.end, step.why)
                     await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
                     if step.why == WHY_LOST:
-                        logger.error(
-                            "LOST: offsets %d to %d of %s: %s",
-                            step.start,
-                            step.end,
-                            partition,
-                            step.why,
-                        )
+                        logger.error("LOST: %s", _told(step, partition))
                 case Adopt():
                     whole.remove(step.segment)
                     adopted += await self._adopt(step.segment, token)
@@ -175,6 +170,23 @@ class Adoption:
             PartitionAdopted(partition, token), deadline_s=self.around.limits.propose_deadline_s
         )
         logger.info("adopted %d segments of %s from the store", adopted, partition)
+        return replace(found, whole=tuple(whole))
+
+    async def _give_up(
+        self, partition: TopicIdPartition, token: int, step: Lose, found: FoundInStores
+    ) -> FoundInStores:
+        """Tell of offsets that a broker which tiers by itself does not have either. The metadata
+        log takes them as lost from `DELEGATED_LOSS_LEVEL` on.
+        """
+        text = _told(step, partition)
+        if self.metadata.feature_level() < DELEGATED_LOSS_LEVEL:
+            text += f". Not recorded: that takes feature level {DELEGATED_LOSS_LEVEL}"
+        else:
+            lost = LostRange(partition, token, step.start, step.end, step.why)
+            deadline_s = self.around.limits.propose_deadline_s
+            await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
+        logger.error("LOST: %s", text)
+        return replace(found, given_up=step.end + 1, lost=text)
 
     async def _adopt(self, segment: WholeSegment, token: int) -> bool:
         """False: apply objects (a tombstone, another lineage); the objects stay."""
@@ -314,3 +326,7 @@ class Adoption:
                 f"the store {tier.name!r} did not answer within "
                 f"{self.around.limits.store_deadline_s:g} s: what it holds is not known yet"
             ) from None
+
+
+def _told(step: Lose, partition: TopicIdPartition) -> str:
+    return f"offsets {step.start} to {step.end} of {partition}: {step.why}"

@@ -17,11 +17,15 @@ from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import Manifest, custom_metadata_for, parse_manifest
 from rlm.format.object_keys import ObjectSuffix, ParsedSegmentKey
 from rlmm.lineage import within_lineage
-from rlmm.partition_state import Mode, PartitionState
+from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
 from rlmm.rows.coverage import Range, epoch_ranges, ranges_in_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 WHY_LOST = "in the store neither before nor after a restart from a snapshot, nor on the broker"
+WHY_GONE = (
+    "in the store neither before nor after a restart from a snapshot, nor on the disk of its "
+    "leader, which tiers it; another broker that has them on its disk serves them while it leads"
+)
 WHY_HELD = "not in the store after a restart from a snapshot; held by this node, and copied next"
 
 
@@ -29,12 +33,14 @@ WHY_HELD = "not in the store after a restart from a snapshot; held by this node,
 class OnMachine:
     """The offsets on the claimant's disk: the broker's own from `start` on, or lower, and `held`
     segments below, each with its first and last offset, ascending. The broker's log should have
-    files from `wanted_from` on, and what of it is gone is fetched from its replicas.
+    files from `wanted_from` on, and what of it is gone is fetched from its replicas. `files_from`:
+    where its files do begin. A broker that tiers by itself copies from there on, and fetches none.
     """
 
     start: int
     wanted_from: int
     held: tuple[Range, ...] = ()
+    files_from: int = 0
 
 
 @dataclass(slots=True)
@@ -63,11 +69,14 @@ class WholeSegment:
 @dataclass(frozen=True, slots=True)
 class FoundInStores:
     """The whole segments of a partition that have no finished row, and the lineage that the log and
-    they tell together.
+    they tell together. Offsets below `given_up` that are neither there nor on the disk of a broker
+    that tiers by itself are waited for no more; `lost` says so, empty without any.
     """
 
     whole: tuple[WholeSegment, ...]
     lineage: Epochs
+    given_up: int = UNKNOWN_OFFSET
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +207,12 @@ def _content(row: RemoteLogSegmentMetadata) -> tuple[object, ...]:
 
 
 def next_step(
-    state: PartitionState, whole: Sequence[WholeSegment], machine: OnMachine
+    state: PartitionState,
+    whole: Sequence[WholeSegment],
+    machine: OnMachine,
+    given_up: int = UNKNOWN_OFFSET,
 ) -> AdoptionStep:
-    """`whole`: segments not yet tried."""
+    """`whole`: segments not yet tried; `given_up` as in `FoundInStores`."""
     for segment in in_order(whole):
         row = segment.row
         first = _first_served(state.lineage, row)
@@ -208,16 +220,37 @@ def next_step(
             continue
         if state.next_offset < 0:
             return _start(state.lineage, first, machine)
-        following = state.next_offset
+        following = max(state.next_offset, given_up)
         if state.mode is Mode.DELEGATED:
             # Below the log start its broker deleted all, which the log takes without lost ranges.
             following = max(following, machine.wanted_from)
         if first <= following:
             return Adopt(segment)
+        if state.mode is Mode.DELEGATED:
+            return _beside_the_broker(state, following, first, machine)
         if machine.wanted_from <= following:
             return CopyFirst(first)
         return _lose(following, min(first, machine.wanted_from) - 1, machine.held)
     return Done()
+
+
+def _beside_the_broker(
+    state: PartitionState, following: int, first: int, machine: OnMachine
+) -> StartAt | Lose | CopyFirst:
+    """A hole of a partition that its broker tiers. The broker copies what its disk has above the
+    highest copied offset: nothing above a hole on that disk is adopted before.
+    """
+    end = min(first, machine.files_from) - 1
+    if end < following:
+        return CopyFirst(first)
+    if state.next_offset < machine.wanted_from:  # what it deleted itself is not lost
+        return StartAt(_epoch_at(state.lineage, following), following)
+    return Lose(following, end, WHY_GONE)
+
+
+def _epoch_at(lineage: Epochs, offset: int) -> int:
+    epoch = epoch_for_offset(lineage, offset)
+    return lineage[0].epoch if epoch is None else epoch
 
 
 def _start(lineage: Epochs, first: int, machine: OnMachine) -> StartAt | CopyFirst:
@@ -225,8 +258,7 @@ def _start(lineage: Epochs, first: int, machine: OnMachine) -> StartAt | CopyFir
     if machine.start < first:
         return CopyFirst(first)  # copying begins with the log start of the machine
     lowest = min((first, *(held for held, _ in machine.held)))
-    epoch = epoch_for_offset(lineage, lowest)
-    return StartAt(lineage[0].epoch if epoch is None else epoch, lowest)
+    return StartAt(_epoch_at(lineage, lowest), lowest)
 
 
 def _lose(start: int, end: int, held: Sequence[Range]) -> Lose:

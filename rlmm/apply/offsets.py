@@ -19,7 +19,14 @@ from rlmm.partition_state import Mode
 from rlmm.records.control_records import LogStart, LostRange, OffsetsSkipped
 from rlmm.rows import keys
 from rlmm.rows.coverage import Range
-from rlmm.rows.reads import next_offset, read_lineage, read_lost_ranges
+from rlmm.rows.feature_level import DELEGATED_LOSS_LEVEL
+from rlmm.rows.reads import (
+    is_adopting,
+    next_offset,
+    read_feature_level,
+    read_lineage,
+    read_lost_ranges,
+)
 from rlmm.segment import OFFSET_MAX
 
 
@@ -83,10 +90,22 @@ def next_offset_for(
     problem = without_token(row, record.token, what)
     if problem is not None:
         return problem
-    if row.mode is not Mode.SIDECAR:
+    if row.mode is not Mode.SIDECAR and not _may_lose(draft, record, row.mode):
         return conflict(f"{partition} is {row.mode.name}: the broker decides there")
     lineage = read_lineage(draft.rows, partition)
     return next_offset(draft.rows, partition, lineage, row.log_start_offset)
+
+
+def _may_lose(draft: Draft, record: LostRange | OffsetsSkipped, mode: Mode) -> bool:
+    """True of offsets that neither the store nor a broker that tiers by itself has after a restart
+    from a snapshot.
+    """
+    return (
+        mode is Mode.DELEGATED
+        and isinstance(record, LostRange)
+        and is_adopting(draft.rows, record.partition)
+        and read_feature_level(draft.rows)[0] >= DELEGATED_LOSS_LEVEL
+    )
 
 
 def _is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: int) -> bool:

@@ -21,6 +21,11 @@ from rlmm.rows.values import decode_feature_level
 FEATURE = "metadata.version"
 """The level's name on the wire, as in Kafka."""
 
+DELEGATED_LOSS_LEVEL = 2
+"""From this level on, offsets of a delegated partition that are found to be gone after a restart
+from a snapshot can be recorded as lost.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevels:

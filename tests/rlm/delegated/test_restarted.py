@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from rlm.leadership.leadership import Leads
 from rlm.leadership.unseen_disk import EpochAt
 from rlmm.metadata_log import SnapshotId
@@ -84,6 +86,83 @@ def test_what_the_broker_deleted_keeps_nothing_from_being_adopted(
             await node.remote_log.close()
 
     run_virtually(main)
+
+
+def test_a_hole_on_the_brokers_disk_is_copied_and_what_lies_above_adopted(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        tip, broker = orders.partition, broker_of(orders)
+        snapshot = await copied_by_the_broker(world, orders, broker)
+        await world.store.delete_many(await of_base(world, 20, ""))
+        for base in (0, 10):
+            orders.delete_segment(base)
+        led_on(orders, broker)
+        anew = await after_the_disaster(world, snapshot)
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker) as node:
+            plugin = client_of(node)
+            await node.remote_log.start()
+            async with plugin.http:
+                await plugin.announce(tip)
+                await asyncio.sleep(60)
+                assert await plugin.ready(tip) == (True, "")
+                assert node.finished(tip) == [(0, 9), (10, 19)]
+                assert await plugin.highest(tip, 0) == 19
+                await copy(plugin, orders, 20)
+                await asyncio.sleep(60)
+                assert node.finished(tip) == [(0, 9), (10, 19), (20, 29), (30, 39)]
+                state = node.metadata.partition_state(tip)
+                assert state is not None
+                assert not state.adopting
+                assert not state.lost_ranges
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_hole_that_is_on_no_disk_of_the_broker_is_told_and_keeps_nobody_waiting(
+    tmp_path: Path, orders: KafkaLog, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        tip, broker = orders.partition, broker_of(orders)
+        snapshot = await copied_by_the_broker(world, orders, broker)
+        await world.store.delete_many(await of_base(world, 20, ""))
+        for base in (0, 10, 20):
+            orders.delete_segment(base)
+        led_on(orders, broker)
+        anew = await after_the_disaster(world, snapshot)
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker) as node:
+            if level > 1:
+                await node.metadata.finalise_feature_level(level)
+            plugin = client_of(node)
+            await node.remote_log.start()
+            async with plugin.http:
+                await plugin.announce(tip)
+                await asyncio.sleep(60)
+                assert await plugin.ready(tip) == (True, "")
+                assert node.finished(tip) == [(0, 9), (10, 19), (30, 39)]
+                assert await plugin.look_up(tip, 0, 25) is None
+                state = node.metadata.partition_state(tip)
+                assert state is not None
+                recorded = [(each.start, each.end) for each in state.lost_ranges]
+                assert recorded == ([(20, 29)] if level > 1 else [])
+                assert "LOST: offsets 20 to 29" in caplog.text
+                error = node.remote_log.status(tip).last_error
+                assert error is not None
+                assert "offsets 20 to 29" in error.text
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def led_on(orders: KafkaLog, broker: FakeBroker) -> None:
+    """It led on after the disaster: its log starts at 0, in the tier."""
+    orders.set_log_start(0)
+    orders.set_epochs((0, 0), (1, 45))
+    broker.words[(orders.partition.topic, orders.partition.partition)] = Leads(1, 45)
 
 
 def test_what_was_adopted_may_be_from_before_the_mode(tmp_path: Path, orders: KafkaLog) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.reconcile.adoption_plan import (
+    WHY_GONE,
     WHY_HELD,
     Adopt,
     AdoptionStep,
@@ -63,10 +64,26 @@ def test_the_next_step(
         (OnMachine(40, 30), Adopt(STORED)),
         (OnMachine(40, 25), CopyFirst(30)),
         (OnMachine(40, 0), CopyFirst(30)),
+        # its disk has it, or a part of it, and copies that first
+        (OnMachine(0, 0, (), 20), CopyFirst(30)),
+        (OnMachine(0, 0, (), 25), Lose(20, 24, WHY_GONE)),
+        # neither the store nor its disk has it
+        (OnMachine(0, 0, (), 30), Lose(20, 29, WHY_GONE)),
+        (OnMachine(0, 0, (), 40), Lose(20, 29, WHY_GONE)),
+        # ... and a part of it went by its own retention
+        (OnMachine(25, 25, (), 40), StartAt(0, 25)),
+        (OnMachine(25, 25, (), 25), CopyFirst(30)),
     ],
 )
-def test_a_hole_of_a_delegated_partition_is_never_recorded_as_lost(
+def test_a_hole_of_a_delegated_partition_is_copied_by_its_broker_or_lost(
     machine: OnMachine, expected: AdoptionStep
 ) -> None:
     now = state(lineage=LINEAGE, log_start=0, next_offset=20, mode=Mode.DELEGATED)
     assert next_step(now, [STORED], machine) == expected
+
+
+def test_what_is_given_up_is_waited_for_no_more() -> None:
+    """Below feature level 2 it is not recorded, and the next offset stays below it."""
+    now = state(lineage=LINEAGE, log_start=0, next_offset=20, mode=Mode.DELEGATED)
+    assert next_step(now, [STORED], OnMachine(0, 0, (), 40), given_up=30) == Adopt(STORED)
+    assert next_step(now, [STORED], OnMachine(0, 0, (), 25), given_up=25) == CopyFirst(30)

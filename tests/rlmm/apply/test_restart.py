@@ -9,7 +9,13 @@ import pytest
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode, Restart
-from rlmm.records.control_records import PartitionAdopted, Reconciled, SegmentMissing
+from rlmm.records.control_records import (
+    FeatureLevel,
+    OffsetsSkipped,
+    PartitionAdopted,
+    Reconciled,
+    SegmentMissing,
+)
 from rlmm.records.records import MetadataRecord
 from rlmm.rows import keys
 from rlmm.rows.reads import read_restart, read_segment, read_totals
@@ -326,3 +332,22 @@ def test_a_cluster_that_began_empty_has_nothing_to_reconcile(before: World) -> N
     assert not before.state.adopting
     for record in (adopted(before), Reconciled(0), missing(before, 1)):
         assert before.verdict(record) is Verdict.CONFLICT
+
+
+def test_what_a_broker_that_tiers_lacks_can_be_lost_while_its_partition_is_adopted() -> None:
+    before = World()
+    before.claim(*EPOCHS, mode=Mode.DELEGATED)
+    before.copy(1, 100, 199, [(2, 100), (4, 150)])
+    world = restart(before)
+    world.claim(*EPOCHS, node=ANEW, mode=Mode.DELEGATED)
+    assert world.verdict(world.a_lost_range(200, 299)) is Verdict.CONFLICT, "feature level 1"
+    world.accept(FeatureLevel(2, -1))
+    assert world.verdict(world.a_lost_range(210, 299)) is Verdict.CONFLICT, "at the next offset"
+    skipped = OffsetsSkipped(world.partition, world.token, 200, 299, "gone")
+    assert world.verdict(skipped) is Verdict.CONFLICT
+    world.accept(world.a_lost_range(200, 299))
+    assert (world.lost(), world.state.next_offset) == ([(200, 299)], 300)
+    world.accept(adopted(world))
+    assert world.verdict(world.a_lost_range(300, 310)) is Verdict.CONFLICT, "the broker decides"
+    world.copy(2, 250, 299, [(4, 250)])
+    assert world.lost() == [(200, 249)]
