@@ -364,7 +364,7 @@ async def _answer(
         case Call.LOOK_UP:
             return await calls.look_up(body)
         case Call.HIGHEST:
-            return calls.highest(body)
+            return await calls.highest(body)
         case Call.LIST:
             return await calls.list_segments(body, takes_changes=takes_changes)
         case Call.ADD:

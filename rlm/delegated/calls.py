@@ -24,6 +24,7 @@ from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
+from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.phase_calls import PhaseCalls
@@ -71,6 +72,7 @@ class BrokerCalls:
     reads: SegmentReads
     lists: SegmentLists
     older: OlderHistory
+    copied: CopiedOffsets
     phases: PhaseCalls
     why_not_delete: Callable[[str], str | None]
     _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
@@ -105,11 +107,16 @@ class BrokerCalls:
         row = await self.reads.as_readable(found.metadata)
         return wire.encode_found(self.metadata.applied_offset, row)
 
-    def highest(self, body: bytes) -> bytes:
-        """The highest copied offset of an epoch."""
+    async def highest(self, body: bytes) -> bytes:
+        """The highest copied offset of an epoch, below gaps among what the broker has."""
         asked = wire.decode_highest(body)
-        self._check_writable(asked.partition)
-        offset = self.metadata.highest_offset_for_epoch(asked.partition, asked.leader_epoch)
+        tip = asked.partition
+        self._check_writable(tip)
+        work = self.table.work(tip)
+        local = None if work is None else work.local
+        start = None if local is None else local.local_log_start_offset
+        offset = await self.copied.highest(tip, asked.leader_epoch, start)
+        self._check_writable(tip)
         return wire.encode_highest(self.metadata.applied_offset, offset)
 
     async def list_segments(self, body: bytes, *, takes_changes: bool = False) -> bytes:

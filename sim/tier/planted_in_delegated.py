@@ -66,7 +66,7 @@ def _ready_at_once(*_: object) -> bytes:
     return wire.encode_ready(0, True, "")
 
 
-def _begun_counts_as_copied(calls: BrokerCalls, body: bytes) -> bytes:
+async def _begun_counts_as_copied(calls: BrokerCalls, body: bytes) -> bytes:
     asked = wire.decode_highest(body)
     rows = calls.metadata.list_remote_log_segments(asked.partition, asked.leader_epoch)
     ends = [row.end_offset for row in rows if row.state is not SegmentState.DELETE_SEGMENT_STARTED]

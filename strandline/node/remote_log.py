@@ -32,6 +32,7 @@ from rlm.copy.told_partitions import ToldPartitions
 from rlm.copy.work_table import WorkTable
 from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
@@ -150,7 +151,8 @@ class RemoteLogParts:
         )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs), lists, older, self.phases,
+            SegmentReads(self.reads, own_epochs), lists, older,
+            CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
             self.held_back.deleting,
         )  # fmt: skip
 

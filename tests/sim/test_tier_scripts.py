@@ -48,6 +48,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delegated_topic_deleted_without_its_node",
         "delegated_unclean_election",
         "delegated_unclean_election_rebuilt",
+        "delegated_unclean_election_there_and_back",
         "delete_during_copy",
         "delete_records_followed",
         "delete_records_past_the_copied_offset",

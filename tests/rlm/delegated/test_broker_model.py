@@ -128,7 +128,7 @@ async def nothing_found_before_it_is_ready(self: BrokerCalls, body: bytes) -> by
         return wire.encode_found(0, None)
 
 
-def begun_counts_as_copied(self: BrokerCalls, body: bytes) -> bytes:
+async def begun_counts_as_copied(self: BrokerCalls, body: bytes) -> bytes:
     """[LOSS-3]"""
     asked = wire.decode_highest(body)
     rows = self.metadata.list_remote_log_segments(asked.partition, asked.leader_epoch)

@@ -1,0 +1,108 @@
+"""Where what a broker may take for copied ends: below the first gap among its own offsets [LOSS-3].
+
+The highest copied offset of an epoch is never forgotten, as in Kafka. Segments that an unclean
+election cut off may be deleted by the next leader, though, and the epoch come back by another one:
+a broker that took it for copied then would delete the only copy, on its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.lineage import epoch_bounds
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import PartitionState
+from rlmm.rows.served_ranges import ServedRange, served_ranges
+
+RANGES_AT_ONCE = 200
+"""Of the coverage: few enough not to hold up the event loop."""
+REMEMBERED_MAX = 10_000
+"""Partitions whose offsets are known to be there; of others they are looked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Under the claim `token` each offset from `first`, or where the tier begins above it, to below
+    `following` was served.
+    """
+
+    token: int
+    first: int
+    following: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedOffsets:
+    """One per node. `pause` gives the event loop a turn."""
+
+    metadata: RemoteLogMetadataManager
+    pause: Callable[[], Awaitable[None]]
+    _seen: dict[TopicIdPartition, _Seen] = field(default_factory=dict)
+
+    async def highest(
+        self, tip: TopicIdPartition, leader_epoch: int, disk_start: int | None
+    ) -> int | None:
+        """The highest copied offset of an epoch; lower, or None, where the tier has a gap from
+        `disk_start` on, the first offset on the broker's disk. None: it is not known.
+
+        Not counted: what is recorded as lost, which is nowhere, and a gap at the low end. The
+        broker's log start goes past that before it copies, as it was retention.
+        """
+        highest = self.metadata.highest_offset_for_epoch(tip, leader_epoch)
+        state = self.metadata.partition_state(tip)
+        if highest is None or state is None or disk_start is None or highest < disk_start:
+            return highest
+        bounds = epoch_bounds(state.lineage, leader_epoch)
+        if bounds is None:
+            return highest
+        last = await self._following(state, disk_start, highest) - 1
+        return last if last >= bounds[0] else None
+
+    async def _following(self, state: PartitionState, first: int, last: int) -> int:
+        """The first offset that nothing serves above a gap at `first`, or the one behind `last`;
+        `first` if nothing is served from there on.
+        """
+        token = -1 if state.last_claim is None else state.last_claim.token
+        seen = self._seen.get(state.partition)
+        if seen is not None and seen.token == token and seen.first <= first < seen.following:
+            following = seen.following
+        else:
+            served = next(self._served(state, first, last), None)
+            if served is None:
+                return first
+            following = served.first_offset
+        before = -1
+        while before < following <= last:
+            before = following
+            for served in islice(self._served(state, following, last), RANGES_AT_ONCE):
+                if served.first_offset > following:
+                    break
+                following = served.last_offset + 1
+            following = _past_lost(state, following)
+            await self.pause()
+        self._remember(state.partition, _Seen(token, first, following))
+        return min(following, last + 1)
+
+    def _served(self, state: PartitionState, first: int, last: int) -> Iterator[ServedRange]:
+        covered = partial(self.metadata.coverage, state.partition)
+        return served_ranges(state.lineage, covered, first, last)
+
+    def _remember(self, tip: TopicIdPartition, seen: _Seen) -> None:
+        restart = self.metadata.restart()
+        if restart is not None and not restart.is_reconciled:
+            return  # segments may be found missing under the same claim
+        self._seen.pop(tip, None)
+        while len(self._seen) >= REMEMBERED_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._seen[tip] = seen
+
+
+def _past_lost(state: PartitionState, offset: int) -> int:
+    for lost in state.lost_ranges:
+        if lost.start <= offset <= lost.end:
+            return lost.end + 1
+    return offset
