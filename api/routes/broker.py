@@ -64,6 +64,8 @@ INDEXES = (
     IndexType.LEADER_EPOCH,
 )
 """By Kafka's numbers (RemoteStorageManager.IndexType)."""
+OF_A_FOLLOWER = frozenset({IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH})
+"""A follower goes on behind the row that it asks for them with: none from before a cut."""
 
 _log = logging.getLogger("strandline.api")
 
@@ -265,8 +267,10 @@ async def broker_index(request: Request, context: Context, calls: Calls) -> Resp
     asked = decode_index(await request.body())
     if not 0 <= asked.index < len(INDEXES):
         raise InvalidRequest(f"{asked.index} is no index", field="index")
-    row = calls.segment_to_read(asked.row)
-    chunks = calls.reads.index(row, INDEXES[asked.index])
+    row, index = calls.segment_to_read(asked.row), INDEXES[asked.index]
+    if index in OF_A_FOLLOWER:
+        await _in_time(calls.reads.check_size(row, asked.row))
+    chunks = calls.reads.index(row, index)
     data = await _in_time(_whole(context.streams.limited(chunks, context.limits)))
     return Response(data, media_type=MEDIA_TYPE)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
 from kafka_formats.errors import InternalError, RetryLater
@@ -17,6 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.delegated.cut_producers import CutProducers
 from rlm.delegated.diverged_tail import (
     aborted_until,
     end_of_batches,
@@ -40,6 +42,10 @@ class SegmentReads:
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
+    _producers: CutProducers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._producers = CutProducers(self.reads)
 
     async def as_readable(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
         """The row of a look-up: of a segment with a diverged tail, as if it ended before that."""
@@ -61,9 +67,14 @@ class SegmentReads:
         return size_bytes
 
     async def index(self, row: RemoteLogSegmentMetadata, index: IndexType) -> AsyncIterator[bytes]:
-        """A whole index; leader epochs and aborted transactions end where the readable bytes do."""
-        until = _UNTIL.get(index)
-        last = None if until is None else self._last_valid(row)
+        """A whole index; leader epochs, aborted transactions and the producers' state end where the
+        readable bytes do. Those of time and offsets are looked up no further.
+        """
+        until, is_state = _UNTIL.get(index), index is IndexType.PRODUCER_SNAPSHOT
+        last = self._last_valid(row) if is_state or until is not None else None
+        if last is not None and is_state:
+            yield await self._producers.at(row, last, partial(self._cut, row, last))
+            return
         chunks = self.reads.open_index(row.segment_id.id, index)
         if until is None or last is None:
             async for chunk in chunks:

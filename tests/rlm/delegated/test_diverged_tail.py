@@ -27,6 +27,8 @@ from tests.rlm.planner_facts import epochs, segment_row
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
+PRODUCERS = 2
+SNAPSHOT = IndexType.PRODUCER_SNAPSHOT
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_the_aborts_of_a_diverged_tail_are_left_out() -> None:
     assert aborted_until(index, 12) == b""
 
 
-@pytest.mark.parametrize("index", list(IndexType))
+@pytest.mark.parametrize("index", [each for each in IndexType if each != SNAPSHOT])
 def test_no_index_that_the_broker_believes_goes_beyond_the_cut(index: IndexType) -> None:
     bodies = {
         IndexType.LEADER_EPOCH: leader_epoch_checkpoint.encode(epochs((1, 10), (2, 15))),
@@ -131,6 +133,10 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             assert told.kind == "retry_later"
             assert "look it up again" in told.detail
             assert b"1 17" not in await plugin.index(found, LEADER_EPOCHS)
+            for number in (LEADER_EPOCHS, PRODUCERS):
+                assert "look it up again" in (await refused(plugin.index(row, number))).detail
+            told = await refused(plugin.index(found, PRODUCERS))
+            assert "no segment of the tier ends right below" in told.detail
             assert await plugin.look_up(tip, 2, 15) is None
             listed = (await plugin.page(tip))[1]
             assert [each.size_bytes for each in listed or ()] == [len(log)]

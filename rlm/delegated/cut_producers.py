@@ -1,0 +1,106 @@
+"""The producers' state where a segment's valid part ends [LOSS-9].
+
+A follower that builds its log on a cut segment takes the producer snapshot with it. That of the
+segment's end tells of the diverged tail: of transactions that the partition's own history has open
+or never had, and of batches that a producer would be told are there. So it is made anew, from the
+snapshot at the segment's base and the batches up to the cut, beside the calls that ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from kafka_formats import producer_snapshot
+from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
+from kafka_formats.errors import RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from rlm.data_plane.producer_replay import ProducerReplay
+from rlm.fetch.producers_below import producers_below
+from rlm.fetch.resolved_reads import ResolvedReads
+from rlmm.segment import RemoteLogSegmentMetadata
+from rsm_backends.streams import closing_stream
+
+MADE_AT_ONCE = 2
+MADE_MAX = 100
+"""Snapshots that are kept; any other is made again."""
+ASKED_S = 0.5
+"""A call waits so long; the follower comes back after its fetch back-off."""
+MAKING_S = 900.0
+
+_Key = tuple[Uuid, int]
+
+
+@dataclass(slots=True)
+class CutProducers:
+    """One per node."""
+
+    reads: ResolvedReads
+    _made: dict[_Key, bytes] = field(default_factory=dict)
+    _making: dict[_Key, asyncio.Task[bytes]] = field(default_factory=dict)
+    _slots: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MADE_AT_ONCE))
+
+    async def at(
+        self, row: RemoteLogSegmentMetadata, last: int, cut: Callable[[], Awaitable[int]]
+    ) -> bytes:
+        """The snapshot behind the offset `last` of a segment; `cut` tells the position there.
+        RetryLater: it is being made, or the tier does not tell.
+        """
+        key = (row.segment_id.id, last)
+        made = self._made.get(key)
+        if made is not None:
+            return made
+        making = self._making.get(key)
+        if making is None:
+            making = self._making[key] = asyncio.ensure_future(self._make(row, cut))
+        await asyncio.wait({making}, timeout=ASKED_S)
+        if not making.done():
+            raise RetryLater(
+                f"the producers' state at offset {last + 1}, where the history of "
+                f"{row.segment_id} ends, is being made from its batches: ask again"
+            )
+        self._making.pop(key, None)
+        made = making.result()
+        while len(self._made) >= MADE_MAX:
+            del self._made[next(iter(self._made))]
+        self._made[key] = made
+        return made
+
+    async def _make(
+        self, row: RemoteLogSegmentMetadata, cut: Callable[[], Awaitable[int]]
+    ) -> bytes:
+        source = str(row.segment_id)
+        async with self._slots, asyncio.timeout(MAKING_S):
+            data = await self._at_base(row)
+            replay = ProducerReplay(producer_snapshot.parse(data, source=source), row.start_offset)
+            scanner = BatchScanner(source, batch_bytes_max=ANY_BATCH_BYTES)
+
+            def take(piece: bytes) -> None:
+                for run in scanner.feed_runs(piece):
+                    replay.take(run, source)
+
+            async with closing_stream(
+                self.reads.open_log(row.segment_id.id, 0, await cut())
+            ) as log:
+                async for piece in log:
+                    await asyncio.to_thread(take, piece)
+            scanner.finish()
+            return producer_snapshot.encode(replay.producers)
+
+    async def _at_base(self, row: RemoteLogSegmentMetadata) -> bytes:
+        """The snapshot at the segment's base, by the segment that ends there."""
+        tip, base = row.segment_id.partition, row.start_offset
+        if base == 0:
+            return producer_snapshot.encode(())
+        below = self.reads.served_from(tip, base - 1)
+        if below is not None and below[0].first_offset < base:
+            found = await producers_below(self.reads, tip, base)
+            if found is not None:
+                return found
+        raise RetryLater(
+            f"the partition's history leaves {row.segment_id} amid, and no segment of the tier "
+            f"ends right below, at offset {base - 1}, to tell of the producers: a follower can "
+            "build its log once its leader's local log starts behind this segment"
+        )
