@@ -1,6 +1,6 @@
-"""Three stock brokers on Kafka's own managers move into the metadata log, go back to Kafka's own
-class and move again, while producers and consumers run all the time and the node that carries a
-switch out is killed: no record is lost, and no scan of a consumer misses one.
+"""Three stock brokers on Kafka's own managers move into the metadata log with 2,000 segments, go
+back to Kafka's own class and move again, while producers and consumers run all the time and the
+node that carries a switch out is killed: no record is lost, and no scan of a consumer misses one.
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.exit_codes import ExitCode
-from tests.e2e.broker_site import Site, open_site
+from tests.e2e.broker_site import SEGMENT_BYTES, Site, open_site
 from tests.e2e.faults import all_in_sync
 from tests.e2e.http import PLAIN
 from tests.e2e.migrating_broker import of_bridge, of_kafka
 from tests.e2e.scanning_reader import ScanningReader
 from tests.e2e.tiering_broker import TOPIC
+from tests.real.kafka_clients import NewRecord, produce
 from tests.real.kafka_cluster import BROKERS
 from tests.strandline.command import invoke
 
-pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2_400)]
 
 SEED = 1
 TIERED_S = 180.0
+HISTORY = "history"
+HISTORY_SEGMENTS = 2_000
+HISTORY_S = 600.0
+PRODUCED_AT_ONCE = 60
 PHASE_S = 180.0
 
 
@@ -52,6 +57,36 @@ def wait_until_tiered(site: Site) -> None:
         )
 
     site.quorum.wait_until(let_go, "all of it to be in the tier alone", deadline_s=TIERED_S)
+
+
+def fill_history(site: Site, tier: Path) -> None:
+    """As many segments as a move is to take in half a minute, each of one record, in Kafka's own
+    storage.
+    """
+    site.cluster.create_topic(HISTORY, partitions=len(BROKERS), config=site.topic_config)
+    record = NewRecord(bytes(SEGMENT_BYTES * 2 // 3))  # two of them don't fit into one
+    for partition in range(len(BROKERS)):
+        for _ in range(HISTORY_SEGMENTS // len(BROKERS) // PRODUCED_AT_ONCE + 1):
+            alone = {"batch.num.messages": 1}
+            few = [record] * PRODUCED_AT_ONCE
+            produce(site.cluster.bootstrap, HISTORY, partition, few, config=alone)
+
+    def tiered() -> int:
+        return sum(1 for path in tier.rglob("*.log") if path.parent.name.startswith(HISTORY))
+
+    site.quorum.wait_until(
+        lambda: tiered() >= HISTORY_SEGMENTS, "the history to be tiered", deadline_s=HISTORY_S
+    )
+
+
+def history_of_nodes(site: Site) -> int:
+    """Segments of the history that the metadata log has."""
+    url = next(iter(site.quorum.running.values())).url
+    found = 0
+    for partition in range(len(BROKERS)):
+        of = PLAIN.get(f"{url}/v1/topics/{HISTORY}/partitions/{partition}").json()
+        found += of["remote_segments"]
+    return found
 
 
 def roll(site: Site, settings: dict[int, dict[str, str]]) -> None:
@@ -93,6 +128,7 @@ def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
     kafkas = of_kafka(tier, replicas=3)
     with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
         site.make_topic(TOPIC, len(BROKERS))
+        fill_history(site, tier)
         bridges = {
             number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
         }
@@ -113,6 +149,7 @@ def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
             if phase(site) == "kafka":
                 wait_until_nothing_is_in_the_way(site)
                 migrate(site, "switch")
+            assert history_of_nodes(site) >= HISTORY_SEGMENTS
             wait_until_tiered(site)
             wait_until_nothing_is_in_the_way(site, to="back")
             begun = time.monotonic()
@@ -125,7 +162,8 @@ def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
             wait_until_nothing_is_in_the_way(site)
             begun = time.monotonic()
             migrate(site, "switch")
-            site.tell(f"the switch took {time.monotonic() - begun:.1f} s")
+            took = time.monotonic() - begun
+            site.tell(f"the switch took {took:.1f} s, {history_of_nodes(site)} segments")
             wait_until_tiered(site)
             migrate(site, "finish", "--yes")
             wait_until_tiered(site)
