@@ -55,7 +55,7 @@ from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.run_report import FailedAttempt
 from rlm.copy.scanner import BrokerPort
-from rlm.copy.works import Works
+from rlm.copy.work_rows import WorkRows
 from rlm.delete.clean_up_tasks import CleanUpTasks, may_be_the_last_copy, why_left_over
 from rlm.leadership.announced import Announced
 from rlm.leadership.leadership import (
@@ -97,7 +97,7 @@ class PartitionDriver:
     `register` returns once this process is known to own its node id: before any claim.
     """
 
-    works: Works
+    works: WorkRows
     metadata: RemoteLogMetadataManager
     copier: Copier
     adoption: Adoption

@@ -19,7 +19,7 @@ from rlm.copy.partition_status import PartitionStatus
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.run_report import CopyRunReport, PartitionReport
 from rlm.copy.scanner import PARTITIONS_PER_BREATH, Found, Look, Scanner
-from rlm.copy.works import RunLog
+from rlm.copy.work_rows import RunLog
 from rlm.delete.clean_up_tasks import PendingCleanUp
 from rlm.leadership.leadership import Leads, NoAnswer, StandBy
 from rlm.local_log.damage import Damage

@@ -29,8 +29,8 @@ from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.scanner import Breathe, BrokerPort, Scanner
 from rlm.copy.stuck_partitions import StuckPartitions
 from rlm.copy.told_partitions import ToldPartitions
+from rlm.copy.work_rows import WorkRows
 from rlm.copy.work_table import WorkTable
-from rlm.copy.works import Works
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
@@ -250,7 +250,7 @@ def build(given: Given) -> RemoteLogParts:
     if given.flow is not None:
         given.flow.hold_over(settings.limits)
     held_back = HeldBack(metadata, given.switches, clock, settings)
-    works = Works(ambient.now_ms)
+    works = WorkRows(ambient.now_ms)
     plugin = Plugin(
         around,
         metadata.on_partition_leadership_changes,
@@ -320,7 +320,7 @@ def _told(given: Given) -> ToldPartitions | None:
     return ToldPartitions(given.unseen_disk)
 
 
-def _tell(works: Works, on_event: OnEvent, event: CopyEvent) -> None:
+def _tell(works: WorkRows, on_event: OnEvent, event: CopyEvent) -> None:
     works.on_event(event)
     on_event(event)
 

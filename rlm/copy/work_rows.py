@@ -22,7 +22,7 @@ class RunLog:
 
 
 @dataclass(slots=True)
-class Works:
+class WorkRows:
     """All rows, bounded by the log directories. `run_log` is None unless a report is being made."""
 
     now_ms: Callable[[], int]
