@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,6 +49,11 @@ class Witness:
     def copy(self) -> Witness:
         """Another that goes on by itself."""
         return replace(self, acknowledged=dict(self.acknowledged), tried=set(self.tried))
+
+    def promises(self) -> Hashable:
+        """All but what was tried: later lives may find more of that, never less."""
+        told = self.epoch, self.snapshot, self.recovery_point, self.segment_bytes_max
+        return tuple(self.acknowledged.items()), told
 
 
 def open_log(disk: CrashDisk, witness: Witness) -> tuple[LogDirectory, int]:
@@ -155,16 +160,21 @@ def survive_every_crash(
     make: Callable[[], CrashDisk] = CrashDisk, losses: Sequence[Loss] = LOSSES
 ) -> int:
     """Crash a life at each of its operations, lose each kind of thing; returns how many cases."""
+    met: set[object] = set()
     return sum(
-        open_after_each(losses, disk, witness)
+        open_after_each(losses, disk, witness, met)
         for lives_before in (0, 1)
         for disk, witness in crashed(make, lives_before=lives_before)
     )
 
 
-def open_after_each(losses: Sequence[Loss], disk: CrashDisk, witness: Witness) -> int:
-    """The power goes; what is left of the disk is opened and checked. How many cases."""
-    for left in disk.states_left(losses):
+def open_after_each(
+    losses: Sequence[Loss], disk: CrashDisk, witness: Witness, met: set[object]
+) -> int:
+    """The power goes; what is left of the disk is opened and checked, unless it is `met` and so was
+    before. How many cases.
+    """
+    for left in disk.states_left(losses, met, witness.promises()):
         log, _ = open_log(left, witness.copy())
         log.close()
     return len(losses)
@@ -174,11 +184,11 @@ def process_death_then_power_cut(
     make: Callable[[], CrashDisk] = CrashDisk, losses: Sequence[Loss] = LOSSES
 ) -> int:
     """What a restart finds in the page cache becomes acknowledged: the power may go right after."""
-    cases = 0
+    cases, met = 0, set[object]()
     for disk, witness in crashed(make):
         disk.process_death()
         open_log(disk, witness)
-        cases += open_after_each(losses, disk, witness)
+        cases += open_after_each(losses, disk, witness, met)
     return cases
 
 

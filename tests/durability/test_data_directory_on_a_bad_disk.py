@@ -77,13 +77,14 @@ def lose_power_everywhere(
 ) -> int:
     cases = crash_at = 0
     ended = False
+    met: set[object] = set()
     while not ended:
         disk, told = new_disk(home, make), Told()
         disk.crash_at = crash_at
         with suppress(PowerCut):
             told.life(disk, home)
             ended = True  # the power goes right after the last answer, too
-        for left in disk.states_left(losses):
+        for left in disk.states_left(losses, met, (told.formatted, *told.boots)):
             told.copy().life(left, home)
         cases += len(losses)
         crash_at += 1

@@ -6,7 +6,7 @@ stays, and a log that begins behind a snapshot never lacks that snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,10 @@ class Witness:
     replacing: bool = False
     replaced: bool = False
     segment_bytes_max: int = SEGMENT_SIZES[0]
+
+    def promises(self) -> Hashable:
+        kept, gone = tuple(self.kept.items()), frozenset(self.gone)
+        return kept, gone, self.replacing, self.replaced
 
 
 def open_log(disk: CrashDisk, witness: Witness) -> LogDirectory:
@@ -158,6 +162,7 @@ def survive_every_crash(
     cases = 0
     for segment_bytes_max in sizes:
         crash_at, ended = 0, False
+        met: set[object] = set()
         while not ended:
             disk, witness = make(), Witness(segment_bytes_max=segment_bytes_max)
             disk.crash_at = crash_at
@@ -166,7 +171,7 @@ def survive_every_crash(
                 ended = True
             except PowerCut:
                 pass
-            for left in disk.states_left(losses):
+            for left in disk.states_left(losses, met, witness.promises()):
                 check(left, witness)
             cases += len(losses)
             crash_at += 1

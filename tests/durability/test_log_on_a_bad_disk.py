@@ -92,6 +92,7 @@ def fail_everywhere(
 ) -> int:
     """One fault at each operation of a second life; a restart, a power cut; nothing is lost."""
     cases = at = 0
+    met: set[object] = set()
     while True:
         disk, witness = make(), Witness()
         one_life(disk, witness)
@@ -105,7 +106,7 @@ def fail_everywhere(
         # The operator starts the node again: with the page cache as the fault left it.
         if not disk.read_only:
             open_log(disk, witness)
-        cases += open_after_each([*LOSSES[:3], *torn(range(3))], disk, witness)
+        cases += open_after_each([*LOSSES[:3], *torn(range(3))], disk, witness, met)
         at += 1
 
 

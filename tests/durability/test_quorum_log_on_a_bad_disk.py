@@ -10,7 +10,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,10 @@ class Told:
 
     def copy(self) -> Told:
         return Told(dict(self.values), set(self.tried), self.epoch, self.snapshot)
+
+    def promises(self) -> Hashable:
+        """All but what was tried: later lives may find more of that, never less."""
+        return tuple(self.values.items()), self.epoch, self.snapshot
 
 
 async def never(seconds: float) -> None:
@@ -133,13 +137,15 @@ async def lose_power_everywhere(
 ) -> int:
     disk, told = make(), Told()
     states: list[tuple[CrashDisk, Told]] = []
+    met: set[object] = set()
     cuts, lock = 0, threading.Lock()
 
     def set_aside() -> None:
         nonlocal cuts
         with lock:
             cuts += len(losses)
-            states.extend((left, told.copy()) for left in disk.states_left(losses))
+            left = disk.states_left(losses, met, told.promises())
+            states.extend((state, told.copy()) for state in left)
 
     for life in range(2):
         disk.before_each = set_aside

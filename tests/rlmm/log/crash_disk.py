@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -88,13 +88,18 @@ class CrashDisk(ForgetfulDisk):
         disk.ignored_site = self.ignored_site
         return disk
 
-    def states_left(self, losses: Sequence[tuple[Fate, Fate]]) -> Iterable[CrashDisk]:
-        """The disks that power cuts would leave, with one loss each: of like ones the first."""
-        left: dict[object, CrashDisk] = {}
+    def states_left(
+        self, losses: Sequence[tuple[Fate, Fate]], met: set[object], told: Hashable
+    ) -> Iterator[CrashDisk]:
+        """The disks that power cuts would leave, with one loss each, but for those in `met`: they
+        were there before, with the same promises `told`, so a check would show the same again.
+        """
         for loss in losses:
             disk = self.after_power_cut(*loss)
-            left.setdefault(disk.medium.content(), disk)
-        return left.values()
+            state = disk.medium.content(), told
+            if state not in met:
+                met.add(state)
+                yield disk
 
     def damage(self, path: Path, position: int, *, bit: int = 4) -> None:
         """Turn one bit over, durably."""
