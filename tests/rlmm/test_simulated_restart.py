@@ -32,6 +32,8 @@ STEPS_PENDING = 60
 STEPS_AFTER = 80
 SEEDS = range(500, 510)
 SEEDS_MAX = 30
+LATE_SEEDS = {"nothing is held back": 506, "adopted from the start": 515}
+"""The seed that found a bug when it was last looked for is tried first: seconds less."""
 
 
 class RestartedSimulation(Simulation):
@@ -172,7 +174,8 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[name](monkeypatch)
-    for seed in range(SEEDS.start, SEEDS.start + SEEDS_MAX):
+    seeds = range(SEEDS.start, SEEDS.start + SEEDS_MAX)
+    for seed in dict.fromkeys((LATE_SEEDS.get(name, SEEDS.start), *seeds)):
         try:
             RestartedSimulation(seed).run_through()
         except AssertionError:

@@ -22,6 +22,15 @@ LATE_SEEDS = {
     "no expected state": 52,
     "a grace counts for nothing": 62,
     "tombstones count for nothing": 48,
+    "a step follows any mark": 35,
+    "an older epoch may claim": 34,
+    "a copy may lie outside the lineage": 34,
+    "a segment in use may go": 34,
+    "DELETE_FINISHED before DELETE_STARTED": 34,
+    "a partition goes before its segments": 34,
+    "look-ups ignore the lineage": 34,
+    "a refused record leaves a trace": 34,
+    "a lost answer counts as a failure": 34,
 }
 """The seed that found a bug when it was last looked for is tried first: seconds less."""
 SOAK_SEEDS = range(1000, 1300)
@@ -67,7 +76,7 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     plant, invariant = PLANTED[name]
     plant(monkeypatch)
     seeds = range(SEEDS.start, SEEDS.start + SEEDS_MAX)
-    for seed in (LATE_SEEDS.get(name, SEEDS.start), *seeds):
+    for seed in dict.fromkeys((LATE_SEEDS.get(name, SEEDS.start), *seeds)):
         found = broken_invariant(seed)
         if found is not None:
             assert re.match(invariant, found)
