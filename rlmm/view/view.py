@@ -413,6 +413,8 @@ def _open_database(path: Path) -> Rdict:
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
     options.set_keep_log_file_num(2)
+    # Of sixteen threads, RocksDB's own choice, to start them cost more than to open a view's files.
+    options.set_max_file_opening_threads(2)
     # Compactions sync as they go on: all at their end would hold up the log's syncs.
     options.set_bytes_per_sync(BYTES_A_SYNC)
     # A look-up's seek reads a block of every file at level 0; mostly, writes are few.
