@@ -23,6 +23,7 @@ from rlmm.log.disk import OsAppendFile
 from rsm_backends.store_config import StoreConfig
 from sim.ground.shared_memory import shared_memory
 from tests.late_accepts import close_late_accepts
+from tests.markers import markers_left_out, markers_of_all
 from tests.real.localstack import LocalStackServer
 from tests.real.minio import MinioServer
 
@@ -52,6 +53,14 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     }
     if lost:
         raise pytest.UsageError(*sorted(lost))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file whose tests all have a marker that `-m` rules out is not even imported."""
+    left_out = markers_left_out(config.option.markexpr)
+    if not left_out or not collection_path.name.startswith("test_"):
+        return None
+    return bool(left_out & markers_of_all(collection_path.read_text())) or None
 
 
 @cache
