@@ -88,7 +88,7 @@ class Moved:
         before = self.written
         self.write()
         self.broker.wait_until(
-            lambda: self.local_start() >= before, "the new records to be in the tier alone"
+            lambda: self.local_start() > before, "the new records to be in the tier alone"
         )
 
     def read_all(self) -> None:
