@@ -27,6 +27,8 @@ SEEN_AT = {
     "the recovery point is the written end": 9,
     "an installed snapshot leaves the recovery point above it": 6,
     "a fenced node stays fenced": 10,
+    "a lost answer counts as not appended": 2,
+    "a new leader fences whom it has not heard yet": 10,
     "a failed write is repeated behind its torn half": 32,
     "an installed snapshot leaves the view's rows": 6,
     "a snapshot is named before it is durable": 6,
