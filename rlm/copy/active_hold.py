@@ -287,9 +287,7 @@ class ActiveHold:
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return Fate.DROP
         try:
-            # The log of then, which may have been cut since, as another file shows.
-            committed = min(linked.committed, passed.cuts.get(link.partition, linked.committed))
-            proof = orders.proof(link.partition, LastSeen(committed, link.epochs()))
+            proof = orders.proof(link.partition, LastSeen(linked.committed, link.epochs()))
             local = None if order is None else order.local
             told = self._directory.hold_left(link, local, proof, may_cut=not waits)
         except NotCommittedError as denied:

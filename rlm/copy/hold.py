@@ -363,7 +363,7 @@ class Hold:
                 still = self._look_at(directory, unit, orders, passed)
             if still is not None:
                 kept.append(still)
-        return [_cut_off_behind(unit, passed) for unit in kept]
+        return kept
 
     @staticmethod
     def _look_at(
@@ -385,7 +385,6 @@ class Hold:
             try:
                 told = directory.as_batches_tell(doubted := now, proof, may_cut=not waits)
                 now = told.unit
-                passed.was_cut(doubted, now)
                 if told.rest is not None:
                     passed.released.append(released(told.rest, Release.DIVERGED))
             except NotCommittedError as denied:
@@ -431,19 +430,6 @@ class Hold:
                     passed.let_go(directory, unit, why)
                 gone.add(id(unit))
         return [unit for unit in held if id(unit) not in gone]
-
-
-def _cut_off_behind(unit: Unit, passed: Passed) -> Unit:
-    """The unit; cut off, if it lies behind the place where its log was cut since the last look, and
-    has left it: what came there is of a later epoch.
-    """
-    at = passed.cuts.get(unit.partition)
-    if at is None or unit.base_offset < at or not unit.alone or unit.doubt is not None:
-        return unit
-    gone = replace(unit, cut_off=True)  # also where the disk has no room for the mark
-    with passed.going_on():
-        mark_cut_off(gone, True)
-    return gone
 
 
 def _is_outdated(word: Leads, local: LocalPartition) -> bool:

@@ -10,7 +10,7 @@ from functools import partial
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import HoldReleased
 from rlm.copy.partition_status import CopyUnderWay
-from rlm.local_log.committed_plan import LastSeen, Proof, committed_end, shared_end
+from rlm.local_log.committed_plan import LastSeen, Proof, committed_end
 from rlm.local_log.hold_directory import HoldDirectory, own_segment
 from rlm.local_log.hold_plan import (
     NOT_A_LOSS,
@@ -92,22 +92,10 @@ class Orders:
 
 @dataclass(slots=True)
 class Passed:
-    """The result of a pass, with its first failure; the rest went on. `cuts`: where logs were cut
-    since the last look, by files that were written to.
-    """
+    """The result of a pass, with its first failure; the rest went on."""
 
     released: list[HoldReleased] = field(default_factory=list)
     error: OSError | None = None
-    cuts: dict[TopicIdPartition, int] = field(default_factory=dict)
-
-    def was_cut(self, unit: Unit, told: Unit | None) -> None:
-        """Note where a unit's log was cut, by the batches that its file has now."""
-        if told is None or told.doubt is not None:
-            return
-        end = min(unit.next_base_offset, told.next_base_offset)
-        at = shared_end(unit.leader_epochs, told.leader_epochs, end)
-        if unit.first_known_offset < at < unit.next_base_offset:
-            self.cuts[unit.partition] = min(at, self.cuts.get(unit.partition, at))
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:

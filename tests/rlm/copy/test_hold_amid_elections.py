@@ -156,39 +156,3 @@ def test_what_nothing_proves_of_a_topic_that_is_left_out_goes_when_room_is_neede
             assert links(tmp_path) == ([] if gone else ["0"])
 
     run_virtually(main)
-
-
-@pytest.mark.parametrize("written_to", [25, 28])
-def test_of_a_sealed_file_whose_tail_was_cut_before_retention_took_it_the_rest_is_copied(
-    tmp_path: Path, written_to: int
-) -> None:
-    """All between two looks: an unclean leader cuts it at 25, what that writes goes there or behind
-    it, and retention takes file and successor.
-    """
-    log = quiet_log(tmp_path, 0, 10, 20)
-    outage = Outage()
-    broker = FakeBroker({("orders", 0): Leads(0, 30)})
-    whole = log.log_bytes(20)
-
-    async def main() -> None:
-        world = new_world(tmp_path, (log.log_dir,))
-        async with holding(world, outage, broker=broker) as node:
-            assert units(tmp_path) == ["0", "10", "20"]
-            log.delete_segment(30)
-            log.write_as(20, written_to, ((0, 0), (2, 25)))
-            starts_over(log, 0, 10, 20, epoch=4)
-            broker.words["orders", 0] = Leads(4, 45)
-            broker.local_start = LocalLogStart(40, 4)
-            await asyncio.sleep(A_FEW_SCANS_S)
-            outage.lasts = False
-            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
-            assert tiered(node, log) == set(range(25))
-            (key,) = [
-                each
-                for each in await node.keys()
-                if each.endswith(".log") and "/0" in each and f"{20:020d}-" in each
-            ]
-            copied = b"".join([piece async for piece in node.store.get(key)])
-            assert whole.startswith(copied)
-
-    run_virtually(main)
