@@ -219,6 +219,9 @@ def next_step(
         if first is None or row.end_offset < state.log_start_offset:
             continue
         if state.next_offset < 0:
+            below = machine.start < min(first, machine.files_from)
+            if below and state.mode is Mode.DELEGATED:  # on no disk: nobody copies that first
+                return StartAt(_epoch_at(state.lineage, machine.start), machine.start)
             return _start(state.lineage, first, machine)
         following = max(state.next_offset, given_up)
         if state.mode is Mode.DELEGATED:

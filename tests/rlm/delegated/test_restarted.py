@@ -35,18 +35,20 @@ from tests.rlm.one_node import World, new_world
 from tests.rlm.virtual_time import run_virtually
 
 
-async def copied_by_the_broker(world: World, orders: KafkaLog, broker: FakeBroker) -> SnapshotId:
-    """Segments at 0 and 10 in the snapshot, and at 20 and 30 behind it."""
+async def copied_by_the_broker(
+    world: World, orders: KafkaLog, broker: FakeBroker, before: tuple[int, ...] = (0, 10)
+) -> SnapshotId:
+    """Segments at `before` in the snapshot, and of 0 to 30 the others behind it."""
     async with world.boot(data_plane=True, broker=broker) as node:
         plugin = client_of(node)
         await node.remote_log.start()
         async with plugin.http:
             await plugin.announce(orders.partition)
             await asyncio.sleep(30)
-            await copy(plugin, orders, 0, 10)
+            await copy(plugin, orders, *before)
             snapshot = await node.metadata.take_snapshot()
             later(orders)
-            await copy(plugin, orders, 20, 30)
+            await copy(plugin, orders, *(base for base in (0, 10, 20, 30) if base not in before))
         await node.remote_log.close()
     return snapshot
 
@@ -153,6 +155,37 @@ def test_a_hole_that_is_on_no_disk_of_the_broker_is_told_and_keeps_nobody_waitin
                 error = node.remote_log.status(tip).last_error
                 assert error is not None
                 assert "offsets 20 to 29" in error.text
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_hole_at_the_head_of_what_no_snapshot_knows_makes_no_broker_ready_before_the_rest(
+    tmp_path: Path, orders: KafkaLog, level: int
+) -> None:
+    """A broker that finds an empty tier moves its log start to its disk, and deletes all below."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        tip, broker = orders.partition, broker_of(orders)
+        snapshot = await copied_by_the_broker(world, orders, broker, before=())
+        await world.store.delete_many(await of_base(world, 0, ""))
+        for base in (0, 10):
+            orders.delete_segment(base)
+        led_on(orders, broker)
+        anew = await after_the_disaster(world, snapshot)
+        async with anew.boot(data_plane=True, directory_id=ANEW, broker=broker) as node:
+            if level > 1:
+                await node.metadata.finalise_feature_level(level)
+            plugin = client_of(node)
+            await node.remote_log.start()
+            async with plugin.http:
+                await plugin.announce(tip)
+                await asyncio.sleep(60)
+                assert await plugin.ready(tip) == (True, "")
+                assert node.finished(tip) == [(10, 19), (20, 29), (30, 39)]
+                assert await plugin.highest(tip, 0) == 39
             await node.remote_log.close()
 
     run_virtually(main)
