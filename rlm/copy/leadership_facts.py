@@ -18,7 +18,7 @@ from rlm.leadership.leadership import (
     lacks_older_history,
 )
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import Incarnation
 
 
@@ -75,7 +75,11 @@ def _tier_ends_below(
 async def learn_tiered_log_start(
     work: PartitionWork, facts: LeadershipFacts, broker: BrokerPort | None
 ) -> None:
-    """Ask the broker where its log starts, its tier included, if the claim turns on that."""
+    """Ask the broker where its log starts, its tier included, if the claim turns on that. An answer
+    of before another mode tells nothing: nodes may have copied since.
+    """
+    if facts.wanted is not Mode.DELEGATED:
+        work.tiered_log_start = None
     leads, local = facts.word, work.local
     if broker is None or local is None or not isinstance(leads, Leads):
         return

@@ -9,6 +9,7 @@ snapshot at the segment's base and the batches up to the cut, beside the calls t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +24,17 @@ from rlm.fetch.resolved_reads import ResolvedReads
 from rlmm.segment import RemoteLogSegmentMetadata
 from rsm_backends.streams import closing_stream
 
+logger = logging.getLogger(__name__)
+
 MADE_AT_ONCE = 2
 MADE_MAX = 100
 """Snapshots that are kept; any other is made again."""
 ASKED_S = 0.5
 """A call waits so long; the follower comes back after its fetch back-off."""
 MAKING_S = 900.0
+"""A segment is read so long, from when its turn comes."""
+MAKING_MAX = 100
+"""Cuts whose states are asked for and not made yet."""
 
 _Key = tuple[Uuid, int]
 
@@ -54,40 +60,62 @@ class CutProducers:
             return made
         making = self._making.get(key)
         if making is None:
+            if len(self._making) >= MAKING_MAX:
+                raise RetryLater(f"{MAKING_MAX} states of producers are being made: ask again")
             making = self._making[key] = asyncio.ensure_future(self._make(row, cut))
+            making.add_done_callback(partial(self._ended, key))
         await asyncio.wait({making}, timeout=ASKED_S)
         if not making.done():
             raise RetryLater(
                 f"the producers' state at offset {last + 1}, where the history of "
                 f"{row.segment_id} ends, is being made from its batches: ask again"
             )
-        self._making.pop(key, None)
-        made = making.result()
+        return making.result()
+
+    def _ended(self, key: _Key, making: asyncio.Task[bytes]) -> None:
+        """Keep what was made, also if nobody waits for it; after a failure, the next call tries."""
+        del self._making[key]
+        if making.cancelled():
+            return
+        error = making.exception()
+        if error is not None:
+            logger.warning("the producers' state at a cut of %s is not made: %s", key[0], error)
+            return
         while len(self._made) >= MADE_MAX:
             del self._made[next(iter(self._made))]
-        self._made[key] = made
-        return made
+        self._made[key] = making.result()
 
     async def _make(
         self, row: RemoteLogSegmentMetadata, cut: Callable[[], Awaitable[int]]
     ) -> bytes:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(MAKING_S):
+                    return await self._replayed(row, cut)
+            except TimeoutError:
+                raise RetryLater(
+                    f"the producers' state at a cut of {row.segment_id} was not made within "
+                    f"{MAKING_S:g} s: is its store slow?"
+                ) from None
+
+    async def _replayed(
+        self, row: RemoteLogSegmentMetadata, cut: Callable[[], Awaitable[int]]
+    ) -> bytes:
         source = str(row.segment_id)
-        async with self._slots, asyncio.timeout(MAKING_S):
-            data = await self._at_base(row)
-            replay = ProducerReplay(producer_snapshot.parse(data, source=source), row.start_offset)
-            scanner = BatchScanner(source, batch_bytes_max=ANY_BATCH_BYTES)
+        data = await self._at_base(row)
+        replay = ProducerReplay(producer_snapshot.parse(data, source=source), row.start_offset)
+        scanner = BatchScanner(source, batch_bytes_max=ANY_BATCH_BYTES)
 
-            def take(piece: bytes) -> None:
-                for run in scanner.feed_runs(piece):
-                    replay.take(run, source)
+        def take(piece: bytes) -> None:
+            for run in scanner.feed_runs(piece):
+                replay.take(run, source)
 
-            async with closing_stream(
-                self.reads.open_log(row.segment_id.id, 0, await cut())
-            ) as log:
-                async for piece in log:
-                    await asyncio.to_thread(take, piece)
-            scanner.finish()
-            return producer_snapshot.encode(replay.producers)
+        log = self.reads.open_log(row.segment_id.id, 0, await cut())
+        async with closing_stream(log) as pieces:
+            async for piece in pieces:
+                await asyncio.to_thread(take, piece)
+        scanner.finish()
+        return producer_snapshot.encode(replay.producers)
 
     async def _at_base(self, row: RemoteLogSegmentMetadata) -> bytes:
         """The snapshot at the segment's base, by the segment that ends there."""

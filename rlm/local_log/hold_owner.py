@@ -7,8 +7,10 @@ the owner's Strandline cluster. Everything here blocks.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,36 +57,41 @@ def become_owner(path: Path, cluster_id: str) -> Owned:
 
 def other_owner(path: Path, cluster_id: str) -> str | None:
     """The other Strandline cluster whose node runs and owns `path`. Passes OSError."""
-    try:
-        descriptor = os.open(_lock_of(path), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        owner = _read(descriptor)
-        if owner == cluster_id:
+    with _lock_file(path) as descriptor:
+        owner = None if descriptor is None else _read(descriptor)
+        if descriptor is None or owner == cluster_id:
             return None  # no lock, even for an instant, where this cluster's node may be starting
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return owner
-    finally:
-        os.close(descriptor)
-    return None
+        return owner if _is_locked(descriptor) else None
 
 
 def is_owned(path: Path) -> bool:
     """True if a process owns the hold directory `path`. Not to be asked of a node's own: who starts
     at this instant would find it in use. Passes OSError.
     """
+    with _lock_file(path) as descriptor:
+        return descriptor is not None and _is_locked(descriptor)
+
+
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int | None]:
+    """The lock file of a hold directory, to read; None: nobody ever owned it."""
     try:
         descriptor = os.open(_lock_of(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return False
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """If not, it is locked for reading, until the descriptor is closed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    finally:
-        os.close(descriptor)
     return False
 
 

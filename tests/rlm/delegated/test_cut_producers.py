@@ -147,3 +147,39 @@ def test_the_first_segment_of_a_partition_needs_none_below() -> None:
         assert {each.producer_id for each in found} == {7, 8, 9}
 
     made(deed)
+
+
+def test_what_nobody_waited_for_is_kept_when_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm.delegated.cut_producers.ASKED_S", 0.01)
+    monkeypatch.setattr("rlm.delegated.cut_producers.MAKING_MAX", 1)
+
+    async def deed(producers: CutProducers, reads: Reads) -> None:
+        reads.held = asyncio.Event()
+        with pytest.raises(RetryLater, match="ask again"):
+            await producers.at(ROW, 12, cut)
+        with pytest.raises(RetryLater, match="1 states of producers are being made"):
+            await producers.at(ROW, 11, cut)
+        reads.held.set()
+        async with asyncio.timeout(10):
+            while producers._making:
+                await asyncio.sleep(0)
+        assert await producers.at(ROW, 12, cut)
+        assert reads.read == 1
+
+    made(deed)
+
+
+def test_a_slow_store_is_named_and_the_next_call_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rlm.delegated.cut_producers.MAKING_S", 0.01)
+
+    async def deed(producers: CutProducers, reads: Reads) -> None:
+        reads.held = asyncio.Event()
+        with pytest.raises(RetryLater, match=r"within 0\.01 s: is its store slow"):
+            await producers.at(ROW, 12, cut)
+        reads.held.set()
+        monkeypatch.setattr("rlm.delegated.cut_producers.MAKING_S", 30.0)
+        assert await producers.at(ROW, 12, cut)
+
+    made(deed)
