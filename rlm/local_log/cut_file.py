@@ -39,9 +39,9 @@ def copy_head(source: Path, target: Path, size_bytes: int) -> None:
 
 
 def cut_beside(log: Path, end: int) -> None:
-    """Make the indexes beside a cut `.log` fit its end (exclusive): those by offset and time are
-    made anew when it is copied, and so is a damaged one of transactions. They are links: the files
-    themselves stay. Passes OSError.
+    """Make the indexes beside a `.log` that was cut fit its end (exclusive), once or again: those
+    by offset and time are made anew when it is copied, and so is a damaged one of transactions.
+    They are links: the files themselves stay. Passes OSError.
     """
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         log.with_suffix(suffix).unlink(missing_ok=True)
@@ -51,8 +51,10 @@ def cut_beside(log: Path, end: int) -> None:
     except FileNotFoundError:
         return
     except CorruptData:
-        entries = ()
-    path.unlink()
+        path.unlink()
+        return
     left = tuple(each for each in entries if each.last_offset < end)
-    if left:
+    if not left:
+        path.unlink()
+    elif left != entries:  # in one step: without an index a copy may not know what was aborted
         replace_file(OsDisk(), path, transaction_index.encode(left))

@@ -155,7 +155,7 @@ def tell_by_batches(unit: Unit, proof: Proof, *, may_cut: bool) -> tuple[str | N
         aside = log.with_name(log.name + ".cut")
         copy_head(log, aside, batches.size_bytes)
         aside.replace(log)
-        cut_beside(log, batches.end)
+    cut_beside(log, batches.end)  # also if a crash came behind the line above
     end, epochs = anew.next_base_offset, anew.leader_epochs
     # Only its time is another: by a touch, or an earlier version's mark, with the time of holding.
     is_as_held = (end, epochs) == (unit.next_base_offset, unit.leader_epochs)

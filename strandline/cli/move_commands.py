@@ -70,7 +70,8 @@ def back_command(
 ) -> Answer:
     """Give the truth back to Kafka's metadata topic, which was kept up with the metadata log.
 
-    Brokers pause as for `switch`; the two are compared first. Exit code 8 if it stays here.
+    Brokers pause as for `switch`; the two are compared first. Exit code 8 if it stays here, as it
+    does while there is a segment that StrandlineStorageManager copied.
 
     Example: `strandline migrate back --why "brokers go back to Kafka's own class"`
     """

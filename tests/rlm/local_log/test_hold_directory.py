@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats import transaction_index
 from kafka_formats.errors import InvalidRequest, Refused
 from kafka_formats.log_names import segment_file_name
+from kafka_formats.transaction_index import AbortedTransaction
+from rlm.local_log import hold_unit
 from rlm.local_log.committed_plan import NotCommittedError
 from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories, own_segment
 from rlm.local_log.hold_plan import Unit
@@ -300,6 +303,26 @@ def test_of_a_file_written_anew_the_part_that_is_surely_committed_stays(
         rest = told.rest
         assert (rest.base_offset, rest.next_base_offset) == (17, 25)
         assert rest.segment.size_bytes == len(written) - size
+
+
+def test_a_crash_behind_the_cut_leaves_no_aborted_transaction_of_the_rest(
+    directory: HoldDirectory, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy compares each with the batches: with one too many it could be refused for ever."""
+    entries = AbortedTransaction(1, 10, 12, 12), AbortedTransaction(2, 18, 20, 20)
+    index = orders.directory / segment_file_name(10, ".txnindex")
+    index.write_bytes(transaction_index.encode(entries))
+    held(directory, orders, 1)
+    orders.write_across(10, 15, 25, epochs=(0, 3))
+    orders.delete_segment(10)
+    with monkeypatch.context() as broken:
+        broken.setattr(hold_unit, "cut_beside", lambda *_: (_ for _ in ()).throw(OSError(5, "")))
+        with pytest.raises(OSError, match="Errno 5"):
+            directory.as_batches_tell(found_again(directory), lambda _: 17, may_cut=True)
+    unit = directory.as_batches_tell(found_again(directory), lambda _: 17, may_cut=True).unit
+    assert unit is not None
+    left = unit.segment.log_path.with_suffix(".txnindex").read_bytes()
+    assert transaction_index.parse(left, source="test") == entries[:1]
 
 
 @pytest.mark.parametrize("size", [10, 100])
