@@ -90,12 +90,19 @@ def new_cluster(home: Path) -> tuple[dict[str, dict[str, object]], dict[int, dic
     return kafka, logs
 
 
+def would_be_tiered(cluster: Cluster) -> list[tuple[str, int, bool]]:
+    effect = cluster.run(2, "topics", "enable", "orders", "--dry-run")["effect"]
+    return [(each["topic"], each["node"], each["tiered"]) for each in effect["topics"]]
+
+
 def enable_topics(cluster: Cluster) -> None:
     """Said at one node, by name and by pattern, each node copies what its broker has."""
-    effect = cluster.run(2, "topics", "enable", "orders", "--dry-run")["effect"]
-    assert [(each["topic"], each["node"], each["tiered"]) for each in effect["topics"]] == [
-        ("orders", node_id, True) for node_id in FOUNDERS
-    ]
+    wanted = [("orders", node_id, True) for node_id in FOUNDERS]
+    cluster.quorum.wait_until(
+        lambda: would_be_tiered(cluster) == wanted,
+        "each node to have looked at its disk, and to be asked",
+        deadline_s=DEADLINE_S,
+    )
     assert not any(cluster.copied("orders"))
     told = cluster.run(2, "topics", "enable", "orders", "--why", "the audit asks")
     assert (told["setting"]["who"], told["setting"]["why"]) == ("anonymous", "the audit asks")

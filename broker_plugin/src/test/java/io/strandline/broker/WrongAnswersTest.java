@@ -19,6 +19,9 @@ import org.junit.jupiter.params.provider.MethodSource;
 
 import java.io.EOFException;
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.LinkedHashMap;
@@ -136,10 +139,12 @@ class WrongAnswersTest {
     @ParameterizedTest
     @MethodSource("methods")
     void aNodeThatIsNotThere(Spi method) throws Exception {
-        FakeNode node = new FakeNode();
-        node.close();
-        try (Plugin plugin = new Plugin(node.url())) {
-            checkTemporary(method, plugin);
+        // Bound, so that no other test's node gets the port meanwhile, and nobody listens.
+        try (Socket bound = new Socket()) {
+            bound.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+            try (Plugin plugin = new Plugin("http://127.0.0.1:" + bound.getLocalPort())) {
+                checkTemporary(method, plugin);
+            }
         }
     }
 
