@@ -14,6 +14,7 @@ from tests.rlm.copy.test_active_hold import links, quiet_log, tiered
 from tests.rlm.copy.test_active_hold_and_elections import let_go, starts_over
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.held_segments import A_FEW_SCANS_S, AFTER_ANY_BACK_OFF_S, Outage, holding, units
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import new_world
 from tests.rlm.virtual_time import run_virtually
 
@@ -156,3 +157,107 @@ def test_what_nothing_proves_of_a_topic_that_is_left_out_goes_when_room_is_neede
             assert links(tmp_path) == ([] if gone else ["0"])
 
     run_virtually(main)
+
+
+@pytest.mark.parametrize("written_to", [25, 28])
+def test_what_came_in_place_of_a_cut_is_copied_though_the_cut_is_told_late(
+    tmp_path: Path, written_to: int
+) -> None:
+    """The broker says nothing until what came has left its log, too, which goes on in another
+    epoch.
+    """
+    log = quiet_log(tmp_path, 0, 10, 20)
+    outage = Outage()
+    broker = FakeBroker({("orders", 0): Leads(0, 30)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, outage, broker=broker) as node:
+            log.delete_segment(30)
+            log.write_as(20, written_to, ((0, 0), (2, 25)))
+            for base in (0, 10, 20):
+                log.delete_segment(base)
+            log.write(30, end=40, epoch=4)
+            log.write_across(40, 43, 45, epochs=(4, 6))
+            log.set_epochs((4, 30), (6, 43))
+            log.set_high_watermark(45)
+            broker.words = {}
+            broker.local_start = LocalLogStart(30, 4)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "20", "30"]
+            assert links(tmp_path) == ["40"]
+            for base in (30, 40):
+                log.delete_segment(base)
+            log.write(45, end=50, epoch=6)
+            log.set_epochs((6, 45))
+            broker.words["orders", 0] = Leads(6, 50)
+            broker.local_start = LocalLogStart(45, 6)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            outage.lasts = False
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert tiered(node, log) == set(range(25)) | set(range(30, 45))
+
+    run_virtually(main)
+
+
+def test_a_sealed_file_that_a_later_leader_brings_back_is_copied_though_another_shows_a_cut(
+    tmp_path: Path,
+) -> None:
+    """Between two looks an unclean leader cut the log at 15, and retention took that; the next one
+    has the log as it was, which the broker fetched again.
+    """
+    log = quiet_log(tmp_path, 0, 10, 20)
+    log.write(30, end=35, epoch=2)
+    log.set_epochs((0, 0), (2, 30))
+    outage = Outage()
+    broker = FakeBroker({("orders", 0): Leads(2, 35)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, outage, broker=broker) as node:
+            assert units(tmp_path) == ["0", "10", "20"]
+            for base in (20, 30):
+                log.delete_segment(base)
+            log.write_as(10, 18, ((0, 0), (3, 15)))
+            for base in (0, 10):
+                log.delete_segment(base)
+            await goes_on(log, broker, outage, from_offset=30)
+            assert tiered(node, log) == set(range(15)) | set(range(20, 40))
+
+    run_virtually(main)
+
+
+def test_an_active_file_that_a_later_leader_brings_back_is_copied_though_another_shows_a_cut(
+    tmp_path: Path,
+) -> None:
+    """It ends where epoch 2 was seen to begin."""
+    log = quiet_log(tmp_path, 0, 10, 20)
+    log.set_epochs((0, 0), (2, 35))
+    outage = Outage()
+    broker = FakeBroker({("orders", 0): Leads(2, 35)})
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, outage, broker=broker) as node:
+            assert (units(tmp_path), links(tmp_path)) == (["0", "10", "20"], ["30"])
+            log.delete_segment(30)
+            log.write_as(20, 28, ((0, 0), (3, 25)))
+            for base in (0, 10, 20):
+                log.delete_segment(base)
+            await goes_on(log, broker, outage, from_offset=35)
+            assert tiered(node, log) == set(range(25)) | set(range(30, 40))
+
+    run_virtually(main)
+
+
+async def goes_on(log: KafkaLog, broker: FakeBroker, outage: Outage, *, from_offset: int) -> None:
+    """The log begins in epoch 2 at that offset, leader 5 goes on in it, and the outage ends."""
+    log.write(from_offset, end=40, epoch=2)
+    log.write(40, end=45, epoch=5)
+    log.set_epochs((2, from_offset), (5, 40))
+    log.set_high_watermark(45)
+    broker.words["orders", 0] = Leads(5, 45)
+    broker.local_start = LocalLogStart(from_offset, 2)
+    await asyncio.sleep(A_FEW_SCANS_S)
+    outage.lasts = False
+    await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
