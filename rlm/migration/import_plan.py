@@ -18,7 +18,7 @@ from rlmm.apply.segments import check_content
 from rlmm.records.control_records import SegmentsImported
 from rlmm.records.fixed_layout import encode_segment_row
 from rlmm.rows.imported import as_imported
-from rlmm.rows.resolved_lineage import resolve_lineage
+from rlmm.rows.resolved_lineage import accepted_lineage
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 RECORD_BYTES_MAX = 256 * 1024
@@ -86,10 +86,10 @@ def _parts(rows: Sequence[RemoteLogSegmentMetadata], since: int) -> Iterator[tup
 
 def imported_lineage(cache: KafkaCache) -> Epochs:
     """The leader epochs that the finished segments tell."""
-    finished = [
-        row for row in cache.rows.values() if row.state is SegmentState.COPY_SEGMENT_FINISHED
-    ]
-    return resolve_lineage(finished, accept_doubt=True).epochs
+    rows = cache.rows.values()
+    return accepted_lineage(
+        each for each in rows if each.state is SegmentState.COPY_SEGMENT_FINISHED
+    )
 
 
 def highest(cache: KafkaCache) -> Epochs:

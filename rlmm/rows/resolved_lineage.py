@@ -36,7 +36,37 @@ class ResolvedLineage:
 def resolve_lineage(
     segments: Sequence[RemoteLogSegmentMetadata], *, accept_doubt: bool = False
 ) -> ResolvedLineage:
-    """The lineage. `accept_doubt`: segments in doubt count as far as no other contradicts them."""
+    """The lineage. `accept_doubt`: that of `accepted_lineage`."""
+    in_doubt: set[Uuid] = set()
+    if accept_doubt:
+        lineage = accepted_lineage(segments)
+    else:
+        lineage, in_doubt = _without_doubt(segments)
+    diverged, cut = set(), set()
+    for segment in segments:
+        id_ = segment.segment_id.id
+        if id_ in in_doubt:
+            continue
+        served = ranges_in_lineage(lineage, epoch_ranges(segment))
+        if not served:
+            diverged.add(id_)
+        elif served[-1][1] < segment.end_offset:
+            cut.add(id_)
+    return ResolvedLineage(lineage, frozenset(diverged), frozenset(in_doubt), frozenset(cut))
+
+
+def accepted_lineage(segments: Iterable[RemoteLogSegmentMetadata]) -> Epochs:
+    """The lineage in which segments in doubt count, too, as far as no other contradicts them."""
+    settled = _Settled()
+    for segment in sorted(segments, key=_authority, reverse=True):
+        ranges = epoch_ranges(segment)
+        end, _ = settled.agrees_up_to(ranges)
+        settled.add(segment, ranges, end)
+    return settled.lineage()
+
+
+def _without_doubt(segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[Epochs, set[Uuid]]:
+    """The lineage of the segments that are not in doubt, and the ids of those that are."""
     settled, every = _Settled(), _Settled()
     in_doubt: set[Uuid] = set()
     doubtful: list[Range] = []
@@ -51,22 +81,11 @@ def resolve_lineage(
             doubtful.append(doubt)
         # A segment in doubt settles nothing; it only puts others at the same offsets in doubt.
         touches = any(low <= last and segment.start_offset <= high for low, high in doubtful)
-        if not accept_doubt and (touches or told < end):
+        if touches or told < end:
             in_doubt.add(segment.segment_id.id)
-            continue
-        settled.add(segment, ranges, end)
-    lineage = settled.lineage()
-    diverged, cut = set(), set()
-    for segment in segments:
-        id_ = segment.segment_id.id
-        if id_ in in_doubt:
-            continue
-        served = ranges_in_lineage(lineage, epoch_ranges(segment))
-        if not served:
-            diverged.add(id_)
-        elif served[-1][1] < segment.end_offset:
-            cut.add(id_)
-    return ResolvedLineage(lineage, frozenset(diverged), frozenset(in_doubt), frozenset(cut))
+        else:
+            settled.add(segment, ranges, end)
+    return settled.lineage(), in_doubt
 
 
 def _authority(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, Uuid]:
