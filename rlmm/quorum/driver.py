@@ -101,8 +101,7 @@ class QuorumDriver:
         self._now_ms = ambient.now_ms
         self._reader = reader
         self._reads = DiskReads(directory, disk)
-        self._on_advance = told.on_advance
-        self._on_role = told.on_role
+        self._on_advance, self._on_role = told.on_advance, told.on_role
         self._on_failure = told.on_failure
         self._observer = observer
         self._warnings = CoreWarnings(monotonic_ms)
@@ -124,7 +123,7 @@ class QuorumDriver:
             writer,
             on_event=self.feed,
             on_written=self.tail.written,
-            on_failure=self._disk_failed,
+            on_failure=lambda error: self.fail(str(error)),
             observer=observer,
         )
         self._perform: dict[type, Callable[[object], None]] = self._performers()
@@ -144,10 +143,13 @@ class QuorumDriver:
             self.tail.reset(self._installing)
         try:
             self._take(self.core.step(event, self._monotonic_ms()))
-        except Exception as error:
-            # The core made half a step. A caller in a timer or thread would hide that, and hang.
-            log.exception("the quorum's state cannot be trusted any more")
-            self.fail(f"internal error: {error!r}")
+        except Exception as error:  # noqa: BLE001 - the node stops
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> None:
+        """Stop: half a step was made. A caller in a timer or thread would hide that, and hang."""
+        log.error("the quorum's state cannot be trusted any more", exc_info=error)
+        self.fail(f"internal error: {error!r}")
 
     async def answer(self, request: Request) -> Answer:
         """Feed a request and wait for its response. RetryLater: the node stops."""
@@ -266,7 +268,10 @@ class QuorumDriver:
 
     def _persisted(self) -> None:
         self._persisting = False
-        self._drain()
+        try:
+            self._drain()
+        except Exception as error:  # noqa: BLE001 - the node stops
+            self._broken(error)
 
     def _append(self, action: do.AppendBatches) -> None:
         now_ms = self._now_ms()
@@ -373,9 +378,6 @@ class QuorumDriver:
             f"the metadata log could not be read: {error}. Check the disk and the limit of open "
             "files; a read is repeated, a node that was starting has to be started again"
         )
-
-    def _disk_failed(self, error: Exception) -> None:
-        self.fail(str(error))
 
     # ---- time
 

@@ -9,10 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from kafka_formats.errors import OutcomeUnknown, RetryLater
+from rlmm.quorum import driver
 from rlmm.raft.actions import Action
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import Event, FlushCompleted, RequestReceived, Tick
-from rlmm.raft.messages import DescribeQuorumRequest
+from rlmm.raft.messages import Batch, DescribeQuorumRequest
 from tests.rlmm.quorum.following import data
 from tests.rlmm.quorum.local_network import NODES, Network, Replica, leader_of, voters_of
 
@@ -50,3 +51,20 @@ async def test_a_step_that_fails_stops_the_node(met_by: type[Event]) -> None:
         await (await leader_of(others)).log.propose(data(b"b"), deadline_s=10)
         for replica in others:
             await replica.stop()
+
+
+async def test_an_action_that_fails_behind_a_stored_vote_stops_the_node() -> None:
+    """The first record of an epoch is placed once its leadership is on the disk."""
+    network = Network()
+    replica = Replica(network, 1, voters_of(1))
+
+    def broken(batch: Batch, *, timestamp_ms: int) -> None:
+        raise AssertionError(f"a bug at {batch.base_offset}, {timestamp_ms}")
+
+    with patch.object(driver, "place", broken):
+        async with asyncio.timeout(5):
+            with suppress(RetryLater):
+                await replica.start()
+            while not replica.failures:
+                await asyncio.sleep(0.005)
+    assert "a bug at 0" in replica.failures[0]
