@@ -37,16 +37,17 @@ def run_until(given_up: threading.Event, work: Callable[[], _Answer]) -> _Answer
 def while_wanted(keys: Iterable[str]) -> Iterator[str]:
     """The keys, one by one; RetryLater once the call was given up."""
     for key in keys:
-        _check()
+        check_wanted()
         yield key
 
 
 def sync_if_wanted(fd: int) -> None:
     """Make a file's bytes durable; RetryLater if the call was given up. Passes OSError."""
     os.fsync(fd)
-    _check()
+    check_wanted()
 
 
-def _check() -> None:
+def check_wanted() -> None:
+    """RetryLater once the call was given up: for the moment before it changes anything."""
     if _call.given_up is not None and _call.given_up.is_set():
         raise RetryLater("the call was given up, and changes nothing more")

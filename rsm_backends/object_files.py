@@ -40,7 +40,7 @@ from kafka_formats.crc32c import Buffer
 from kafka_formats.crc32c import crc32c as crc32c_of
 from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound, Refused
 from rsm_backends.arguments import shown
-from rsm_backends.hung_calls import sync_if_wanted
+from rsm_backends.hung_calls import check_wanted, sync_if_wanted
 from rsm_backends.store import ObjectInfo
 
 STAGING = ".strandline"
@@ -135,9 +135,7 @@ class Place(NamedTuple):
     name: str
 
     def described(self) -> ObjectInfo | None:
-        """The object's description without its checksum; None if it was deleted meanwhile, or
-        replaced by a folder.
-        """
+        """The object's description without its checksum; None if it is gone or a folder by now."""
         try:
             status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -255,6 +253,7 @@ class ObjectFiles:
                 continue  # no file can have such a name: the object is absent
             parents.add(_parent(key))
             with suppress(*_NO_OBJECT), self.folders_to(key, create=False) as folders:
+                check_wanted()  # a folder may hang, too
                 try:
                     os.unlink(_last(key), dir_fd=folders[-1])
                 except (IsADirectoryError, PermissionError):
@@ -315,6 +314,7 @@ class ObjectFiles:
                 f"{shown(key)} is a folder of other objects; on a filesystem it can't be both",
                 field="key",
             )
+        check_wanted()  # a folder may have hung behind the sync
         if not create_only:
             os.replace(path, name, dst_dir_fd=folder)
             return

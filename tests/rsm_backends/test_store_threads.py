@@ -235,3 +235,37 @@ async def test_an_object_whose_write_was_given_up_does_not_appear_when_that_wake
     await store.wakes_later(store.put("a", b"", crc32c=0, create_only=create_only))
     assert list(tmp_path.glob("?")) == []
     await store.close()
+
+
+@pytest.mark.parametrize("create_only", [True, False])
+async def test_a_write_that_was_given_up_in_a_folder_that_hangs_names_nothing_when_it_wakes(
+    create_only: bool, gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, mkdir = Hanging(tmp_path, gate), os.mkdir
+
+    def hangs(path: str, *mode: int, dir_fd: int | None = None) -> None:
+        if path == "folder":
+            store.hang()
+        mkdir(path, *mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", hangs)
+    await store.wakes_later(store.put("folder/a", b"", crc32c=0, create_only=create_only))
+    assert list(tmp_path.glob("folder/*")) == []
+    await store.close()
+
+
+async def test_a_delete_that_was_given_up_in_a_folder_that_hangs_takes_nothing_when_it_wakes(
+    gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, os_open = Hanging(tmp_path, gate), os.open
+    await store.put("folder/a", b"", crc32c=0)
+
+    def hangs(path: str, flags: int, *mode: int, dir_fd: int | None = None) -> int:
+        if path == "folder":
+            store.hang()
+        return os_open(path, flags, *mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", hangs)
+    await store.wakes_later(store.delete_many(["folder/a"]))
+    assert list(tmp_path.glob("folder/*")) == [tmp_path / "folder" / "a"]
+    await store.close()
