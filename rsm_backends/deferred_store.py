@@ -17,20 +17,48 @@ from rsm_backends.streams import closing_stream
 _Answer = TypeVar("_Answer")
 
 
-class DeferredStore(PortCalls):
-    """Passes calls on once `open_store` has succeeded; until then RetryLater with the reason."""
+OPEN_DEADLINE_S = 5.0
+"""Time that a start, or a call, waits for a folder to be opened; the opening itself goes on."""
 
-    def __init__(self, name: str, open_store: Callable[[], Awaitable[ObjectStore]]) -> None:
-        """`name` is the store's name in the configuration, for errors."""
+
+async def in_time(name: str, opening: asyncio.Future[ObjectStore]) -> ObjectStore:
+    """The store that is being opened. RetryLater: it is not open after `OPEN_DEADLINE_S`."""
+    await asyncio.wait({opening}, timeout=OPEN_DEADLINE_S)
+    if not opening.done():
+        raise RetryLater(
+            f"the store {name!r} could not be opened within {OPEN_DEADLINE_S:g} s: look whether "
+            "its disk or mount answers (df, dmesg)"
+        )
+    return opening.result()
+
+
+class DeferredStore(PortCalls):
+    """Passes calls on once `open_store` has succeeded; until then RetryLater with the reason.
+
+    One attempt at a time: one that hangs, in a thread, is waited for by every call, so that no more
+    threads hang.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_store: Callable[[], Awaitable[ObjectStore]],
+        attempt: asyncio.Future[ObjectStore] | None = None,
+    ) -> None:
+        """`name` is the store's name in the configuration, for errors; `attempt` the one that was
+        begun already.
+        """
         self._name = name
         self._open_store = open_store
-        self._opening = asyncio.Lock()
-        self._store: ObjectStore | None = None
+        self._attempt = attempt
         self._closed = False
 
     def __repr__(self) -> str:
         """The name, and the store within once it is open."""
-        return f"DeferredStore({self._name!r}, {self._store!r})"
+        attempt = self._attempt
+        is_open = attempt is not None and attempt.done() and not _has_failed(attempt)
+        store = attempt.result() if attempt is not None and is_open else None
+        return f"DeferredStore({self._name!r}, {store!r})"
 
     async def _answer(self, call: PortCall, send: Send[_Answer]) -> _Answer:  # noqa: ARG002
         return await send(await self._opened())
@@ -41,21 +69,35 @@ class DeferredStore(PortCalls):
                 yield piece
 
     async def close(self) -> None:
-        async with self._opening:
-            self._closed = True
-            if self._store is not None:
-                await self._store.close()
+        self._closed = True
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            return
+        attempt.cancel()
+        (opened,) = await asyncio.gather(attempt, return_exceptions=True)
+        if not isinstance(opened, BaseException):
+            await opened.close()
 
     async def _opened(self) -> ObjectStore:
-        if self._store is None:
-            async with self._opening:
-                if self._closed:
-                    raise RetryLater(f"the store {self._name!r} is closed")
-                if self._store is None:
-                    try:
-                        self._store = await self._open_store()
-                    except StrandlineError as error:
-                        raise RetryLater(
-                            f"the store {self._name!r} cannot be opened now: {error}"
-                        ) from error
-        return self._store
+        if self._closed:
+            raise self._is_closed()
+        if self._attempt is None or _has_failed(self._attempt):
+            self._attempt = asyncio.ensure_future(self._open_store())
+        attempt = self._attempt
+        if attempt.done():
+            return attempt.result()
+        try:
+            return await in_time(self._name, attempt)
+        except StrandlineError as error:
+            raise RetryLater(f"the store {self._name!r} cannot be opened now: {error}") from error
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise self._is_closed() from None
+            raise
+
+    def _is_closed(self) -> RetryLater:
+        return RetryLater(f"the store {self._name!r} is closed")
+
+
+def _has_failed(attempt: asyncio.Future[ObjectStore]) -> bool:
+    return attempt.done() and (attempt.cancelled() or attempt.exception() is not None)

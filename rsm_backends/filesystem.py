@@ -103,13 +103,33 @@ class _Walk:
 class FilesystemStore:
     """Objects under `root`, an existing folder. The blocking work runs in the store's threads."""
 
-    def __init__(self, root: Path) -> None:
-        self._files = ObjectFiles(root)
+    def __init__(
+        self, root: Path, files: ObjectFiles | None = None, threads: StoreThreads | None = None
+    ) -> None:
+        """Blocks while the root is opened, unless `files` and `threads` are those of `open`."""
+        self._files = ObjectFiles(root) if files is None else files
         self._uploads = UploadFiles(self._files)
-        self._threads = StoreThreads(str(root), THREADS_MAX)
+        self._threads = StoreThreads(str(root), THREADS_MAX) if threads is None else threads
         self._list_turn = asyncio.Lock()
         self._walks: OrderedDict[tuple[str, str], tuple[_Walk, asyncio.TimerHandle]] = OrderedDict()
         self._swept = False
+
+    @classmethod
+    async def open(cls, root: Path) -> FilesystemStore:
+        """Open `root` in a thread: its mount may hang, or be dead (RetryLater)."""
+        threads = StoreThreads(str(root), THREADS_MAX)
+
+        def begin() -> ObjectFiles:
+            try:
+                return ObjectFiles(root)
+            except OSError as error:
+                raise store_error(error, str(root)) from error
+
+        try:
+            return cls(root, await threads.run("its folder", begin), threads)
+        except StrandlineError:
+            await threads.close()
+            raise
 
     def __repr__(self) -> str:
         """The root folder."""

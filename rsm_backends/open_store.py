@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
-from kafka_formats.errors import StrandlineError
-from rsm_backends.deferred_store import DeferredStore
+from kafka_formats.errors import RetryLater, StrandlineError
+from rsm_backends.deferred_store import DeferredStore, in_time
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.memory import MemoryStore
 from rsm_backends.retrying import RetryingStore, RetryPolicy
@@ -28,8 +29,37 @@ async def open_store(
     """Open the store of `config`; the caller closes it.
 
     Sends no request to S3 yet. A filesystem store's folder must exist: if it is missing, its disk
-    may not be mounted. Two opened memory stores share nothing.
+    may not be mounted. RetryLater: its mount hangs. Two opened memory stores share nothing.
     """
+    opening = asyncio.ensure_future(
+        _open(
+            config,
+            sleep=sleep,
+            monotonic=monotonic,
+            random_fraction=random_fraction,
+            now_ms=now_ms,
+        )
+    )
+    try:
+        return await _in_time(config, opening)
+    except BaseException:
+        opening.cancel()
+        raise
+
+
+async def _in_time(config: StoreConfig, opening: asyncio.Future[ObjectStore]) -> ObjectStore:
+    """Only a folder's opening can hang: that of others asks nobody, and may have much to import."""
+    return await (in_time(config.name, opening) if config.kind == "filesystem" else opening)
+
+
+async def _open(
+    config: StoreConfig,
+    *,
+    sleep: Callable[[float], Awaitable[None]],
+    monotonic: Callable[[], float],
+    random_fraction: Callable[[], float],
+    now_ms: Callable[[], int],
+) -> ObjectStore:
     policy = RetryPolicy(attempts_max=config.attempts_max, deadline_s=config.deadline_s)
     return RetryingStore(
         await _open_backend(config, now_ms),
@@ -52,28 +82,36 @@ async def open_all(
     """Open the stores of one node; the caller closes them.
 
     A store that cannot be opened now becomes a `DeferredStore`. Raises its error instead if the
-    store is `needed`, or if no store can be opened.
+    store is `needed`, or if no store can be opened; but RetryLater, of a mount that hangs or is
+    dead, is as a store that does not answer.
     """
     opened: dict[str, ObjectStore] = {}
     errors: list[StrandlineError] = []
     async with AsyncExitStack() as undo:
+        begun = {}
         for name, config in configs.items():
             open_it = partial(
-                open_store,
+                _open,
                 config,
                 sleep=sleep,
                 monotonic=monotonic,
                 random_fraction=random_fraction,
                 now_ms=now_ms,
             )
+            # All at once: several that hang take no longer than one.
+            attempt = asyncio.ensure_future(open_it())
+            begun[name] = attempt, DeferredStore(name, open_it, attempt)
+            undo.push_async_callback(begun[name][1].close)
+        for name, (attempt, deferred) in begun.items():
             try:
-                opened[name] = await open_it()
+                opened[name] = await _in_time(configs[name], attempt)
+            except RetryLater:
+                opened[name] = deferred
             except StrandlineError as error:
                 if name in needed:
                     raise
                 errors.append(error)
-                opened[name] = DeferredStore(name, open_it)
-            undo.push_async_callback(opened[name].close)
+                opened[name] = deferred
         if errors and len(errors) == len(configs):
             raise errors[0]
         undo.pop_all()
@@ -88,5 +126,5 @@ async def _open_backend(config: StoreConfig, now_ms: Callable[[], int]) -> Objec
         return await S3Store.open(config)
     if config.kind == "filesystem":
         assert config.path is not None, "StoreConfig checks this"
-        return FilesystemStore(config.path)
+        return await FilesystemStore.open(config.path)
     return MemoryStore(now_ms)

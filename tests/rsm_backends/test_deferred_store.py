@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kafka_formats.errors import NotFound, RetryLater
+from rsm_backends import deferred_store
 from rsm_backends.deferred_store import DeferredStore
 from rsm_backends.filesystem import FilesystemStore
 from rsm_backends.open_store import open_all
@@ -15,6 +21,7 @@ from rsm_backends.store_config import StoreConfig
 from rsm_backends.streams import read_all
 from tests.rsm_backends.conformance import CHECKS, Check
 from tests.rsm_backends.stores import clock_ms, memory_store, no_wait
+from tests.rsm_backends.stores import opened as opened_alone
 
 
 def on_disk(folder: Path) -> DeferredStore:
@@ -83,3 +90,100 @@ async def test_once_there_it_changes_nothing(check: Check) -> None:
         return inner
 
     await check.run(DeferredStore("old", open_it), f"{check.name}/")
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Set: what hangs goes on."""
+    found = threading.Event()
+    yield found
+    found.set()
+
+
+@pytest.fixture
+def hung(gate: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose mount hangs while it is opened."""
+    folder, os_open = tmp_path / "hung", os.open
+    folder.mkdir()
+
+    def hangs(path: object, *rest: int, dir_fd: int | None = None) -> int:
+        if path == folder:
+            gate.wait(10)
+        return os_open(path, *rest, dir_fd=dir_fd)  # type: ignore[arg-type]  # as os.open takes it
+
+    monkeypatch.setattr(os, "open", hangs)
+    monkeypatch.setattr(deferred_store, "OPEN_DEADLINE_S", 0.05)
+    return folder
+
+
+async def test_a_store_whose_mount_hangs_holds_up_neither_the_loop_nor_the_other_stores(
+    hung: Path, gate: threading.Event, tmp_path: Path
+) -> None:
+    stores = await opened(config("main", tmp_path), config("old", hung), needed=("main",))
+    assert not gate.is_set()
+    await stores["main"].put("a", b"", crc32c=0)
+    threads = threading.active_count()
+    for _ in range(5):
+        with pytest.raises(RetryLater, match=r"'old'.*mount answers"):
+            await stores["old"].head("a")
+    assert threading.active_count() == threads
+    gate.set()
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await stores["old"].put("a", b"", crc32c=0)
+                break
+            except RetryLater:
+                pass
+    for store in stores.values():
+        await store.close()
+
+
+async def test_a_node_opens_without_its_only_store_while_that_hangs(
+    hung: Path, gate: threading.Event
+) -> None:
+    store = (await opened(config("main", hung), needed=("main",)))["main"]
+    with pytest.raises(RetryLater, match="'main'"):
+        await store.head("a")
+    assert not gate.is_set()
+    await store.close()
+
+
+async def test_a_single_store_that_hangs_is_an_error_in_time(hung: Path) -> None:
+    with pytest.raises(RetryLater, match=r"'old'.*mount answers"):
+        async with opened_alone(config("old", hung)):
+            pass
+
+
+async def test_a_store_that_is_closed_while_its_mount_hangs_is_closed_at_once(
+    hung: Path, gate: threading.Event, tmp_path: Path
+) -> None:
+    stores = await opened(config("main", tmp_path), config("old", hung), needed=("main",))
+    async with asyncio.timeout(5):
+        for store in stores.values():
+            await store.close()
+    assert not gate.is_set()
+    with pytest.raises(RetryLater, match="closed"):
+        await stores["old"].head("a")
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOTCONN, errno.EIO])
+async def test_a_mount_that_is_dead_is_a_store_that_may_come_back(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, os_open = tmp_path / "dead", os.open
+    dead.mkdir()
+
+    def fails(path: object, *rest: int, dir_fd: int | None = None) -> int:
+        if path == dead:
+            raise OSError(number, os.strerror(number))
+        return os_open(path, *rest, dir_fd=dir_fd)  # type: ignore[arg-type]  # as os.open takes it
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fails)
+        stores = await opened(config("main", tmp_path), config("old", dead), needed=("main",))
+        with pytest.raises(RetryLater, match=f"'old'.*{os.strerror(number)}"):
+            await stores["old"].head("a")
+    await stores["old"].put("a", b"", crc32c=0)
+    for store in stores.values():
+        await store.close()
