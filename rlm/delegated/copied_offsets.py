@@ -47,19 +47,22 @@ class CopiedOffsets:
         self, tip: TopicIdPartition, leader_epoch: int, disk_start: int | None
     ) -> int | None:
         """The highest copied offset of an epoch; lower, or None, where the tier has a gap from
-        `disk_start` on, the first offset on the broker's disk. None: it is not known.
+        `disk_start` on, the first offset on the broker's disk. None: it is not known, as of a
+        follower whose disk is not seen: that of the leader when it was claimed counts. What the
+        leader copies again a follower deleted else, and only the leader would have it.
 
         Not counted: what is recorded as lost, which is nowhere, and a gap at the low end. The
         broker's log start goes past that before it copies, as it was retention.
         """
         highest = self.metadata.highest_offset_for_epoch(tip, leader_epoch)
         state = self.metadata.partition_state(tip)
-        if highest is None or state is None or disk_start is None or highest < disk_start:
+        if highest is None or state is None:
             return highest
+        start = max(0, state.local_log_start_offset) if disk_start is None else disk_start
         bounds = epoch_bounds(state.lineage, leader_epoch)
-        if bounds is None:
+        if highest < start or bounds is None:
             return highest
-        last = await self._following(state, disk_start, highest) - 1
+        last = await self._following(state, start, highest) - 1
         return last if last >= bounds[0] else None
 
     async def _following(self, state: PartitionState, first: int, last: int) -> int:
@@ -83,8 +86,9 @@ class CopiedOffsets:
                     break
                 following = served.last_offset + 1
             following = _past_lost(state, following)
+            # Also for the next call, where this one runs out of time.
+            self._remember(state.partition, _Seen(token, first, following))
             await self.pause()
-        self._remember(state.partition, _Seen(token, first, following))
         return min(following, last + 1)
 
     def _served(self, state: PartitionState, first: int, last: int) -> Iterator[ServedRange]:

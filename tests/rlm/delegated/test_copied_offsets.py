@@ -97,7 +97,10 @@ def test_what_a_broker_may_take_for_copied(monkeypatch: pytest.MonkeyPatch, at_o
         whole = (49, 29)
         assert await highest(anew(), 0, 5, 45, 60, None) == [whole] * 5
         tier.ranges[0].remove((10, 19))
-        assert await highest(anew(), 0, 9, 10, 20, None) == [(None, 9), (None, 9), *[whole] * 3]
+        assert await highest(anew(), 0, 9, 10, 20) == [(None, 9), (None, 9), whole, whole]
+        assert await highest(anew(), None) == [(None, 9)], "no claim told where a disk begins"
+        tier.state = replace(tier.state, local_log_start_offset=10)
+        assert await highest(anew(), None) == [whole]
         tier.ranges[0].remove((0, 9))
         assert await highest(anew(), 0) == [whole], "a gap at the low end was retention"
         tier.ranges[1].remove((40, 49))
@@ -123,5 +126,27 @@ def test_what_was_there_under_a_claim_is_not_looked_for_again() -> None:
         assert await highest(copied, 0) == [(None, 29)]
         tier.ranges[1].insert(0, (30, 39))
         assert await highest(copied, 0) == [(49, 29)], "it was copied again"
+
+    run_virtually(main)
+
+
+def test_a_call_that_ran_out_of_time_helps_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm.delegated.copied_offsets.RANGES_AT_ONCE", 1)
+
+    async def main() -> None:
+        tier, calls = Tier(), 0
+        tier.ranges[1] = [(at, at) for at in range(30, 50)]
+
+        async def late() -> None:
+            nonlocal calls
+            calls += 1
+            if calls % 9 == 0:
+                raise TimeoutError
+
+        copied = CopiedOffsets(tier, late)  # type: ignore[arg-type]
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await highest(copied, 0)
+        assert await highest(copied, 0) == [(49, 29)]
 
     run_virtually(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import LogStart, PartitionModeChange
 from rlmm.segment import SegmentState
-from tests.rlm.delegated.delegating import NO_TOPICS, TIERED
+from sim.tier import plugin_bodies
+from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, announcement
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.planner_facts import PARTITION as TIP
@@ -189,5 +191,29 @@ def test_a_deleted_topics_segments_are_listed_only_once_the_broker_does_not_know
             rows = (await plugin.page(TIP))[1]
             assert rows is not None
             assert [each.segment_id for each in rows] == [row.segment_id]
+
+    run_virtually(main)
+
+
+def test_a_follower_takes_for_copied_what_its_leader_has_in_the_tier(tmp_path: Path) -> None:
+    """[LOSS-3] It deletes that from its disk: the leader's copy would be the only one."""
+
+    async def main() -> None:
+        broker = broker_of()
+        async with far(tmp_path, broker) as (_, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            rows = [segment(TIP, 1, 0, 4), segment(TIP, 2, 5, 7), segment(TIP, 3, 8, 9)]
+            for row in rows:
+                await plugin.add(row)
+                await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, b"custom")
+            await plugin.update(rows[1], SegmentState.DELETE_SEGMENT_STARTED)
+            assert await plugin.highest(TIP, 0) == 4
+            broker.words[NAME] = NotLeading()
+            follows = replace(announcement(seq=2), followers=(TIP,))
+            plugin.seq = 2
+            await plugin.call("announce", plugin_bodies.announce(follows))
+            await asyncio.sleep(20)
+            assert await plugin.highest(TIP, 0) == 4
 
     run_virtually(main)
