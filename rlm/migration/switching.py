@@ -182,9 +182,11 @@ class Switching:
 
     async def _forth(self, attempt: Attempt) -> None:
         await self._silence(attempt)
+        await self._check_known(attempt)
         standing, source = attempt.standing, await self.brokers.open_topic()
         try:
             ends = await self._import(source, attempt)
+            await self._check_known(attempt)  # also those that were heard meanwhile
             await self.log.begin_shadow(standing.since, source.topic_id, ends)
         finally:
             await source.close()
@@ -229,6 +231,22 @@ class Switching:
                 attempt.is_silent = True
                 return
             await self.time.sleep(LOOK_EVERY_S)
+
+    async def _check_known(self, attempt: Attempt) -> None:
+        """RetryLater: not the very brokers that live have acknowledged. If one does not live by the
+        word of this node's own broker, that may be cut off from its controller, and lead on what
+        the other one leads by now.
+        """
+        acknowledged = set(self.log.acknowledged(attempt.standing.since))
+        live = set(await self.brokers.live())
+        if missing := sorted(live - acknowledged):
+            raise RetryLater(_unheard(missing))
+        if unknown := sorted(acknowledged - live):
+            raise RetryLater(
+                f"brokers {', '.join(map(str, unknown))} said that they write no more, and do not "
+                "live by the word of this node's own broker: what it has of the topic may be old. "
+                "Start them, or switch anew while they are down"
+            )
 
     async def _import(self, source: TopicSource, attempt: Attempt) -> tuple[int, ...]:
         """Import each partition of the topic and compare it. Returns where the partitions end."""

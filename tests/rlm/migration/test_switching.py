@@ -404,7 +404,7 @@ def test_a_crash_at_each_step_comes_to_the_same_kind_of_end() -> None:
 
 def test_an_attempt_ends_whose_topic_can_not_be_opened() -> None:
     """Nobody writes by then, and nobody can: that must not last for as long as a broker is away."""
-    world = World(2)
+    world = World(11)
     begun_at: list[float] = []
 
     async def unreachable() -> TopicAsRead:
@@ -432,3 +432,21 @@ def test_a_partition_that_is_only_claimed_does_not_close_the_way_back() -> None:
         ended.add(world.phase)
         assert "metadata log" not in world.why, seed
     assert MigrationPhase.KAFKA in ended
+
+
+def test_nothing_is_imported_by_a_broker_that_does_not_know_one_that_acknowledged() -> None:
+    """Cut off from its controller while the other was away, it leads on, by its own word alone:
+    what the other wrote as its successor is missing in what it has.
+    """
+    world = World(2)
+    for broker in world.brokers:
+        broker.lives, broker.sees_node, broker.outstanding = True, True, 0
+
+    async def old() -> Collection[int]:
+        world.step()
+        return [0, 1]
+
+    world.live = old  # type: ignore[method-assign]
+    asyncio.run(carry_out(world))
+    assert world.phase is MigrationPhase.KAFKA
+    assert "brokers 2 said that they write no more" in world.why
