@@ -23,6 +23,7 @@ from kafka_formats.log_names import (
     segment_file_name,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.cluster_settings.move_hold import MoveHold
 from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, failure_kind
 from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
@@ -146,10 +147,17 @@ class BrokerCopies:
             self._after_failure(tip, row.start_offset, error)
             raise
         self._failed.pop(tip, None)
+        self._check_not_held(row)  # its broker could finish it in Kafka's topic by now
         return result.custom_metadata.encode()
 
+    def _check_not_held(self, row: RemoteLogSegmentMetadata) -> None:
+        """RetryLater in phases of the move in which a segment of ours is nobody's to read."""
+        held = MoveHold(self.metadata).all_delegated()
+        if held is not None:
+            raise RetryLater(f"{row.segment_id} is not copied: {held}")
+
     def _row(self, files: CopyFiles) -> RemoteLogSegmentMetadata:
-        """The row that was added for this copy."""
+        """The row that was added for this copy, if it may go on."""
         id_ = files.row.segment_id
         row = self.metadata.segment(id_.partition, id_.id)
         if row is None:
@@ -160,6 +168,7 @@ class BrokerCopies:
             raise Fenced(f"{id_} was added before this node started, or by another one")
         if self.copier.is_under_way(id_.id):
             raise Conflict(f"{id_} is being copied already")
+        self._check_not_held(row)
         return row
 
     def _directory(self, files: CopyFiles) -> Path:

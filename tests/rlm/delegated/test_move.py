@@ -10,9 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.copy.copier import Copier
+from rlm.data_plane.copy_job import CopyJob, CopyResult
 from rlm.delegated.foreign_objects import is_the_brokers
 from rlm.leadership.unseen_disk import EpochAt
 from rlm.migration.import_plan import plan_import
@@ -21,7 +25,14 @@ from rlmm.migration_phase import MigrationPhase
 from rlmm.records.control_records import MigrationPhaseChange, ShadowWritten
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
-from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
+from tests.rlm.delegated.plugin_client import (
+    PluginClient,
+    client_of,
+    files_of,
+    of_disk,
+    refused,
+    segment,
+)
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.migration.kafka_history import without
 from tests.rlm.one_node import Node, new_world
@@ -73,7 +84,7 @@ async def moving(tmp_path: Path, orders: KafkaLog) -> AsyncIterator[tuple[Node, 
     world = new_world(tmp_path, (orders.log_dir,))
     broker = broker_of(orders)
     broker.tiered_start = EpochAt(0, 10)
-    async with world.boot(broker=broker, topics=NO_TOPICS) as node:
+    async with world.boot(broker=broker, topics=NO_TOPICS, data_plane=True) as node:
         await node.metadata.finalise_feature_level(2)
         await phase(node, KAFKA)
         await node.remote_log.start()
@@ -194,5 +205,48 @@ def test_after_a_way_back_an_empty_answer_about_a_delegated_partition_proves_not
             await phase(node, KAFKA)
             assert not node.metadata.is_ready(tip)
             assert node.metadata.is_ready(other), "nothing is said of what is not delegated"
+
+    run_virtually(main)
+
+
+async def gone_back(node: Node) -> None:
+    """From QUORUM to KAFKA, with all that waits for the topic written."""
+    await phase(node, BACK)
+    shadow = node.metadata.shadow()
+    assert shadow is not None
+    if shadow.rows:
+        offset = node.metadata.applied_offset
+        report = ShadowWritten(shadow.begun, Uuid(b"metadata-topic-1"), 3, offset)
+        await node.metadata.report_shadow(report)
+    await phase(node, KAFKA)
+
+
+@pytest.mark.parametrize("amid", [False, True])
+def test_a_copy_that_began_before_a_way_back_ends_in_no_segment_of_ours(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch, amid: bool
+) -> None:
+    """Its broker would finish it in Kafka's topic, and nobody could read or delete it."""
+    upload = Copier.upload
+
+    async def main() -> None:
+        async with moving(tmp_path, orders) as (node, plugin):
+            await phase(node, SWITCHING, QUORUM)
+            await asyncio.sleep(60)
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            uploaded = []
+
+            async def meanwhile(self: Copier, job: CopyJob) -> CopyResult:
+                uploaded.append(job)
+                result = await upload(self, job)
+                await gone_back(node)
+                return result
+
+            monkeypatch.setattr(Copier, "upload", meanwhile)
+            if not amid:
+                await gone_back(node)
+            told = await refused(plugin.copy(files_of(orders, row)))
+            assert (told.kind, "phase KAFKA" in told.detail) == ("retry_later", True)
+            assert bool(uploaded) is amid
 
     run_virtually(main)
