@@ -9,7 +9,7 @@ crash begins it again, and comes to the same.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -113,6 +113,7 @@ class Time:
 class Attempt:
     """What an attempt does now, for people: `share` of the step that is done, 0 to 1, and what it
     waits for. `is_silent`: nobody writes any more, which stays so while the phase does.
+    `given_up`: why it returns, once it does.
     """
 
     standing: Migration
@@ -121,6 +122,7 @@ class Attempt:
     step: str = ""
     share: float = 0.0
     trouble: str = ""
+    given_up: str = ""
 
     def begin(self, step: str) -> None:
         """Go on to the next step."""
@@ -145,7 +147,7 @@ class Switching:
             return None
         if before is None or before.standing != standing:
             return Attempt(standing, self.time.monotonic())
-        return Attempt(standing, before.begun, before.is_silent, before.step, 0.0, before.trouble)
+        return replace(before, share=0.0)
 
     async def run(self, attempt: Attempt) -> None:
         """Carry the attempt to its end, or until another node does."""
@@ -173,11 +175,11 @@ class Switching:
             raise TimeoutError
 
     async def _return(self, attempt: Attempt, why: str) -> None:
-        before = attempt.standing
+        before, attempt.given_up = attempt.standing, attempt.given_up or why[:WHY_CHARACTERS_MAX]
         try:
-            await self.log.move(before, RETURNS_TO[before.phase], why[:WHY_CHARACTERS_MAX])
+            await self.log.move(before, RETURNS_TO[before.phase], attempt.given_up)
         except StrandlineError as error:
-            attempt.trouble = f"{why}; to say so failed: {error}"
+            attempt.trouble = f"{attempt.given_up}; to say so failed: {error}"
             await self.time.sleep(RETRY_AFTER_S)
 
     async def _forth(self, attempt: Attempt) -> None:

@@ -450,3 +450,38 @@ def test_nothing_is_imported_by_a_broker_that_does_not_know_one_that_acknowledge
     asyncio.run(carry_out(world))
     assert world.phase is MigrationPhase.KAFKA
     assert "brokers 2 said that they write no more" in world.why
+
+
+def test_the_reason_of_an_attempt_stays_while_the_log_can_not_be_told() -> None:
+    """The quorum may have no leader for hours: each try wrote its reason around the one before."""
+    world = World(2)
+    tried = 0
+    attempts = []
+    move = world.move
+
+    async def fails(before: Migration, phase: MigrationPhase, why: str) -> None:
+        nonlocal tried
+        tried += 1
+        if tried < 50:
+            raise RetryLater("no leader")
+        await move(before, phase, why)
+
+    async def unheard() -> Collection[int]:
+        raise RetryLater("the broker is away")
+
+    world.move, world.live = fails, unheard  # type: ignore[method-assign]
+
+    async def main() -> None:
+        ours = Switching(world, world, Time(lambda: world.now, world.sleep), DEADLINE_S)
+        attempt = ours.begin()
+        assert attempt is not None
+        attempts.append(attempt)
+        await ours.run(attempt)
+
+    asyncio.run(main())
+    assert tried >= 50
+    (attempt,) = attempts
+    assert len(attempt.trouble) < 300
+    assert world.why == (
+        "not done within 60 s, while waiting until no broker writes: the broker is away"
+    )
