@@ -13,6 +13,7 @@ from pathlib import Path
 from kafka_formats import transaction_index
 from kafka_formats.errors import CorruptData
 from kafka_formats.log_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from rlm.local_log.batch_headers import has_abort
 from rlm.local_log.replica_directory import read_small
 from rlmm.log.disk import OsDisk, replace_file
 
@@ -58,3 +59,14 @@ def cut_beside(log: Path, end: int) -> None:
         path.unlink()
     elif left != entries:  # in one step: without an index a copy may not know what was aborted
         replace_file(OsDisk(), path, transaction_index.encode(left))
+
+
+def tell_of_aborts(log: Path) -> None:
+    """Put an index of transactions beside a `.log` that aborts some and has none: the broker made
+    it after the links, or it is damaged. It is not empty, so that the segment counts as one with
+    aborted transactions, and no index, so that its copy makes one from the batches. CorruptData;
+    OSError.
+    """
+    path = log.with_suffix(TRANSACTION_INDEX_SUFFIX)
+    if not path.exists() and has_abort(log):
+        replace_file(OsDisk(), path, b"\0")

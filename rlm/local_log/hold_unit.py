@@ -32,7 +32,7 @@ from kafka_formats.log_names import (
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.batch_headers import batch_headers
 from rlm.local_log.committed_plan import NotCommittedError, Proof
-from rlm.local_log.cut_file import copy_head, cut_beside
+from rlm.local_log.cut_file import copy_head, cut_beside, tell_of_aborts
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalSegment
@@ -156,6 +156,7 @@ def tell_by_batches(unit: Unit, proof: Proof, *, may_cut: bool) -> tuple[str | N
         copy_head(log, aside, batches.size_bytes)
         aside.replace(log)
     cut_beside(log, batches.end)  # also if a crash came behind the line above
+    tell_of_aborts(log)
     end, epochs = anew.next_base_offset, anew.leader_epochs
     # Only its time is another: by a touch, or an earlier version's mark, with the time of holding.
     is_as_held = (end, epochs) == (unit.next_base_offset, unit.leader_epochs)

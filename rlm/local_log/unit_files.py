@@ -15,13 +15,11 @@ from kafka_formats.log_names import (
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from kafka_formats.properties import encode_partition_metadata
 from rlm.local_log.active_links import BESIDE, ActiveLink
-from rlm.local_log.batch_headers import has_abort
-from rlm.local_log.cut_file import copy_head, cut_beside
+from rlm.local_log.cut_file import copy_head, cut_beside, tell_of_aborts
 from rlm.local_log.hold_unit import mark_end
 from rlm.local_log.log_dir import LocalPartition
 
@@ -54,11 +52,7 @@ def link_left(
                 raise
     if cut_to is not None:
         cut_beside(log, next_base)
-    index = into / segment_file_name(base, TRANSACTION_INDEX_SUFFIX)
-    if not index.exists() and has_abort(log):
-        # The broker made it after the link. This one is not empty, so that the segment counts as
-        # one with aborted transactions, and no index, so that its copy makes one from the batches.
-        write(index, b"\0")
+    tell_of_aborts(log)
     mark_end(into, next_base, log.stat())
     metadata = encode_partition_metadata(link.partition.topic_id)
     write(into / PARTITION_METADATA_FILE, metadata)

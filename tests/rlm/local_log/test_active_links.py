@@ -136,6 +136,7 @@ def test_what_a_unit_of_an_active_segment_has_of_its_own_outlives_a_power_cut(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fdatasync", fsync)
     unit = directory.hold_left(link, None, all_of_it, may_cut=False).unit
     assert unit is not None
     made = [path for path in unit.segment.log_path.parent.iterdir() if path.stat().st_nlink == 1]

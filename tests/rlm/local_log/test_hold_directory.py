@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kafka_formats import transaction_index
+from kafka_formats.control_record import ControlType, control_key, end_transaction_value
 from kafka_formats.errors import InvalidRequest, Refused
 from kafka_formats.log_names import segment_file_name
+from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.local_log import hold_unit
 from rlm.local_log.committed_plan import NotCommittedError
@@ -323,6 +325,46 @@ def test_a_crash_behind_the_cut_leaves_no_aborted_transaction_of_the_rest(
     assert unit is not None
     left = unit.segment.log_path.with_suffix(".txnindex").read_bytes()
     assert transaction_index.parse(left, source="test") == entries[:1]
+
+
+@pytest.mark.parametrize("index", [None, b"damaged"])
+@pytest.mark.parametrize("end", [17, 25])
+def test_a_file_written_anew_counts_as_one_with_the_aborted_transactions_of_its_batches(
+    directory: HoldDirectory, orders: KafkaLog, index: bytes | None, end: int
+) -> None:
+    """The broker makes the index after the links. Without one the copy is refused for ever."""
+    if index is not None:
+        (orders.directory / segment_file_name(10, ".txnindex")).write_bytes(index)
+    held(directory, orders, 1)
+    orders.write_across(10, 15, 16, epochs=(0, 3))
+    log = orders.directory / segment_file_name(10, ".log")
+    records = log.read_bytes() + transaction(16, producer_id=7)
+    log.write_bytes(records + b"".join(batch(each) for each in range(18, 25)))
+    orders.delete_segment(10)
+    unit = directory.as_batches_tell(found_again(directory), lambda _: end, may_cut=True).unit
+    assert unit is not None
+    assert (unit.next_base_offset, unit.doubt) == (end, None)
+    told = unit.segment.log_path.with_suffix(".txnindex")
+    assert (told.exists() and told.stat().st_size > 0) is (end > 17)
+
+
+def batch(offset: int) -> bytes:
+    record = Record(offset, 5, None, b"v")
+    return encode_batch([record], base_offset=offset, partition_leader_epoch=3)
+
+
+def transaction(offset: int, *, producer_id: int) -> bytes:
+    """A record, and the marker that aborts it."""
+    record = Record(offset, 5, None, b"v")
+    marker = Record(offset + 1, 5, control_key(ControlType.ABORT), end_transaction_value(7))
+    return b"".join(
+        encode_batch(
+            [each], base_offset=each.offset, partition_leader_epoch=3, producer_id=producer_id,
+            producer_epoch=0, base_sequence=-1 if each is marker else 0, transactional=True,
+            control=each is marker,
+        )
+        for each in (record, marker)
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [10, 100])
