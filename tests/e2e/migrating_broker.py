@@ -13,6 +13,7 @@ KAFKAS_METADATA = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
 BRIDGE = "io.strandline.broker.MigratingMetadataManager"
+METADATA_PARTITIONS = 3
 _REFERENCE = "org.apache.kafka:kafka-storage:4.3.0:test"
 """LocalTieredStorage, of the newest published test jar, which 4.4 lacks classes for."""
 _METADATA = "remote.log.metadata.manager"
@@ -34,7 +35,7 @@ def of_kafka(tier: Path, *, replicas: int = 1) -> dict[str, str]:
         "rsm.config.delete.on.close": "false",
         f"{_METADATA}.class.name": KAFKAS_METADATA,
         f"{_METADATA}.class.path": "",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": str(METADATA_PARTITIONS),
         "rlmm.config.remote.log.metadata.topic.replication.factor": str(replicas),
     }
 

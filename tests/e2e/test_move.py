@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
 from strandline.cli.exit_codes import ExitCode
 from tests.e2e.http import PLAIN
-from tests.e2e.migrating_broker import of_bridge, of_kafka
+from tests.e2e.migrating_broker import METADATA_PARTITIONS, of_bridge, of_kafka
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, node_sections
 from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import NewRecord, consume_all, produce
+from tests.real.kafkas_metadata import KafkasSegment, read_by_kafkas_manager
 from tests.strandline.command import invoke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
@@ -101,6 +104,29 @@ class Moved:
     def phase(self) -> str:
         return str(PLAIN.get(f"{self.node.url}/v1/migration").json()["phase"])
 
+    def has_what_kafkas_manager_has(self, folder: Path) -> None:
+        """The node's segments and look-ups are those of Kafka's own class, which reads the topic
+        that the node keeps up.
+        """
+        url = f"{self.node.url}/v1/topics/{TOPIC}/partitions/0"
+        rows = PLAIN.get(f"{url}/segments", params={"limit": 1_000}).json()["segments"]
+        ours = {
+            KafkasSegment(
+                each["segment_id"], each["state"], each["start_offset"], each["end_offset"],
+                each["size_bytes"],
+                ",".join(f"{of['epoch']}@{of['start_offset']}" for of in each["leader_epochs"]),
+            )
+            for each in rows
+        }  # fmt: skip
+        tip = TopicIdPartition(TOPIC, Uuid.parse(rows[0]["topic_id"]), 0)
+        folder.mkdir()
+        kafkas = read_by_kafkas_manager(self.broker.bootstrap, folder, METADATA_PARTITIONS, [tip])
+        assert kafkas.segments == ours
+        for (_, _, epoch, offset), id_ in kafkas.found.items():
+            asked = {"epoch": epoch, "offset": offset}
+            found = PLAIN.get(f"{url}/segments/lookup", params=asked).json()
+            assert found["segment"]["segment_id"] == id_, (asked, found)
+
     def starts(self) -> list[int]:
         """First offsets of the segments that the node has, ascending."""
         found = PLAIN.get(f"{self.node.url}/v1/topics/{TOPIC}/partitions/0/segments").json()
@@ -134,6 +160,7 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
 
         site.command("migrate", "back")
         assert site.phase() == "kafka"
+        site.has_what_kafkas_manager_has(tmp_path / "behind the way back")
         site.write_until_tiered()
         site.read_all()
         broker.restart(overrides=of_kafka(tmp_path / "kafkas"))
@@ -206,6 +233,23 @@ class KafkasStore:
         return sorted(int(path.name.split("-")[0]) for path in logs)
 
 
+def switch_with_others(site: Moved, store: KafkasStore) -> None:
+    """To QUORUM, with segments of all topics in the tier."""
+    for topic in (TOPIC, *OTHERS):
+        site.broker.create_topic(topic, config=TOPIC_CONFIG)
+    for topic in OTHERS:
+        for at in range(4):
+            produce(site.broker.bootstrap, topic, 0, [NewRecord(b"%d" % at * 8_000)] * 3)
+    site.write_until_tiered()
+    site.command("quorum", "finalize", "2")
+    site.command("migrate", "start")
+    site.broker.restart(overrides=of_bridge(site.node.url))
+    site.write_until_tiered()
+    assert all(store.starts(topic) for topic in OTHERS)
+    site.wait_until_nothing_is_in_the_way()
+    site.command("migrate", "switch")
+
+
 @pytest.mark.soak
 def test_expiry_and_deletion_go_on_in_every_phase(tmp_path: Path) -> None:
     """What DeleteRecords, retention and topic deletion take is gone from Kafka's storage, whoever
@@ -213,19 +257,7 @@ def test_expiry_and_deletion_go_on_in_every_phase(tmp_path: Path) -> None:
     """
     with moving_site(tmp_path) as (broker, node):
         site, store = Moved(broker, node), KafkasStore(tmp_path / "kafkas")
-        for topic in (TOPIC, *OTHERS):
-            broker.create_topic(topic, config=TOPIC_CONFIG)
-        for topic in OTHERS:
-            for at in range(4):
-                produce(broker.bootstrap, topic, 0, [NewRecord(b"%d" % at * 8_000)] * 3)
-        site.write_until_tiered()
-        site.command("quorum", "finalize", "2")
-        site.command("migrate", "start")
-        broker.restart(overrides=of_bridge(node.url))
-        site.write_until_tiered()
-        assert all(store.starts(topic) for topic in OTHERS)
-        site.wait_until_nothing_is_in_the_way()
-        site.command("migrate", "switch")
+        switch_with_others(site, store)
 
         def deleted_below(offset: int) -> None:
             before = store.starts(TOPIC)
@@ -247,7 +279,9 @@ def test_expiry_and_deletion_go_on_in_every_phase(tmp_path: Path) -> None:
         site.write_until_tiered()
         site.read_all()
 
+        site.has_what_kafkas_manager_has(tmp_path / "in quorum")
         site.command("migrate", "back")
+        site.has_what_kafkas_manager_has(tmp_path / "behind the way back")
         deleted_below(40)
         topic_gone(OTHERS[1])
         site.write_until_tiered()

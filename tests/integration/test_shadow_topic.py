@@ -27,9 +27,9 @@ from rlm.migration.topic_checks import TOPIC
 from rlm.migration.topic_reader import TopicReader
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.integration.test_metadata_topic import KEPT
-from tests.real.kafka import KafkaBroker, kafka_jars
+from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import NewRecord, consume_all, produce
-from tests.real.maven import require_java
+from tests.real.kafkas_metadata import read_by_kafkas_manager
 from tests.rlm.migration.shadow_world import (
     PARTITIONS,
     USER_PARTITIONS,
@@ -220,19 +220,6 @@ async def test_a_topic_made_anew_is_told(broker: KafkaBroker, topic: str, id_: s
     assert "made anew" in node.state.incomplete
 
 
-def rows_of_kafkas_manager(broker: KafkaBroker, folder: Path) -> set[tuple[str, str]]:
-    """(segment id, state) of all that Kafka 4.3.0's own manager makes of the topic."""
-    source = Path(__file__).parent / "java" / "ReadMetadataTopic.java"
-    asked = [f"{each.topic}:{each.topic_id}:{each.partition}" for each in USER_PARTITIONS]
-    command = [require_java(), "-cp", f"{kafka_jars('4.3.0')}/*", str(source), broker.bootstrap]
-    command += [str(folder), str(PARTITIONS), *asked]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    lines = done.stdout.splitlines()
-    assert "DONE" in lines, done.stdout + done.stderr
-    rows = [line.split() for line in lines if line.startswith("ROW ")]
-    return {(row[2], row[3]) for row in rows}
-
-
 async def test_kafkas_own_manager_has_our_rows(
     broker: KafkaBroker, topic: str, id_: str, tmp_path: Path
 ) -> None:
@@ -254,4 +241,5 @@ async def test_kafkas_own_manager_has_our_rows(
         for row in cache.rows.values()
     }
     assert len(wanted) > 10
-    assert rows_of_kafkas_manager(broker, tmp_path) == wanted
+    kafkas = read_by_kafkas_manager(broker.bootstrap, tmp_path, PARTITIONS, USER_PARTITIONS)
+    assert {(each.segment_id, each.state) for each in kafkas.segments} == wanted
