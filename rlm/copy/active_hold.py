@@ -6,7 +6,6 @@ pass over one hold directory.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +27,9 @@ from rlm.local_log.active_links import (
     remove_links,
 )
 from rlm.local_log.active_plan import Fate, fate, to_link
-from rlm.local_log.committed_plan import LastSeen, NotCommittedError, shared_end
+from rlm.local_log.committed_plan import LastSeen, NoRoomError, NotCommittedError, shared_end
 from rlm.local_log.hold_directory import (
+    FULL,
     HoldDirectory,
     Unread,
     is_one_file,
@@ -48,40 +48,42 @@ whose brokers' leaders all moved, makes them in many passes.
 """
 KEEPS_A_PASS = 50
 """High watermarks kept in a pass, each with a sync, too: quiet logs wait for their turn."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)
 class _Linked:
     """`segments`: the broker's own when the link was last found to be of its active segment.
     `committed`: the high watermark when the file was last seen in the log, or -1; `is_kept`: on
-    the disk, too. `outdated`: a high watermark of before a cut, which tells nothing; -1: none.
+    the disk, too; `is_too_high`: what the disk has proves what was cut off. `outdated`: a high
+    watermark of before a cut, which tells nothing; -1: none.
     """
 
     link: ActiveLink
     segments: Sequence[LocalSegment] | None = None
     committed: int = -1
     is_kept: bool = False
+    is_too_high: bool = False
     outdated: int = -1
 
     def seen(self, order: Order) -> None:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
         have been cut and another high watermark be of what came instead. A lower one than before
         counts: an unclean election cut the log, or the broker's file named a deleted topic's. One
-        that is not known now (the broker's file cannot be read) changes nothing.
+        that is not known now (the broker's file cannot be read) changes nothing. Nor does one above
+        the cut at the look that finds it: it may be of before. OSError: a lower one is not kept.
         """
         known, now = self.committed, order.facts.high_watermark
-        is_cut = known >= 0 and self._shared(order) < known
-        if is_cut and now >= known:  # the broker writes it down within seconds
+        shared = known if known < 0 else min(known, self._shared(order))
+        if shared < known and now > shared:  # the broker writes it down within seconds
             self.outdated = now
         if now < 0 or now == self.outdated:
-            now = min(known, self._shared(order)) if is_cut else known
+            now = shared
         else:
             self.outdated = -1
-        if now == known:
-            return
-        self.committed, self.is_kept = now, False
-        if now < known:
+        if now != known:
+            self.committed, self.is_kept = now, False
+            self.is_too_high |= now < known
+        if self.is_too_high:
             self.keep()
 
     def _shared(self, order: Order) -> int:
@@ -103,9 +105,9 @@ class _Linked:
         """Keep the high watermark for the next process: once the log is quiet, since it costs a
         small write, or at once if the kept one is too high. One that is too low says less.
         """
-        if not self.is_kept and self.committed >= 0:
-            keep_committed(self.link, self.committed)
-            self.is_kept = True
+        if not self.is_kept and (self.committed >= 0 or self.is_too_high):
+            keep_committed(self.link, max(0, self.committed))
+            self.is_kept, self.is_too_high = True, False
 
 
 class ActiveHold:
@@ -117,7 +119,7 @@ class ActiveHold:
         self._links: dict[TopicIdPartition, list[_Linked]] = {}
         self._unread: dict[Path, Unread] = {}
         self._failed: dict[Path, Unread] = {}
-        self._unproven: dict[Path, NotCommittedError] = {}
+        self._unproven: dict[Path, NotCommittedError | NoRoomError] = {}
         self._syncs_left = SYNCS_A_PASS
         self._last_tried: TopicIdPartition | None = None
         self._to_keep: dict[int, _Linked] = {}
@@ -132,7 +134,8 @@ class ActiveHold:
 
     def unread(self) -> Iterable[Unread]:
         """Links whose batches do not tell what they have, and those of which the last pass could
-        make no unit: below the log's head when the disk failed, or not known to be committed yet.
+        make no unit: below the log's head when the disk failed, not known to be committed yet, or
+        without room for the part that is.
         """
         unproven = list(self._unproven.items())
         away = (Unread(each.unit.partition, why_unread(path, each)) for path, each in unproven)
@@ -140,8 +143,8 @@ class ActiveHold:
 
     def unproven(self) -> list[Unit]:
         """The units that links would be, if these were known to be committed, of replicas that are
-        not here or whose broker does not answer. They count as held alone, and in doubt: before any
-        that can be copied they go.
+        not here or whose broker does not answer, and those without room for their committed part.
+        They count as held alone, and in doubt: before any that can be copied they go.
         """
         denied = list(self._unproven.values())
         return [replace(each.unit, doubt=str(each)) for each in denied]
@@ -296,6 +299,9 @@ class ActiveHold:
                 return Fate.KEEP
             self._drop(link, passed, released(denied.unit, Release.DIVERGED))
             return Fate.DROP
+        except NoRoomError as denied:
+            self._unproven[link.path] = denied
+            return Fate.KEEP
         except CorruptData as error:
             self._unread[link.path] = Unread(link.partition, why_unread(link.path, error))
             return Fate.KEEP

@@ -23,6 +23,17 @@ class NotCommittedError(Exception):
         self.unit = unit
 
 
+class NoRoomError(Exception):
+    """The disk has no room for a copy of the committed part of a unit to be."""
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__(
+            f"what is committed of offsets {unit.base_offset} to {unit.next_base_offset - 1} is to "
+            "be copied aside, for which the disk has not twice the room"
+        )
+        self.unit = unit
+
+
 @dataclass(frozen=True, slots=True)
 class LastSeen:
     """The log when a file was last seen in it: its high watermark, or -1, and its epochs, empty if

@@ -14,6 +14,7 @@ unit. Everything here blocks; callers use a thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -37,7 +38,7 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.active_links import ActiveLink, is_in_a_log
-from rlm.local_log.committed_plan import Proof
+from rlm.local_log.committed_plan import NoRoomError, Proof
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.hold_tree import directories, directory_of, names
 from rlm.local_log.hold_unit import (
@@ -60,6 +61,7 @@ from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 _ASIDE, _GONE = ".making-", ".removing-"
 PROBE = ".probe"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,8 @@ class HoldDirectory:
     ) -> Told:
         """Make a unit of a file that was active when it was linked, and that nobody writes to any
         more: of all of it or, if it `may_cut`, of what was surely committed. No unit if it has no
-        record that one may tell of. NotCommittedError: not all was, or nothing. CorruptData;
-        OSError.
+        record that one may tell of. NotCommittedError: not all was, or nothing. NoRoomError: of
+        that part no copy can be made now. CorruptData; OSError.
         """
         batches = batches_tell(link.log_path, link.base_offset, room_behind=True)
         whole = _unit_of(link, batches)
@@ -205,8 +207,10 @@ class HoldDirectory:
             write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
             name = unit_name(base, end, log.stat(), epochs)
             _name(aside, name)
-        except OSError:
+        except OSError as error:
             remove_unit(aside)
+            if rest is not None and error.errno in FULL:
+                raise NoRoomError(whole) from error
             raise
         return Told(found_unit(unit.partition, aside.with_name(name)), rest)
 

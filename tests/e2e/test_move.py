@@ -94,6 +94,13 @@ class Moved:
             lambda: self.local_start() > before, "the new records to be in the tier alone"
         )
 
+    def wait_until_all_is_tiered(self) -> None:
+        """Nothing is copied from here on, until more is written."""
+        self.broker.wait_until(
+            lambda: len(self.broker.segment_files(TOPIC, 0)) == 1,
+            "all sealed segments to be in the tier alone",
+        )
+
     def read_all(self) -> None:
         records = consume_all(self.broker.bootstrap, TOPIC, 0)
         assert [record.offset for record in records] == list(range(self.first, self.written))
@@ -158,6 +165,7 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         site.write_until_tiered()
         site.read_all()
 
+        site.wait_until_all_is_tiered()
         site.command("migrate", "back")
         assert site.phase() == "kafka"
         site.has_what_kafkas_manager_has(tmp_path / "behind the way back")
@@ -279,6 +287,7 @@ def test_expiry_and_deletion_go_on_in_every_phase(tmp_path: Path) -> None:
         site.write_until_tiered()
         site.read_all()
 
+        site.wait_until_all_is_tiered()
         site.has_what_kafkas_manager_has(tmp_path / "in quorum")
         site.command("migrate", "back")
         site.has_what_kafkas_manager_has(tmp_path / "behind the way back")

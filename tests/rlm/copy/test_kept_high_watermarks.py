@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,76 @@ def test_what_came_in_place_of_what_was_cut_is_not_committed_by_a_mark_of_before
             await asyncio.sleep(A_FEW_SCANS_S)
             assert units(tmp_path) == ["0"]
             assert let_go(node) == [(30, 34, "diverged", True)]
+
+    run_virtually(main)
+
+
+def test_a_mark_of_before_a_cut_that_is_below_what_was_known_proves_nothing_either(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    """The leader's own word reached further than what it had written down by then."""
+    log.set_high_watermark(32)
+    broker.words["orders", 0] = Leads(0, 35)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker) as node:
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert kept(tmp_path) == ["35\n"]
+            broker.words["orders", 0] = NotLeading()
+            log.write_across(0, 30, 35, epochs=(0, 2))
+            log.set_epochs((0, 0), (2, 30))
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert kept(tmp_path) == ["30\n"]
+            starts_over(log, 0, epoch=4)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0"]
+            assert let_go(node) == [(30, 34, "diverged", True)]
+
+    run_virtually(main)
+
+
+def test_a_disk_that_failed_to_keep_a_lower_mark_is_tried_before_the_epochs_are_renewed(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kept one of before the cut, beside the epochs of behind it, would prove what came."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "it fails here")
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert kept(tmp_path) == ["35\n"]
+            with monkeypatch.context() as broken:
+                broken.setattr(rlm.copy.active_hold, "keep_committed", fails)
+                log.write_across(0, 30, 35, epochs=(0, 2))
+                log.set_epochs((0, 0), (2, 30))
+                await asyncio.sleep(A_FEW_SCANS_S)
+        starts_over(log, 0, epoch=4)
+        async with holding(world, broker=broker) as node:
+            assert units(tmp_path) == ["0"]
+            assert let_go(node) == [(30, 34, "diverged", True)]
+
+    run_virtually(main)
+
+
+def test_a_mark_of_a_file_of_which_all_was_cut_is_forgotten_on_the_disk_too(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert kept(tmp_path) == ["35\n"]
+            log.write_as(0, 35, ((2, 0),))
+            log.set_epochs((2, 0))
+            await asyncio.sleep(A_FEW_SCANS_S)
+        starts_over(log, 0, epoch=4)
+        async with holding(world, broker=broker) as node:
+            assert units(tmp_path) == []
+            assert let_go(node) == [(0, 34, "diverged", True)]
 
     run_virtually(main)
 
