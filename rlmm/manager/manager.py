@@ -29,7 +29,7 @@ from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
 from rlmm.manager.segment_history import HistoryEntry, read_history
-from rlmm.manager.time_passing import TimePassing
+from rlmm.manager.time_passing import TimePassing, pause
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState
 from rlmm.records import control_records as control
@@ -422,8 +422,9 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
             try:
                 await self.take_snapshot()
             except Exception as error:
-                self._applying.snapshot_begun()
                 log.error("no snapshot of the metadata could be taken", exc_info=error)
+                await pause(self._limits.snapshot_retry_s)
+                self._applying.snapshot_due.set()  # a damaged one may have to be replaced
 
     async def _lost_snapshot_task(self) -> None:
         while True:

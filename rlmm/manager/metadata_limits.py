@@ -17,7 +17,8 @@ class MetadataLimits:
     after a crash. Flushes less than `view_quiet_s` apart are those of a busy log: the view merges
     its files less often then. A snapshot follows so many records or bytes of them. It is the whole
     state, and a node starts from its view, so snapshots are far apart; they bound the log's size
-    and what a fresh node applies (Kafka, which starts from snapshots, makes one every 20 MiB).
+    and what a fresh node applies (Kafka, which starts from snapshots, makes one every 20 MiB). One
+    that could not be written is tried again after `snapshot_retry_s`.
     `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
     `states_kept_max` partition states are remembered while nothing changes them. Records of another
     level than `feature_levels` are not applied. The quorum's leader fences a node that has not
@@ -31,6 +32,7 @@ class MetadataLimits:
     snapshot_records: int = 100_000
     snapshot_bytes: int = 128 * 1024 * 1024
     snapshot_slice_rows: int = 400
+    snapshot_retry_s: float = 60.0
     outcomes_kept_max: int = 65_536
     states_kept_max: int = 20_000
     history_read_records: int = 100
