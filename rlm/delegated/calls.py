@@ -373,9 +373,12 @@ class BrokerCalls:
         return None
 
     def _is_adopting(self, tip: TopicIdPartition) -> bool:
-        """True until what the stores have is recorded up to what the broker is to copy first."""
+        """True until what the stores have is recorded up to what the broker is to copy first. A
+        replica that left, whose row a last drive keeps, says nothing of that.
+        """
         work = self.table.work(tip)
-        waits = work is not None and work.found is not None and not self.driver.adopts(work)
+        is_here = work is not None and work.local is not None and work.found is not None
+        waits = work is not None and is_here and not self.driver.adopts(work)
         return self.driver.adoption.is_due(tip) and not waits
 
     def _check_known(self, tip: TopicIdPartition) -> None:
