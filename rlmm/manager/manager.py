@@ -137,7 +137,7 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
             self._tasks.append(asyncio.create_task(passing.run(), name="metadata-time"))
             liveness = NodeLiveness(
                 LivenessJudge(limits.node_silence_max_s), log.describe, self.registered_nodes,
-                monotonic, self._record,
+                monotonic, self._write,
             )  # fmt: skip
             self._tasks.append(asyncio.create_task(liveness.run(), name="metadata-liveness"))
         try:

@@ -98,7 +98,7 @@ class NodeLiveness:
         describe: Callable[[], LogDescription],
         nodes: Callable[[], tuple[RegisteredNode, ...]],
         monotonic: Callable[[], float],
-        propose: Callable[[NodeSilence], Awaitable[int]],
+        propose: Callable[[NodeSilence, float], Awaitable[int]],
     ) -> None:
         self._judge = judge
         self._describe = describe
@@ -118,12 +118,13 @@ class NodeLiveness:
 
     async def look(self) -> None:
         """Judge, and propose one record after another, each only if it is still true: the ones
-        before may have taken long.
+        before may have taken long. One that is not appended until the next look, as while
+        leadership is handed over, is given up, and judged anew.
         """
         for record in self._judged():
             if record not in self._judged():
                 continue
-            await self._propose(record)
+            await self._propose(record, self._interval_s)
             if record.fenced:
                 log.warning(
                     "node %d is fenced: it has not fetched the metadata log for %g s",

@@ -9,6 +9,7 @@ from kafka_formats.record_batch import parse_header
 from rlmm.apply.outcome import Verdict
 from rlmm.log.committed import committed_records
 from rlmm.log.log_directory import StoredBatch
+from rlmm.manager.node_liveness import LOOKS_PER_SILENCE
 from rlmm.raft.messages import FetchRequest, ReplicaKey
 from rlmm.records.control_records import ControlRecordType, NodeSilence
 from rlmm.records.records import decode
@@ -55,8 +56,10 @@ class LivenessAudit:
             if record.fenced and (offset, batch.epoch) not in self._judged:
                 self._judged.add((offset, batch.epoch))
                 silent_s = self._silent_s(machine, batch.epoch, record, reference)
-                # Its clock counts from a fetch that may be answered so much later.
+                # Its clock counts from a fetch that may be answered so much later, and what it
+                # judged may wait until the next look, while leadership is handed over.
                 waits_s = self._world.settings.fetch_wait_max_ms / 1000
+                waits_s += self.silence_max_s / LOOKS_PER_SILENCE
                 if silent_s < self.silence_max_s - waits_s:
                     self._unfounded[offset, batch.epoch] = (
                         f"{machine.name} fences node {record.node_id}, which fetched or could not "

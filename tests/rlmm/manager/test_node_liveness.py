@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
+from rlmm.manager.node_liveness import LOOKS_PER_SILENCE, LivenessJudge, NodeLiveness
 from rlmm.metadata_log import LogDescription, ReplicaState
 from rlmm.records.control_records import NodeSilence
 from rlmm.rows.nodes import Liveness, RegisteredNode
@@ -185,7 +185,8 @@ def test_what_is_no_longer_true_after_a_slow_record_is_not_proposed() -> None:
     leader.silent_s = {2: SILENCE_MAX_S + 0.5, 3: SILENCE_MAX_S + 0.5}
     proposed: list[NodeSilence] = []
 
-    async def propose(record: NodeSilence) -> int:
+    async def propose(record: NodeSilence, deadline_s: float) -> int:
+        assert deadline_s == SILENCE_MAX_S / LOOKS_PER_SILENCE, "the next look judges anew"
         proposed.append(record)
         leader.now_s += 4
         leader.silent_s[3] = 0.2  # it fetched meanwhile
