@@ -314,14 +314,16 @@ class Faults:
         return self._world.random.choice(files)
 
     def may_lose(self, machine: Machine) -> bool:
-        """True if every voter set in force keeps a majority that has lost nothing."""
+        """True if every voter set in force keeps a majority that has lost nothing, also once this
+        machine is added to it, which may be under way.
+        """
         world = self._world
         for keys in world.voter_sets_in_force():
             sound = sum(
                 each.key in keys and each is not machine and not each.lost
                 for each in world.machines
             )
-            if machine.key in keys and sound < len(keys) // 2 + 1:
+            if sound < len({*keys, machine.key}) // 2 + 1:
                 return False
         return True
 
