@@ -69,12 +69,12 @@ class _Linked:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
         have been cut and another high watermark be of what came instead. A lower one than before
         counts: an unclean election cut the log, or the broker's file named a deleted topic's. One
-        that is not known now (the broker's file cannot be read) changes nothing. Nor does one above
-        the cut at the look that finds it: it may be of before. OSError: a lower one is not kept.
+        that is not known now (the broker's file cannot be read) changes nothing. OSError: a lower
+        one is not kept.
         """
         known, now = self.committed, order.facts.high_watermark
         shared = known if known < 0 else min(known, self._shared(order))
-        if shared < known and now > shared:  # the broker writes it down within seconds
+        if shared < known <= now:  # the broker writes it down within seconds
             self.outdated = now
         if now < 0 or now == self.outdated:
             now = shared

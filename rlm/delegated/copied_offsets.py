@@ -74,10 +74,12 @@ class CopiedOffsets:
         if seen is not None and seen.token == token and seen.first <= first < seen.following:
             following = seen.following
         else:
+            following = first
+        if following <= last:  # what was below a gap may have gone: then that is at the low end
             served = next(self._served(state, first, last), None)
             if served is None:
                 return first
-            following = served.first_offset
+            following = max(following, served.first_offset)
         before = -1
         while before < following <= last:
             before = following

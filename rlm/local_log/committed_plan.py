@@ -24,12 +24,12 @@ class NotCommittedError(Exception):
 
 
 class NoRoomError(Exception):
-    """The disk has no room for a copy of the committed part of a unit to be."""
+    """The disk has no room for a copy of the committed `part` of a unit to be."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, part: Unit) -> None:
         super().__init__(
-            f"what is committed of offsets {unit.base_offset} to {unit.next_base_offset - 1} is to "
-            "be copied aside, for which the disk has not twice the room"
+            f"offsets {part.base_offset} to {part.next_base_offset - 1} are to be copied, and "
+            "the disk has not twice the room for that"
         )
         self.unit = unit
 

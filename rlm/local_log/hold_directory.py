@@ -200,17 +200,21 @@ class HoldDirectory:
         followed_by = epoch_for_offset(link.epochs(), end)
         if followed_by is not None and followed_by > epochs[-1].epoch:
             epochs = append_entry(epochs, followed_by, end)
-        aside = self._make_aside(unit.partition, unit_name(base, end, link.log_path.stat(), epochs))
+        name = unit_name(base, end, link.log_path.stat(), epochs)
         try:
-            size = None if rest is None else batches.size_bytes
-            log = link_left(link, local, end, aside, cut_to=size)
-            write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
-            name = unit_name(base, end, log.stat(), epochs)
-            _name(aside, name)
+            aside = self._make_aside(unit.partition, name)
+            try:
+                size = None if rest is None else batches.size_bytes
+                log = link_left(link, local, end, aside, cut_to=size)
+                write(aside / LEADER_EPOCH_CHECKPOINT_FILE, leader_epoch_checkpoint.encode(epochs))
+                name = unit_name(base, end, log.stat(), epochs)
+                _name(aside, name)
+            except OSError:
+                remove_unit(aside)
+                raise
         except OSError as error:
-            remove_unit(aside)
             if rest is not None and error.errno in FULL:
-                raise NoRoomError(whole) from error
+                raise NoRoomError(whole, unit) from error
             raise
         return Told(found_unit(unit.partition, aside.with_name(name)), rest)
 

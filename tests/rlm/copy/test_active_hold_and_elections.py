@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import rlm.copy.active_hold
-import rlm.local_log.unit_files
 from rlm.control.run_events import HoldReleased
 from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
 from rlmm.segment import Incarnation
@@ -220,36 +219,5 @@ def test_a_crash_between_the_unit_of_a_part_and_the_end_of_its_link_leaves_one_u
         async with holding(world, broker=broker) as node:
             assert (links(tmp_path), units(tmp_path)) == (["40"], ["0"])
             assert let_go(node) == [(30, 38, "diverged", True)]
-
-    run_virtually(main)
-
-
-def test_a_part_that_has_no_room_for_its_copy_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The copy asks for twice its size, which a disk with room for the file itself may lack."""
-    log = quiet_log(tmp_path)
-    log.set_high_watermark(30)
-    broker = FakeBroker({("orders", 0): Leads(0, 30)})
-
-    def no_room(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "not twice the room")
-
-    async def main() -> None:
-        world = new_world(tmp_path, (log.log_dir,))
-        async with holding(world, broker=broker):
-            await asyncio.sleep(A_FEW_SCANS_S)
-        log.write_as(0, 39, ((0, 0), (1, 33)))
-        starts_over(log, 0, epoch=4)
-        broker.words["orders", 0] = Leads(4, 45)
-        broker.local_start = LocalLogStart(40, 4)
-        with monkeypatch.context() as full:
-            full.setattr(rlm.local_log.unit_files, "copy_head", no_room)
-            async with holding(world, broker=broker) as node:
-                await asyncio.sleep(A_FEW_SCANS_S)
-                assert let_go(node) == []
-        async with holding(world, broker=broker) as node:
-            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
-            assert tiered(node, log) == set(range(30))
 
     run_virtually(main)

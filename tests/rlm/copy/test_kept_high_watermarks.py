@@ -82,31 +82,6 @@ def test_what_came_in_place_of_what_was_cut_is_not_committed_by_a_mark_of_before
     run_virtually(main)
 
 
-def test_a_mark_of_before_a_cut_that_is_below_what_was_known_proves_nothing_either(
-    tmp_path: Path, log: KafkaLog, broker: FakeBroker
-) -> None:
-    """The leader's own word reached further than what it had written down by then."""
-    log.set_high_watermark(32)
-    broker.words["orders", 0] = Leads(0, 35)
-
-    async def main() -> None:
-        world = new_world(tmp_path, (log.log_dir,))
-        async with holding(world, broker=broker) as node:
-            await asyncio.sleep(A_FEW_SCANS_S)
-            assert kept(tmp_path) == ["35\n"]
-            broker.words["orders", 0] = NotLeading()
-            log.write_across(0, 30, 35, epochs=(0, 2))
-            log.set_epochs((0, 0), (2, 30))
-            await asyncio.sleep(A_FEW_SCANS_S)
-            assert kept(tmp_path) == ["30\n"]
-            starts_over(log, 0, epoch=4)
-            await asyncio.sleep(A_FEW_SCANS_S)
-            assert units(tmp_path) == ["0"]
-            assert let_go(node) == [(30, 34, "diverged", True)]
-
-    run_virtually(main)
-
-
 def test_a_disk_that_failed_to_keep_a_lower_mark_is_tried_before_the_epochs_are_renewed(
     tmp_path: Path, log: KafkaLog, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

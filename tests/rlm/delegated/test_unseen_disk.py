@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
+from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import LogStart, PartitionModeChange
@@ -18,6 +19,7 @@ from rlmm.segment import SegmentState
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, announcement
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
+from tests.rlm.delegated.test_copied_offsets import no_pause
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.planner_facts import PARTITION as TIP
 from tests.rlm.planner_facts import uuid
@@ -215,5 +217,33 @@ def test_a_follower_takes_for_copied_what_its_leader_has_in_the_tier(tmp_path: P
             await plugin.call("announce", plugin_bodies.announce(follows))
             await asyncio.sleep(20)
             assert await plugin.highest(TIP, 0) == 4
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_hole_stops_a_follower_no_longer_than_what_is_below_it_is_there(
+    tmp_path: Path, asked_before: bool
+) -> None:
+    """DeleteRecords past what was copied; what it took of the tier goes by the same leader."""
+
+    async def main() -> None:
+        broker = broker_of()
+        async with far(tmp_path, broker) as (node, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            first, last = segment(TIP, 1, 0, 4), segment(TIP, 2, 8, 9)
+            for row in (first, last):
+                if row is last:
+                    broker.local_start = LocalLogStart(8, 0)
+                    await asyncio.sleep(20)
+                await plugin.add(row)
+                await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, b"custom")
+            copied = CopiedOffsets(node.metadata, no_pause)  # of a follower's node
+            if asked_before:
+                assert await copied.highest(TIP, 0, None) in (4, 9)
+            await plugin.update(first, SegmentState.DELETE_SEGMENT_STARTED)
+            await asyncio.sleep(3_600)
+            assert await copied.highest(TIP, 0, None) == 9
 
     run_virtually(main)
