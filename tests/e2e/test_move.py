@@ -168,10 +168,8 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         site.write_until_tiered()
         site.read_all()
 
-        site.wait_until_all_is_tiered()
         site.command("migrate", "back")
         assert site.phase() == "kafka"
-        site.has_what_kafkas_manager_has(tmp_path / "behind the way back")
         site.write_until_tiered()
         site.read_all()
         broker.restart(overrides=of_kafka(tmp_path / "kafkas"))
