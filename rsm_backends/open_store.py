@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TypedDict, Unpack
 
 from kafka_formats.errors import RetryLater, StrandlineError
 from rsm_backends.deferred_store import DeferredStore, in_time
@@ -18,28 +19,24 @@ from rsm_backends.store_config import StoreConfig
 __all__ = ["StoreConfig", "open_all", "open_store"]
 
 
-async def open_store(
-    config: StoreConfig,
-    *,
-    sleep: Callable[[float], Awaitable[None]],
-    monotonic: Callable[[], float],
-    random_fraction: Callable[[], float],
-    now_ms: Callable[[], int],
-) -> ObjectStore:
+class StoreSurroundings(TypedDict):
+    """Clocks and chance of a store: seconds of a sleep and of a monotonic clock, a fraction from 0
+    to 1, and milliseconds since the epoch.
+    """
+
+    sleep: Callable[[float], Awaitable[None]]
+    monotonic: Callable[[], float]
+    random_fraction: Callable[[], float]
+    now_ms: Callable[[], int]
+
+
+async def open_store(config: StoreConfig, **around: Unpack[StoreSurroundings]) -> ObjectStore:
     """Open the store of `config`; the caller closes it.
 
     Sends no request to S3 yet. A filesystem store's folder must exist: if it is missing, its disk
     may not be mounted. RetryLater: its mount hangs. Two opened memory stores share nothing.
     """
-    opening = asyncio.ensure_future(
-        _open(
-            config,
-            sleep=sleep,
-            monotonic=monotonic,
-            random_fraction=random_fraction,
-            now_ms=now_ms,
-        )
-    )
+    opening = asyncio.ensure_future(_open(config, **around))
     try:
         return await _in_time(config, opening)
     except BaseException:
@@ -52,21 +49,14 @@ async def _in_time(config: StoreConfig, opening: asyncio.Future[ObjectStore]) ->
     return await (in_time(config.name, opening) if config.kind == "filesystem" else opening)
 
 
-async def _open(
-    config: StoreConfig,
-    *,
-    sleep: Callable[[float], Awaitable[None]],
-    monotonic: Callable[[], float],
-    random_fraction: Callable[[], float],
-    now_ms: Callable[[], int],
-) -> ObjectStore:
+async def _open(config: StoreConfig, **around: Unpack[StoreSurroundings]) -> ObjectStore:
     policy = RetryPolicy(attempts_max=config.attempts_max, deadline_s=config.deadline_s)
     return RetryingStore(
-        await _open_backend(config, now_ms),
+        await _open_backend(config, around["now_ms"]),
         policy,
-        sleep=sleep,
-        random_fraction=random_fraction,
-        monotonic=monotonic,
+        sleep=around["sleep"],
+        random_fraction=around["random_fraction"],
+        monotonic=around["monotonic"],
     )
 
 
@@ -74,10 +64,7 @@ async def open_all(
     configs: Mapping[str, StoreConfig],
     *,
     needed: Collection[str] = (),
-    sleep: Callable[[float], Awaitable[None]],
-    monotonic: Callable[[], float],
-    random_fraction: Callable[[], float],
-    now_ms: Callable[[], int],
+    **around: Unpack[StoreSurroundings],
 ) -> dict[str, ObjectStore]:
     """Open the stores of one node; the caller closes them.
 
@@ -90,14 +77,7 @@ async def open_all(
     async with AsyncExitStack() as undo:
         begun = {}
         for name, config in configs.items():
-            open_it = partial(
-                _open,
-                config,
-                sleep=sleep,
-                monotonic=monotonic,
-                random_fraction=random_fraction,
-                now_ms=now_ms,
-            )
+            open_it = partial(_open, config, **around)
             # All at once: several that hang take no longer than one.
             attempt = asyncio.ensure_future(open_it())
             begun[name] = attempt, DeferredStore(name, open_it, attempt)
