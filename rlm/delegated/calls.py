@@ -8,6 +8,7 @@ start and deletes the tier.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -60,7 +61,8 @@ class GoneError(NotFound):
 @dataclass(frozen=True, slots=True)
 class BrokerCalls:
     """One per node. `why_not_delete` says why nothing of a topic may be deleted now. `_adding`:
-    rows on their way into the metadata log, also of calls that the broker gave up.
+    rows on their way into the metadata log, also of calls that the broker gave up. `_unheard_of`:
+    such rows that failed, by partition: they may have been accepted.
     """
 
     plugin: Plugin
@@ -76,6 +78,7 @@ class BrokerCalls:
     phases: PhaseCalls
     why_not_delete: Callable[[str], str | None]
     _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
+    _unheard_of: Counter[TopicIdPartition] = field(default_factory=Counter)
 
     def announce(self, body: bytes) -> bytes:
         """Take an announcement."""
@@ -152,16 +155,26 @@ class BrokerCalls:
         write = self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)
         adding = asyncio.ensure_future(write)
         self._adding[adding] = tip
-        adding.add_done_callback(self._adding.pop)
+        adding.add_done_callback(self._added)
         await asyncio.shield(adding)
         return self._applied()
 
+    def _added(self, adding: asyncio.Task[object]) -> None:
+        tip = self._adding.pop(adding)
+        if adding.cancelled() or adding.exception() is not None:
+            self._unheard_of[tip] += 1
+
     async def _until_added(self, tip: TopicIdPartition) -> None:
         """A broker that deletes a topic gives its copies up and lists once: a row that comes behind
-        that list would stay for ever. The call's deadline bounds it.
+        that list would stay for ever. The call's deadline bounds it. No other row can be missing:
+        this node's claim is applied here, and under it only this node adds.
         """
         if adding := [task for task, of in self._adding.items() if of == tip]:
             await asyncio.wait(adding)
+        if failed := self._unheard_of[tip]:
+            await self._catch_up()
+            if self._unheard_of[tip] == failed:  # else another one failed meanwhile
+                del self._unheard_of[tip]
 
     async def update(self, body: bytes, made: Made) -> bytes:
         """A later state of a segment."""

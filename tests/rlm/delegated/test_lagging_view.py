@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafka_formats.errors import OutcomeUnknown
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
@@ -127,5 +128,39 @@ def test_a_list_has_the_segment_that_was_being_added(
             with pytest.raises(ToldError, match="retry_later"):
                 await plugin.list_changes(orders.partition, None)
             await adding
+
+    run_virtually(main)
+
+
+def test_a_list_has_the_segment_of_which_nobody_heard_if_it_was_added(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record was accepted, and this node's view was further behind than an add may wait."""
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row, behind = of_disk(orders, 1, 0, 9), True
+            add, catch_up = node.metadata.add_remote_log_segment_metadata, node.metadata.catch_up
+            listed = node.metadata.list_remote_log_segments
+
+            async def unheard_of(*given: Any, **deadline: Any) -> Any:
+                await add(*given, **deadline)
+                raise OutcomeUnknown("the record was sent, and nobody answered")
+
+            async def catches_up(**given: Any) -> None:
+                nonlocal behind
+                await catch_up(**given)
+                behind = False
+
+            def of_the_view(*key: Any, **where: Any) -> Any:
+                return iter(()) if behind else listed(*key, **where)
+
+            monkeypatch.setattr(node.metadata, "add_remote_log_segment_metadata", unheard_of)
+            monkeypatch.setattr(node.metadata, "catch_up", catches_up)
+            monkeypatch.setattr(node.metadata, "list_remote_log_segments", of_the_view)
+            with pytest.raises(ToldError, match="outcome"):
+                await plugin.add(row)
+            found = await plugin.list_changes(orders.partition, None)
+            assert [each.segment_id for each in found.rows] == [row.segment_id]
 
     run_virtually(main)
