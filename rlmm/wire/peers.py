@@ -303,21 +303,22 @@ class _Link:
             await asyncio.gather(self._opening, return_exceptions=True)
 
     async def _connected(self) -> PeerConnection:
-        if self._opening is None:
+        opening = self._opening
+        if opening is None:
             wait_s = self._retry_at_s - self._monotonic()
             if wait_s > 0:
                 raise PeerFailedError(
                     f"{self.name}: not reached; the next attempt is due in {wait_s:.3f} s",
                     sent=False,
                 )
-            self._opening = asyncio.create_task(self._open_once())
+            opening = self._opening = asyncio.create_task(self._open_once())
             # All who waited may have given up by then.
-            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             # Others may wait for the same connection: one that gives up must not cancel it.
-            return await asyncio.shield(self._opening)
+            return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if self._opening is not None and self._opening.cancelled():
+            if opening.cancelled():  # by `close`, not this caller
                 raise PeerFailedError(f"{self.name}: closed", sent=False) from None
             raise
 

@@ -326,6 +326,41 @@ async def test_after_close_nothing_is_asked(peers: WirePeers) -> None:
     assert not error.sent
 
 
+@pytest.mark.parametrize("leaves", ["another address", "no address", "shutdown"])
+async def test_a_node_whose_address_changes_while_it_is_reached_heard_nothing(leaves: str) -> None:
+    """Its callers are told so: a cancellation would end their tasks without a word."""
+
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    mute = await asyncio.start_server(says_nothing, HOST, 0)
+    port = mute.sockets[0].getsockname()[1]
+    peers = OPEN.peers()
+    peers.set_addresses({1: (HOST, port)})
+    asked = asyncio.gather(
+        peers.ask(1, VOTE, deadline_ms=1_500),
+        peers.produce(1, b"x", deadline_ms=1_500),
+        peers.feature_levels(1, deadline_ms=1_500),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0.1)
+    match leaves:
+        case "another address":
+            peers.set_addresses({1: (HOST, port + 1)})
+        case "no address":
+            peers.set_addresses({})
+        case _:
+            await peers.close()
+    for error in await asked:
+        assert isinstance(error, PeerFailedError)
+        assert not error.sent
+        assert str(error) == f"{HOST}:{port}: closed"
+    await peers.close()
+    mute.close()
+    await mute.wait_closed()
+
+
 async def test_a_node_says_which_feature_levels_it_knows(peers: WirePeers) -> None:
     served = Served(Wire())
     await served.start()
