@@ -200,30 +200,37 @@ def read_secret(path: Path) -> str:
 
 
 def _server_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
-    if settings.tls_certificate_file is None or settings.tls_key_file is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    if settings.tls_ca_file is not None:
-        _load(context.load_verify_locations, settings.tls_ca_file)
+    context = _tls(settings, ssl.Purpose.CLIENT_AUTH)
+    if context is not None and settings.tls_ca_file is not None:
         # Tools without a certificate may read; requests of peers need one, or the secret.
         context.verify_mode = ssl.CERT_OPTIONAL
-    _load(context.load_cert_chain, settings.tls_certificate_file, settings.tls_key_file)
     return context
 
 
 def _client_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
-    if settings.tls_certificate_file is None or settings.tls_key_file is None:
+    return _tls(settings, ssl.Purpose.SERVER_AUTH)
+
+
+def _tls(settings: QuorumSettings, others: ssl.Purpose) -> ssl.SSLContext | None:
+    """None: plain text. InvalidRequest: a file can't be used."""
+    authorities, certificate = settings.tls_ca_file, settings.tls_certificate_file
+    if certificate is None or settings.tls_key_file is None:
         return None
-    context = ssl.create_default_context()
-    if settings.tls_ca_file is not None:
-        _load(context.load_verify_locations, settings.tls_ca_file)
-    _load(context.load_cert_chain, settings.tls_certificate_file, settings.tls_key_file)
-    return context
-
-
-def _load(load: Callable[..., object], *paths: Path) -> None:
     try:
-        load(*paths)
+        # Where a file of authorities is given, the machine's own list is not loaded.
+        context = ssl.create_default_context(others, cafile=authorities)
     except (OSError, ssl.SSLError) as error:
-        names = " and ".join(map(str, paths))
-        raise InvalidRequest(f"{names} can't be used for TLS: {error}", field="quorum") from None
+        raise InvalidRequest(
+            f"{authorities} can't be used: {error}; it has to be a PEM file of authorities",
+            field="quorum.tls_ca_file",
+        ) from None
+    try:
+        # The empty password makes an encrypted key an error; without it OpenSSL asks.
+        context.load_cert_chain(certificate, settings.tls_key_file, "")
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequest(
+            f"{certificate} and {settings.tls_key_file} can't be used: {error}; they are PEM "
+            "files, belong together, and the key must not be encrypted",
+            field="quorum.tls_certificate_file",
+        ) from None
+    return context

@@ -298,7 +298,9 @@ class QuorumSettings(Section):
     )
     tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
     tls_ca_file: Path | None = Field(
-        default=None, description="PEM bundle that signed the other nodes' certificates."
+        default=None,
+        description="PEM bundle that signed the other nodes' certificates; no other authority is "
+        "believed then. None: those of the machine.",
     )
     peer_names: Annotated[list[str], Field(max_length=64)] = Field(
         default=[],
