@@ -116,6 +116,11 @@ class QuorumListener:
             await self._server.wait_closed()
             self._server = None
 
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Have new connections use it, where TLS is used."""
+        if self._handshakes is not None:
+            self._handshakes.tls = tls
+
     @property
     def connection_count(self) -> int:
         return len(self._connections)

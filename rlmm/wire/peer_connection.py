@@ -31,9 +31,11 @@ _SASL_VERSION = 1
 _SASL_ROUNDS_MAX = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PeerSecurity:
-    """`tls` None: plain text; `credentials` None: this node's certificate logs in."""
+    """`tls` None: plain text; `credentials` None: this node's certificate logs in. Another `tls` is
+    for new connections.
+    """
 
     tls: ssl.SSLContext | None = None
     credentials: SaslCredentials | None = None

@@ -65,6 +65,7 @@ from strandline.node import ambient
 from strandline.node.holding import open_hold
 from strandline.node.log_dir_check import check_log_dirs
 from strandline.node.quorum import open_quorum_log
+from strandline.node.quorum_tls import QuorumTls
 from strandline.node.readiness import quorum_problems
 from strandline.node.remote_log import Given, RemoteLogParts, build
 from strandline.node.surroundings import flow_control, surroundings
@@ -121,6 +122,7 @@ class Node:
     moving: Moving | None
     pool: WorkerPool
     failure: Failure
+    quorum_tls: QuorumTls
     _building: AsyncExitStack
 
     @classmethod
@@ -145,7 +147,7 @@ class Node:
             flow, levels = flow_control(settings), log_levels or _levels(settings)
             shared = Shared(directory.node_id, flow, levels, on_store_call)
             starting = start_workers(settings, configs, shared, building)
-            log, view, metadata = await _open_metadata(settings, directory, failure, building)
+            tls, log, view, metadata = await _open_metadata(settings, directory, failure, building)
             stores = await _open_stores(settings, configs, on_store_call, building)
             pool = await starting
             broker = await _open_broker(settings.kafka, directory, building)
@@ -182,7 +184,7 @@ class Node:
             _close_after(building, parts.registrar, remote_log, snapshots, erasures, repairs)
             return cls(
                 settings, directory, log, metadata, parts, remote_log, snapshots, audit, erasures,
-                hold, flow, levels, scrubs, repairs, moving, pool, failure, building.pop_all(),
+                hold, flow, levels, scrubs, repairs, moving, pool, failure, tls, building.pop_all(),
             )  # fmt: skip
 
     async def close(self) -> None:
@@ -355,14 +357,15 @@ async def opened_metadata(
         failure = Failure()
         directory = open_data_directory(settings.node.data_dir)
         building.callback(directory.close)
-        _, _, metadata = await _open_metadata(settings, directory, failure, building)
+        *_, metadata = await _open_metadata(settings, directory, failure, building)
         stores = await _open_stores(settings, store_configs(settings), ignore_store_call, building)
         yield directory, metadata, stores
 
 
 async def _open_metadata(
     settings: Settings, directory: DataDirectory, failure: Failure, building: AsyncExitStack
-) -> tuple[QuorumLog, View, RemoteLogMetadataManager]:
+) -> tuple[QuorumTls, QuorumLog, View, RemoteLogMetadataManager]:
+    tls = QuorumTls(settings.quorum)
     view = await asyncio.to_thread(View.open, directory.view_path)
     building.callback(view.close)
     log = await open_quorum_log(
@@ -371,6 +374,7 @@ async def _open_metadata(
         building,
         view_flushed_end=view.flushed_offset + 1,
         on_failure=failure.report,
+        tls=tls,
     )
     metadata = await RemoteLogMetadataManager.start(
         log,
@@ -389,7 +393,7 @@ async def _open_metadata(
         on_failure=failure.report,
     )
     building.push_async_callback(metadata.close)
-    return log, view, metadata
+    return tls, log, view, metadata
 
 
 async def _open_stores(

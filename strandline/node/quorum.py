@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -22,10 +21,14 @@ from rlmm.quorum.troubles import CLIENTS
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
 from strandline.node import ambient
+from strandline.node.quorum_tls import QuorumTls, client_tls, server_tls
 from strandline.settings.settings import QuorumSettings
 from strandline.settings.voter_text import parse_address, parse_peer
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from rlmm.wire.listener import QuorumListener
     from rlmm.wire.peer_connection import PeerSecurity
 
 SECRET_BYTES_MIN = 16
@@ -39,11 +42,12 @@ async def open_quorum_log(
     *,
     view_flushed_end: int,
     on_failure: Callable[[str], None],
+    tls: QuorumTls | None = None,
 ) -> QuorumLog:
     """Recover the log, join its quorum, and listen if the settings say so.
 
-    `building` closes the parts. Errors: those of `QuorumLog.open`; InvalidRequest:
-    settings that contradict the format.
+    `building` closes the parts. `tls` renews the contexts of new connections. Errors: those of
+    `QuorumLog.open`; InvalidRequest: settings that contradict the format.
     """
     secret = None if settings.secret_file is None else read_secret(settings.secret_file)
     config = QuorumConfig(
@@ -63,19 +67,29 @@ async def open_quorum_log(
             "others",
             field="quorum.listen",
         )
+    security = _security(settings, secret) if settings.listen else None
     log = await QuorumLog.open(
         Place(directory.metadata_path),
         config,
-        _peers(settings, directory, secret) if settings.listen else NoPeers(),
+        NoPeers() if security is None else _peers(directory, security),
         view_flushed_end=view_flushed_end,
         ambient=Ambient(ambient.now_ms, ambient.monotonic, ambient.sleep, ambient.random_fraction),
         on_failure=on_failure,
     )
     building.push_async_callback(log.close)
-    if settings.listen:
-        log.envelopes.send = _sender(_security(settings, secret))
-        await _listen(settings, directory, secret, log, building)
+    if security is not None:
+        log.envelopes.send = _sender(security)
+        listener = await _listen(settings, directory, secret, log, building)
+        if tls is not None:
+            tls.use = partial(_use, listener, security)
     return log
+
+
+def _use(
+    listener: QuorumListener, security: PeerSecurity, server: SSLContext, client: SSLContext
+) -> None:
+    listener.use_tls(server)
+    security.tls = client
 
 
 def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
@@ -106,14 +120,14 @@ def _timers(settings: QuorumSettings) -> RaftSettings:
     )
 
 
-def _peers(settings: QuorumSettings, directory: DataDirectory, secret: str | None) -> Peers:
+def _peers(directory: DataDirectory, security: PeerSecurity) -> Peers:
     # Imported where a quorum has others: the Kafka protocol is slow to import.
     from rlmm.wire.peers import WirePeers
 
     return WirePeers(
         cluster_id=str(directory.cluster_id),
         topic_id=bytes(metadata_topic_id(directory.cluster_id)),
-        security=_security(settings, secret),
+        security=security,
         monotonic=ambient.monotonic,
         new_nonce=ambient.new_nonce,
     )
@@ -125,7 +139,7 @@ def _security(settings: QuorumSettings, secret: str | None) -> PeerSecurity:
     from rlmm.wire.sasl_server import PEER_USER, SCRAM
 
     credentials = None if secret is None else SaslCredentials(SCRAM, PEER_USER, secret)
-    return PeerSecurity(_client_tls(settings), credentials)
+    return PeerSecurity(client_tls(settings), credentials)
 
 
 def _sender(security: PeerSecurity) -> Send:
@@ -140,7 +154,7 @@ async def _listen(
     secret: str | None,
     log: QuorumLog,
     building: AsyncExitStack,
-) -> None:
+) -> QuorumListener:
     from rlmm.wire.authorisation import Authorisation
     from rlmm.wire.listener import QuorumListener
     from rlmm.wire.served_log import ListenerAmbient, ServedLog
@@ -165,7 +179,7 @@ async def _listen(
             certificate_names=frozenset(settings.peer_names),
             anonymous_reads=settings.readers == "anyone",
         ),
-        tls=_server_tls(settings),
+        tls=server_tls(settings),
         limits=ListenerLimits(
             connections_max=settings.connections_max,
             anonymous_requests_per_s_max=settings.anonymous_requests_per_s_max,
@@ -182,6 +196,7 @@ async def _listen(
             f"quorum.listen: cannot listen on {settings.listen} ({error.strerror or error}): is "
             "another process there?"
         ) from error
+    return listener
 
 
 def read_secret(path: Path) -> str:
@@ -197,40 +212,3 @@ def read_secret(path: Path) -> str:
             field="quorum.secret_file",
         )
     return secret
-
-
-def _server_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
-    context = _tls(settings, ssl.Purpose.CLIENT_AUTH)
-    if context is not None and settings.tls_ca_file is not None:
-        # Tools without a certificate may read; requests of peers need one, or the secret.
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
-
-
-def _client_tls(settings: QuorumSettings) -> ssl.SSLContext | None:
-    return _tls(settings, ssl.Purpose.SERVER_AUTH)
-
-
-def _tls(settings: QuorumSettings, others: ssl.Purpose) -> ssl.SSLContext | None:
-    """None: plain text. InvalidRequest: a file can't be used."""
-    authorities, certificate = settings.tls_ca_file, settings.tls_certificate_file
-    if certificate is None or settings.tls_key_file is None:
-        return None
-    try:
-        # Where a file of authorities is given, the machine's own list is not loaded.
-        context = ssl.create_default_context(others, cafile=authorities)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidRequest(
-            f"{authorities} can't be used: {error}; it has to be a PEM file of authorities",
-            field="quorum.tls_ca_file",
-        ) from None
-    try:
-        # The empty password makes an encrypted key an error; without it OpenSSL asks.
-        context.load_cert_chain(certificate, settings.tls_key_file, "")
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidRequest(
-            f"{certificate} and {settings.tls_key_file} can't be used: {error}; they are PEM "
-            "files, belong together, and the key must not be encrypted",
-            field="quorum.tls_certificate_file",
-        ) from None
-    return context

@@ -34,8 +34,8 @@ logger = logging.getLogger("strandline")
 tier_logger = logging.getLogger("rlm.control.run_events")
 
 NOTHING_TO_READ = (
-    "no http.tokens_file is set, nor a tls_certificate_file of http or read, so nothing is read "
-    "again"
+    "no http.tokens_file is set, nor a tls_certificate_file of http, read or quorum, so nothing is "
+    "read again"
 )
 
 
@@ -137,13 +137,21 @@ def _reload(http: HttpInterface, replica: ReadReplica, node: Node) -> None:
     look_again()
     node.pool.look_for_keys()
     logger.info("the stores' keys are read again at their next request")
-    try:
-        read = http.reload()
-        if replica.reload_tls():
-            read = (*read, "certificates of the read listener")
+    read: list[str] = []
+    has_failed = False
+    for reload, names in (
+        (http.tokens.reload, "tokens"),
+        (http.server.reload_tls, "certificates"),
+        (replica.reload_tls, "certificates of the read listener"),
+        (node.quorum_tls.reload, "certificates of the quorum"),
+    ):
+        try:
+            read += [names] if reload() else []
+        except InvalidRequest as error:
+            has_failed = True
+            logger.error("kept the old %s: %s", names, error)
+    if read or not has_failed:
         logger.info("%s", f"{' and '.join(read)} were read again" if read else NOTHING_TO_READ)
-    except InvalidRequest as error:
-        logger.error("kept the old tokens and certificates: %s", error)
 
 
 def log_event(event: CopyEvent) -> None:

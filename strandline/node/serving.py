@@ -33,15 +33,6 @@ class HttpInterface:
     tokens: TokenBook
     server: ApiServer
 
-    def reload(self) -> tuple[str, ...]:
-        """Reload tokens and certificates, if there are any; return which were read. InvalidRequest:
-        a file is wrong, and nothing changes.
-        """
-        read = ["tokens"] if self.tokens.reload() else []
-        if self.server.reload_tls():
-            read.append("certificates")
-        return tuple(read)
-
 
 def api_limits(http: HttpSettings) -> ApiLimits:
     """Limits of the interface from the settings."""

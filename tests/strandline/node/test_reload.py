@@ -17,8 +17,8 @@ from strandline.node.running import NOTHING_TO_READ, _reload
 from strandline.node.serving import HttpInterface
 
 
-def a_node() -> Any:
-    return SimpleNamespace(pool=Mock())
+def a_node(*, tls: bool = False) -> Any:
+    return SimpleNamespace(pool=Mock(), quorum_tls=SimpleNamespace(reload=lambda: tls))
 
 
 def interface(tokens: Path | None, *, tls: bool) -> HttpInterface:
@@ -49,7 +49,15 @@ def test_only_what_is_configured_was_read_again(
     assert [record.getMessage() for record in caplog.records][-1] == said
 
 
-def test_a_wrong_tokens_file_keeps_the_old_tokens_and_says_so(
+def test_the_certificates_of_the_quorum_are_read_again_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    _reload(interface(None, tls=False), ReadReplica(), a_node(tls=True))
+    assert caplog.records[-1].getMessage() == "certificates of the quorum were read again"
+
+
+def test_a_wrong_tokens_file_keeps_the_old_tokens_and_says_so_and_the_rest_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokens = tmp_path / "tokens"
@@ -58,5 +66,7 @@ def test_a_wrong_tokens_file_keeps_the_old_tokens_and_says_so(
     tokens.write_text("this is no tokens file at all\n")
     caplog.set_level(logging.INFO)
     _reload(http, ReadReplica(), a_node())
-    assert "kept the old tokens and certificates: " in caplog.records[-1].getMessage()
+    kept, read = [record.getMessage() for record in caplog.records][-2:]
+    assert kept.startswith("kept the old tokens: ")
+    assert read == "certificates were read again"
     assert len(http.tokens) == 1
