@@ -139,14 +139,17 @@ class WirePeers:
         return self._refused_produce(node_id, frame) if answer is None else answer
 
     def _refused_produce(self, node_id: int, frame: bytes) -> NoReturn:
-        """Raise a refusal by a listener that did not reach its quorum: nothing was appended."""
+        """Raise a refusal that is no ProduceAnswer: of a listener that did not ask its quorum, or
+        with an error that this release does not know.
+        """
         try:
             body = frames.decode_response(Api.PRODUCE, PRODUCE_VERSION, frame)
-            code = body["responses"][0]["partition_responses"][0]["error_code"]
+            answered = body["responses"][0]["partition_responses"][0]
         except (FrameError, LookupError) as error:
             raise PeerFailedError(f"node {node_id}: malformed PRODUCE: {error}") from error
+        code = answered["error_code"]
         refusal = self._refused(node_id, Api.PRODUCE, PeerRefusedError(code))
-        refusal.sent = code == 0
+        refusal.sent = code == 0 or answered["appended"]
         raise refusal
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:

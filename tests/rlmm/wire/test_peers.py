@@ -248,6 +248,19 @@ async def test_an_answer_that_is_none_is_a_failure(
     assert says in str(error)
 
 
+@pytest.mark.parametrize("appended", [True, False])
+async def test_a_refusal_that_this_release_does_not_know_tells_whether_it_was_appended(
+    peers: WirePeers, start: Start, appended: bool
+) -> None:
+    """A newer leader's: proposed again, what was appended would be there twice."""
+    answered = {"index": 0, "error_code": 87, "base_offset": -1, "appended": appended}
+    body = {"responses": [{"topic_id": bytes(range(16)), "partition_responses": [answered]}]}
+    await start(answers(frames.encode_response(Api.PRODUCE, 13, 1, body)), dict(VERSIONS))
+    error = await failure(peers.produce(1, b"x", deadline_ms=5_000))
+    assert "refuses PRODUCE: INVALID_RECORD" in str(error)
+    assert error.sent == appended
+
+
 async def test_damaged_records_of_a_fetch_end_it_where_the_damage_is(
     peers: WirePeers, start: Start
 ) -> None:
