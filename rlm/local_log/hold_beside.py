@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from kafka_formats.errors import Refused
 from kafka_formats.log_names import META_PROPERTIES_FILE
 from rlm.local_log.active_links import active_root
-from rlm.local_log.hold_directory import HoldDirectory, try_link
+from rlm.local_log.hold_directory import FULL, HoldDirectory, try_link
 
 DIRECTORY_NAME = "strandline-hold"
 
@@ -87,8 +87,7 @@ def _why_not(path: Path, log_dir: Path, log_dirs: Iterable[Path]) -> str | None:
     try:
         if os.stat(into).st_dev != os.stat(log_dir).st_dev:
             return _on_another_mount(into, log_dir)
-        with TemporaryDirectory(prefix=".strandline-probe-", dir=into) as aside:
-            try_link(log_dir, Path(aside), path)
+        _try(log_dir, into, path)
     except Refused as error:
         crosses = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EXDEV
         return _on_another_mount(into, log_dir) if crosses else str(error)
@@ -98,6 +97,17 @@ def _why_not(path: Path, log_dir: Path, log_dirs: Iterable[Path]) -> str | None:
             f"node's user, or set hold.dirs to another directory on the mount of {log_dir}"
         )
     return None
+
+
+def _try(log_dir: Path, into: Path, path: Path) -> None:
+    """Try a link where nobody else does. Refused, as `try_link`; OSError: nothing can be made."""
+    try:
+        with TemporaryDirectory(prefix=".strandline-probe-", dir=into) as aside:
+            try_link(log_dir, Path(aside), path)
+    except OSError as error:
+        if error.errno not in FULL or into != path:
+            raise
+        try_link(log_dir, path, path)  # a full disk has room for a name; it may have more soon
 
 
 def _on_another_mount(path: Path, log_dir: Path) -> str:

@@ -97,7 +97,8 @@ def _beside(
     not_held_now = dict(beside.not_held)
     for path, paths in beside.paths.items():
         try:
-            path.mkdir(mode=0o700, exist_ok=True)
+            for each in (path, path / own_name):  # `begin` would not let the node run without it
+                each.mkdir(mode=0o700, exist_ok=True)
             used[path] = tuple(paths)
         except OSError as error:
             why = f"{path} cannot be made ({error.strerror}); start the node again"

@@ -86,3 +86,30 @@ def test_a_link_that_the_kernel_refuses_is_said_and_nothing_stays(
     monkeypatch.setattr(os, "link", refuse)
     assert said in why(log_dir)
     assert os.listdir(log_dir.parent) == ["data"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_on_a_full_disk_one_that_is_there_is_used(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The broker deletes what was not copied as soon as it is there again: held it has to be then,
+    and a node that had no hold at its start has none before the next one.
+    """
+
+    def is_full(path: str, _: int = 0o777) -> None:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(os, "mkdir", is_full)
+    assert os.strerror(code) in why(log_dir), "no room for a directory"
+    monkeypatch.undo()
+    (log_dir.parent / DIRECTORY_NAME).mkdir()
+    monkeypatch.setattr(os, "mkdir", is_full)
+    found = find_beside([log_dir])
+    assert (found.paths, found.not_held) == ({log_dir.parent / DIRECTORY_NAME: [log_dir]}, {})
+    assert os.listdir(log_dir.parent / DIRECTORY_NAME) == []
+
+    def refuse(source: Path, _: Path) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(source))
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert "CAP_FOWNER" in why(log_dir)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from rlm.control.run_events import OnEvent, ignore_event
 from rlm.control.why_not import WhyNot
 from rlm.copy.hold import Hold, HoldLimits
 from rlm.leadership.leadership import Leads, LocalLogStart
+from rlm.local_log.hold_beside import DIRECTORY_NAME
 from rlmm.manager.manager import RemoteLogMetadataManager
 from strandline.node.holding import open_hold
 from strandline.settings.settings import HoldSettings, KafkaSettings, Settings
@@ -282,3 +285,29 @@ def test_what_is_held_beside_a_log_directory_that_came_after_the_start_is_no_gap
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
 
     run_virtually(main)
+
+
+@pytest.mark.parametrize("held_before", [True, False])
+def test_a_full_disk_at_the_start_keeps_no_node_from_starting_nor_from_holding_once_there_is_room(
+    orders: KafkaLog, running: ExitStack, monkeypatch: pytest.MonkeyPatch, held_before: bool
+) -> None:
+    def is_full(path: Path | str, _: int = 0o777) -> None:
+        if not os.path.isdir(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        raise FileExistsError(path)
+
+    beside = orders.log_dir.parent / DIRECTORY_NAME
+    beside.mkdir()
+    if held_before:
+        opened(None, orders, CLUSTER, running)
+        running.close()
+    monkeypatch.setattr(os, "mkdir", is_full)
+    hold = opened(None, orders, CLUSTER, running)
+    asyncio.run(hold.begin())
+    told = [(each.name, each.text) for each in hold.problems()]
+    if held_before:
+        assert told == []
+    else:
+        ((name, text),) = told
+        assert name == str(orders.log_dir)
+        assert "No space left on device" in text
