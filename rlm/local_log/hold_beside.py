@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 from tempfile import TemporaryDirectory
 
 from kafka_formats.errors import Refused
@@ -57,9 +58,23 @@ def find_beside(log_dirs: Sequence[Path]) -> Beside:
 
 
 def left_beside(log_dirs: Iterable[Path], own_name: str) -> list[Path]:
-    """Hold directories beside these log directories in which a node of that name has its own."""
+    """Hold directories beside these log directories in which a node of that name has its own, or
+    may have.
+    """
     found = dict.fromkeys(sibling(each) for each in log_dirs)
-    return [path for path in found if os.path.isdir(path / own_name)]
+    return [path for path in found if may_be_there(path / own_name)]
+
+
+def may_be_there(own: Path) -> bool:
+    """False if a node surely has no hold directory of its own there; True also where that can't be
+    told, as by a user who may not look.
+    """
+    try:
+        return S_ISDIR(os.stat(own).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def is_left(own: Path) -> bool:

@@ -13,7 +13,14 @@ from kafka_formats.errors import Conflict, Refused
 from rlm.control.run_events import OnEvent
 from rlm.copy.hold import Hold, HoldLimits, Outside
 from rlm.local_log.active_links import active_root
-from rlm.local_log.hold_beside import find_beside, is_left, left_beside, sibling, why_not_held
+from rlm.local_log.hold_beside import (
+    find_beside,
+    is_left,
+    left_beside,
+    may_be_there,
+    sibling,
+    why_not_held,
+)
 from rlm.local_log.hold_directory import HoldDirectory, hold_directories
 from rlm.local_log.hold_names import (
     hold_name,
@@ -124,6 +131,8 @@ def _why_refused(
             f"{path} cannot be locked ({error.strerror}), and nothing is held there: make "
             f"{path.parent} writable for the node's user, or set hold.dirs to another directory"
         )
+        if settings.holds_beside and may_be_there(path):
+            return _why_unread(path, error)
         if settings.holds_beside:
             return text
         raise Refused(text) from error
@@ -135,6 +144,14 @@ def _why_refused(
             path, owned.before, cluster_id,
         )  # fmt: skip
     return None
+
+
+def _why_unread(path: Path, error: OSError) -> str:
+    return (
+        f"what is held in {path} can't be used ({error.strerror}), and it may be what is recorded "
+        f"as lost: give {path.parent}, with all that is in it, to the node's user and start the "
+        "node again, which then copies it. If it is not this node's, set hold.dirs"
+    )
 
 
 def _take_over(before: Path, own: Path) -> None:

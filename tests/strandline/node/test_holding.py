@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -282,6 +282,49 @@ def test_what_is_held_beside_a_log_directory_that_came_after_the_start_is_no_gap
         async with holding(world, outage) as node:
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert lost(node.events) == []
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_what_is_held_where_the_node_may_not_look_is_told_and_copied_once_it_may(
+    tmp_path: Path, running: ExitStack, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """By another user than before, or on a disk that fails."""
+    outage = Outage()
+    orders = four_segments(tmp_path)
+    beside = str(orders.log_dir.parent / DIRECTORY_NAME)
+
+    def hold(world: World, manager: RemoteLogMetadataManager, _: HoldLimits, told: OnEvent) -> Hold:
+        running.close()
+        return opened(None, orders, world.cluster_id, running, manager, told)
+
+    def fails_below(function: Callable[..., Any]) -> Callable[..., Any]:
+        def fail_or(path: Any, *more: Any, **named: Any) -> Any:
+            if str(path).startswith(f"{beside}/"):
+                raise OSError(code, os.strerror(code), str(path))
+            return function(path, *more, **named)
+
+        return fail_or
+
+    monkeypatch.setattr(World, "_hold", hold)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with holding(world, outage):
+            retention(orders, 0, 10, start=20)
+        outage.lasts = False
+        with monkeypatch.context() as failing:
+            for name in ("open", "stat", "mkdir", "listdir", "link"):
+                failing.setattr(os, name, fails_below(getattr(os, name)))
+            async with holding(world, outage) as node:
+                await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+                assert node.finished(orders.partition) == [(20, 29)], "nobody holds it meanwhile"
+                texts = [each.text for each in node.hold.problems()] if node.hold else []
+                assert any(f"what is held in {beside}/" in text for text in texts), texts
+        async with holding(world, outage) as node:
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
 
     run_virtually(main)
