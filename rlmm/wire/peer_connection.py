@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,6 +24,11 @@ UNACKNOWLEDGED_MAX_MS = 5_000
 """A connection ends if the other machine acknowledges nothing for so long. TCP alone would try for
 a quarter of an hour, ever more seldom: after a cut of the network, a connection whose last request
 had a long deadline would hold up the next ones although the node can be reached again.
+"""
+
+_LOGINS = ThreadPoolExecutor(2, thread_name_prefix="quorum-login")
+"""For SCRAM's salted password, which takes milliseconds. Not the loop's own threads: a disk may
+hang in all of them.
 """
 
 ApiVersions = dict[int, tuple[int, int]]
@@ -198,8 +204,8 @@ async def _log_in(
                 f"{connection.name} refuses the quorum's secret: the secret file must be the same "
                 "on every node"
             )
-        # SCRAM's salted password takes milliseconds.
-        message = await asyncio.to_thread(client.answer, answer["auth_bytes"])
+        loop = asyncio.get_running_loop()
+        message = await loop.run_in_executor(_LOGINS, client.answer, answer["auth_bytes"])
     if message is not None:
         raise Refused(f"{connection.name} does not end the {credentials.mechanism} exchange")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -317,6 +319,21 @@ async def test_a_refusal_is_logged_once_and_again_when_it_comes_back(
             )
     assert caplog.text.count("node 1 refuses VOTE: CLUSTER_AUTHORIZATION_FAILED") == 2
     await served.close()
+
+
+async def test_a_login_waits_for_no_thread_that_hangs_on_a_disk() -> None:
+    """The loop's own threads read the broker's disks, too."""
+    served, hanging = Served(Wire()), threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    hung = loop.run_in_executor(None, hanging.wait)
+    try:
+        await served.start()
+        assert await served.peers().produce(1, b"x", deadline_ms=5_000)
+    finally:
+        hanging.set()
+        await hung
+        await served.close()
 
 
 async def test_many_produce_requests_share_a_connection() -> None:
