@@ -26,6 +26,7 @@ READS = frozenset(
     }
 )
 """The APIs for everybody where `anonymous_reads` is on."""
+_NAMES_OF_NODES = ("DNS", "IP Address", "URI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def _names(certificate: Mapping[str, Any]) -> set[str]:
         for key, value in part
         if key == "commonName"
     }
-    return names | {value for _, value in certificate.get("subjectAltName", ())}
+    others = certificate.get("subjectAltName", ())
+    return names | {value for kind, value in others if kind in _NAMES_OF_NODES}
 
 
 def is_loopback(host: str) -> bool:

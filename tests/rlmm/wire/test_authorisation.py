@@ -26,6 +26,13 @@ def test_another_name_is_not(name: str) -> None:
     assert not Authorisation(certificate_names=frozenset({name})).is_peer(CERTIFICATE, DER)
 
 
+def test_a_person_with_a_nodes_name_is_no_peer() -> None:
+    """Authorities often let people choose the e-mail address in their certificates."""
+    person = {"subject": (), "subjectAltName": (("email", "node-1"), ("URI", "spiffe://node-2"))}
+    assert not Authorisation(certificate_names=frozenset({"node-1"})).is_peer(person, DER)
+    assert Authorisation(certificate_names=frozenset({"spiffe://node-2"})).is_peer(person, DER)
+
+
 def test_a_known_fingerprint_is_a_peers() -> None:
     known = Authorisation(certificate_fingerprints=frozenset({hashlib.sha256(DER).hexdigest()}))
     assert known.is_peer(CERTIFICATE, DER)
