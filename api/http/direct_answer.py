@@ -64,7 +64,10 @@ class DirectAnswer(PumpedAnswer):
         limits: ApiLimits,
         head: Head,
         size_bytes: int,
+        *,
+        store_deadline_s: float | None = None,
     ) -> None:
+        """`store_deadline_s` bounds the answers of the store; None: the deadline of any chunk."""
         super().__init__(
             status_code=head.status_code, headers=head.headers, media_type=head.media_type
         )
@@ -73,6 +76,8 @@ class DirectAnswer(PumpedAnswer):
         self._slots = slots
         self._limits = limits
         self._size_bytes = size_bytes
+        told_s = store_deadline_s
+        self._store_deadline_s = limits.chunk_deadline_s if told_s is None else told_s
 
     async def _pump(self, send: Send) -> None:
         async with AsyncExitStack() as stack:
@@ -83,7 +88,7 @@ class DirectAnswer(PumpedAnswer):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _opened(self, stack: AsyncExitStack) -> WaitingRead:
-        deadline_s = self._limits.chunk_deadline_s
+        deadline_s = self._store_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
                 return await stack.enter_async_context(self._opening)
@@ -95,7 +100,7 @@ class DirectAnswer(PumpedAnswer):
         rules = SendRules(
             grace_s=self._limits.chunk_deadline_s,
             bytes_per_s_min=self._limits.stream_bytes_per_s_min,
-            store_deadline_s=self._limits.chunk_deadline_s,
+            store_deadline_s=self._store_deadline_s,
         )
         try:
             async with self._lend() as client:

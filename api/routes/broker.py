@@ -250,7 +250,10 @@ async def broker_fetch(request: Request, context: Context, calls: Calls) -> Resp
     if lend is not None:
         opening = calls.reads.reads.waiting_log(id_, asked.start, asked.end)
         head = Head(200, headers, MEDIA_TYPE)
-        return DirectAnswer(opening, lend, context.streams, context.limits, head, size_bytes)
+        return DirectAnswer(
+            opening, lend, context.streams, context.limits, head, size_bytes,
+            store_deadline_s=CHUNK_DEADLINE_S,
+        )  # fmt: skip
     chunks = calls.reads.reads.open_log(id_, asked.start, asked.end)
     limits = replace(context.limits, chunk_deadline_s=CHUNK_DEADLINE_S)
     return await open_stream(
