@@ -237,6 +237,7 @@ class Copier:
             facts = _facts_of_stretch(order, facts)
         first, last = order.offsets
         now_ms = self._around.ambient.now_ms()
+        deadline_s = self.deadline_s(order.partition.topic, facts.size_bytes)
         return RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(order.partition, self._around.ambient.new_uuid()),
             start_offset=first,
@@ -251,13 +252,15 @@ class Copier:
             txn_index_empty=facts.txn_index_empty,
             token=order.token,
             writer=self._around.identity.incarnation,
-            upload_deadline_ms=now_ms + round(self._deadline_s(order, facts.size_bytes) * 1000),
+            upload_deadline_ms=now_ms + round(deadline_s * 1000),
         )
 
-    def _deadline_s(self, order: CopyOrder, size_bytes: int) -> float:
-        """A limited rate is shared by all parallel copies, and retries take some."""
+    def deadline_s(self, topic: str, size_bytes: int) -> float:
+        """The longest time of one upload, from its turn on. A limited rate is shared by all
+        parallel copies, and retries take some.
+        """
         shared_bytes = size_bytes * self._around.limits.copies_parallel_max
-        slack_s = SLACK_FACTOR * self.slack_of(order.partition.topic, shared_bytes)
+        slack_s = SLACK_FACTOR * self.slack_of(topic, shared_bytes)
         return self._around.limits.upload_deadline_s + slack_s
 
     def _stall_s(self, topic: str) -> float:

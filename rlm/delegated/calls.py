@@ -139,17 +139,18 @@ class BrokerCalls:
         row = wire.decode_row(body)
         tip, id_ = row.segment_id.partition, row.segment_id.id
         self._check_writable(tip)
-        self._check_leadership(tip, made)
-        token = self._token(tip, made)
         self.copies.check_may_begin(row)
         await self.copies.check_room(row)
+        # Again: from here to the proposal, which lists wait for, nothing else can happen.
+        self._check_writable(tip)
+        self._check_leadership(tip, made)
+        token = self._token(tip, made)
         me = self.around.identity.incarnation
         known = self.metadata.segment(tip, id_)
         if known is not None and known.writer == me:  # said again: the first deadline holds
             deadline_ms = known.upload_deadline_ms
         else:
-            upload_s = self.around.limits.upload_deadline_s
-            deadline_ms = self.around.ambient.now_ms() + round(upload_s * 1000)
+            deadline_ms = self.copies.deadline_ms(row)
         added = replace(row, token=token, writer=me, upload_deadline_ms=deadline_ms)
         self.plugin.added(id_)
         write = self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)

@@ -7,12 +7,15 @@ and uploads them as its own, so that a delegated segment is as good as one of si
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, CorruptData, Fenced, InvalidRequest, RetryLater
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import (
     INDEX_SUFFIX,
@@ -33,6 +36,7 @@ from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
 from rlm.delegated.sent_files import SMALL_FILE_BYTES_MAX, Receiving, SentBody
 from rlm.delegated.spool import Spool
 from rlm.delegated.wire import CopyFiles, SentFiles
+from rlm.delete.delete_due import ATTEMPT_MS_MAX
 from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -40,12 +44,17 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 FAILED_MAX = 1_000
 """Partitions whose failed copies are remembered."""
+COPIED_WITHIN_S = 60.0
+"""A broker copies right behind its add: later nobody waits for it any more."""
 
 
 @dataclass(slots=True)
 class BrokerCopies:
     """One per node. A segment that fails is not begun again before its back-off is over: each
     attempt of the broker would leave a row and a tombstone.
+
+    A broker adds a segment before its turn has come: Kafka copies ten at once. `_line`: those that
+    take turns, and until when (monotonic) each counts.
     """
 
     metadata: RemoteLogMetadataManager
@@ -57,6 +66,41 @@ class BrokerCopies:
     why_not_copy: Callable[[str], str | None]
     spool: Spool
     _failed: dict[TopicIdPartition, tuple[int, BackOff]] = field(default_factory=dict)
+    _line: dict[Uuid, float] = field(default_factory=dict)
+
+    def deadline_ms(self, row: RemoteLogSegmentMetadata) -> int:
+        """The upload deadline of a row that is added now. It has the whole time of an upload once
+        its turn has come, and so has each one before it in the line.
+        """
+        id_, now_s = row.segment_id.id, self.around.ambient.monotonic()
+        before = {each: until_s for each, until_s in self._line.items() if until_s > now_s}
+        before.pop(id_, None)
+        turns = 1 + len(before) // self._at_once
+        self._line = {**before, id_: now_s + COPIED_WITHIN_S}
+        turn_ms = self._turn_ms(row)
+        return self._now_ms() + min(turns * turn_ms, max(turn_ms, ATTEMPT_MS_MAX))
+
+    def _turn_ms(self, row: RemoteLogSegmentMetadata) -> int:
+        deadline_s = self.copier.deadline_s(row.segment_id.partition.topic, row.size_bytes)
+        return round(deadline_s * 1000)
+
+    def _turn_ends_ms(self, row: RemoteLogSegmentMetadata) -> int:
+        """The deadline of an upload whose turn has come: nobody behind it waits for longer."""
+        return min(row.upload_deadline_ms, self._now_ms() + self._turn_ms(row))
+
+    @property
+    def _at_once(self) -> int:
+        limits = self.around.limits
+        others = limits.copies_per_log_dir_max if self.sees_disk else self.spool.limits.copies_max
+        return min(limits.copies_parallel_max, others)
+
+    @contextmanager
+    def _in_line(self, id_: Uuid) -> Iterator[None]:
+        self._line[id_] = math.inf
+        try:
+            yield
+        finally:
+            self._line.pop(id_, None)
 
     def check_may_begin(self, row: RemoteLogSegmentMetadata) -> None:
         """RetryLater: copying is paused, or this segment failed a moment ago."""
@@ -75,7 +119,8 @@ class BrokerCopies:
         of the segment is sent any more.
         """
         row = self._row(files)
-        return await self._copy(row, files, await asyncio.to_thread(self._directory, files))
+        with self._in_line(row.segment_id.id):
+            return await self._copy(row, files, await asyncio.to_thread(self._directory, files))
 
     @property
     def sees_disk(self) -> bool:
@@ -108,18 +153,20 @@ class BrokerCopies:
         _check_sizes(sent)
         tip, left_s = row.segment_id.partition, (row.upload_deadline_ms - self._now_ms()) / 1000
         name = f"{tip.topic}-{tip.partition}"
-        deadline = asyncio.timeout(left_s)
+        id_, deadline = row.segment_id.id, asyncio.timeout(left_s)
         try:
-            async with (
-                deadline,
-                self.spool.place(row.segment_id.id, sent.size_bytes, name) as directory,
-            ):
-                self._row(files)
-                go.set()
-                files = await Receiving(sent, body, directory, self.spool.writing).run()
-                deadline.reschedule(None)  # from here on the upload's own deadline ends it
-                self.spool.works()
-                return await self._copy(row, files, directory)
+            with self._in_line(id_):
+                async with deadline, self.spool.place(id_, sent.size_bytes, name) as directory:
+                    self._row(files)
+                    until_ms = self._turn_ends_ms(row)
+                    if (row_ends_s := deadline.when()) is not None:
+                        left_ms = row.upload_deadline_ms - until_ms
+                        deadline.reschedule(row_ends_s - left_ms / 1000)
+                    go.set()
+                    files = await Receiving(sent, body, directory, self.spool.writing).run()
+                    deadline.reschedule(None)  # from here on the upload's own deadline ends it
+                    self.spool.works()
+                    return await self._copy(row, files, directory, until_ms)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -128,8 +175,13 @@ class BrokerCopies:
             ) from None
 
     async def _copy(
-        self, row: RemoteLogSegmentMetadata, files: CopyFiles, directory: Path
+        self,
+        row: RemoteLogSegmentMetadata,
+        files: CopyFiles,
+        directory: Path,
+        until_ms: int | None = None,
     ) -> bytes:
+        """`until_ms`: the end of its turn, which has begun; None: it has not."""
         tip = row.segment_id.partition
         job = self._job(row, files, directory, await asyncio.to_thread(_is_empty, files.txn_index))
         if row.txn_index_empty and not job.txn_index_empty:
@@ -138,8 +190,9 @@ class BrokerCopies:
             )
         try:
             async with self.slots.slot(Backlog(row.size_bytes, 0.0), directory.parent):
+                until_ms = self._turn_ends_ms(row) if until_ms is None else until_ms
                 await self.copier.confirm_prefix(self.stores.default)
-                result = await self.copier.upload(job)
+                result = await self.copier.upload(replace(job, upload_deadline_ms=until_ms))
             _check_whole(row, result)
             if result.cleaned and not job.gaps_allowed:
                 await self.copier.record_cleaned(tip, CLEANED)

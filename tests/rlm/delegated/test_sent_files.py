@@ -366,3 +366,28 @@ def test_two_segments_do_not_count_on_the_same_free_bytes(
             pass
 
     run_virtually(main)
+
+
+def test_a_segment_that_waits_for_the_spools_disk_is_not_added_behind_its_topics_last_list(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that deletes a topic gives its copies up, lists once, and never asks again."""
+    look = spool.Spool.check_room
+
+    async def slow(self: spool.Spool, size_bytes: int, *, promised_bytes: int = 0) -> None:
+        await asyncio.sleep(5)
+        await look(self, size_bytes, promised_bytes=promised_bytes)
+
+    async def main() -> None:
+        async with far(tmp_path, orders) as (node, plugin):
+            with monkeypatch.context() as patched:
+                patched.setattr(spool.Spool, "check_room", slow)
+                adding = asyncio.create_task(refused(plugin.add(of_disk(orders, 1, 0, 9))))
+                await asyncio.sleep(1)
+                plugin.seq = 2
+                await plugin.announce()
+                told = await adding
+            assert (told.kind, "did not announce it" in told.detail) == ("retry_later", True)
+            assert node.rows(orders.partition) == []
+
+    run_virtually(main)
