@@ -64,8 +64,18 @@ final class Announcer implements Closeable {
                 // Closed; whoever else interrupts us is not obeyed.
                 LOG.debug("Interrupted");
             } catch (Throwable e) {
-                LOG.warn("The announcer of Strandline's plug-in goes on after: {}", e.toString());
+                LOG.error("The announcer of Strandline's plug-in goes on after: {}", e.toString());
+                pause(PAUSE_MS_MAX);
             }
+        }
+    }
+
+    /** Waits where a loop can't tell why a round failed: the next one may fail at once. */
+    static void pause(long ms) {
+        try {
+            Thread.sleep(ms);
+        } catch (InterruptedException e) {
+            LOG.debug("Interrupted");
         }
     }
 

@@ -24,7 +24,7 @@ final class HttpAnswer implements Closeable {
     private final NodeConnection connection;
     private final ConnectionPool pool;
     private final int status;
-    private final boolean kept;
+    private boolean kept;
     private final Map<String, String> headers;
     private final long length;
 
@@ -68,7 +68,12 @@ final class HttpAnswer implements Closeable {
 
     /** More of the request's body, while the answer has begun. */
     void send(byte[] bytes) throws IOException {
-        connection.send(bytes, Call.COPY.deadline());
+        connection.sendMore(bytes, Call.COPY.deadline());
+    }
+
+    /** Where the rest of a request may stay unsent: a node would take it from the next one. */
+    void endConnection() {
+        kept = false;
     }
 
     /** At least one byte of the body; -1 at its proper end. */

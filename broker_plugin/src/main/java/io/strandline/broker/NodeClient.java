@@ -88,6 +88,9 @@ final class NodeClient implements Closeable {
         boolean taken = false;
         try {
             answer = send(call, request(call, made, body, more), deadline);
+            if (more > 0) {
+                answer.endConnection();
+            }
             check(answer, call);
             breaker.answered();
             taken = true;

@@ -99,11 +99,19 @@ final class NodeConnection implements Closeable {
         answerBegan = false;
         if (request.length <= SENT_AT_ONCE_BYTES) {
             out.write(request);
-            return;
+        } else {
+            sendMore(request, deadline);
         }
+    }
+
+    /** More of a request that is under way: the peer may take no byte of it, however few. */
+    void sendMore(byte[] bytes, Deadline deadline) throws IOException {
         Future<?> end = closeAt(deadline, channel, watchdog);
         try {
-            out.write(request);
+            out.write(bytes);
+        } catch (IOException e) {
+            boolean late = deadline.passed() && !Thread.currentThread().isInterrupted();
+            throw late ? NodeException.timeout("The node takes no bytes") : e;
         } finally {
             end.cancel(false);
         }

@@ -68,8 +68,9 @@ final class PhaseAsker implements Closeable {
                 // Closed; whoever else interrupts us is not obeyed.
                 LOG.debug("Interrupted");
             } catch (Throwable e) {
-                LOG.warn(
+                LOG.error(
                         "Strandline's bridge goes on to ask for the phase after: {}", e.toString());
+                Announcer.pause(EVERY_NANOS / 1_000_000);
             }
         }
     }

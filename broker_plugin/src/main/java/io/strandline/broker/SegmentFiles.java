@@ -1,10 +1,13 @@
 package io.strandline.broker;
 
+import io.strandline.broker.NodeException.Kind;
+
 import org.apache.kafka.server.log.remote.storage.LogSegmentData;
 import org.apache.kafka.server.log.remote.storage.RemoteLogSegmentMetadata;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.zip.CRC32C;
@@ -60,7 +63,8 @@ final class SegmentFiles {
                 send(i, crc, to);
             }
         }
-        check(0, Files.size(paths[0]) == sizes[0] && Files.exists(following));
+        check(0, Files.exists(paths[0]) && Files.size(paths[0]) == sizes[0]);
+        check(0, Files.exists(following));
         to.send(new ByteWriter().int32((int) crc.getValue()).toBytes());
     }
 
@@ -74,12 +78,19 @@ final class SegmentFiles {
                 left -= piece.length;
             }
             check(file, in.read() < 0);
+        } catch (FileSystemException e) {
+            throw changed(file, e);
         }
     }
 
-    private void check(int file, boolean same) throws IOException {
+    private void check(int file, boolean same) throws NodeException {
         if (!same) {
-            throw new IOException(paths[file] + " changed while it was sent");
+            throw changed(file, null);
         }
+    }
+
+    private NodeException changed(int file, Throwable cause) {
+        String text = paths[file] + " changed while it was sent";
+        return new NodeException(Kind.RETRY_LATER, "", text, cause);
     }
 }

@@ -136,9 +136,8 @@ public final class StrandlineStorageManager implements RemoteStorageManager {
     private Optional<CustomMetadata> copy(Call call, byte[] body, SegmentFiles sent)
             throws NodeException {
         NodeClient node = configured();
-        Deadline deadline = call.deadline();
         long more = sent == null ? 0 : sent.length();
-        try (HttpAnswer answer = node.open(call, null, body, more, deadline)) {
+        try (HttpAnswer answer = node.open(call, null, body, more, call.deadline())) {
             CopyAnswer copy = new CopyAnswer(answer);
             Optional<CustomMetadata> custom = copy.result();
             if (sent == null || custom != null) {
@@ -151,7 +150,8 @@ public final class StrandlineStorageManager implements RemoteStorageManager {
             }
             return custom;
         } catch (IOException | RuntimeException e) {
-            throw node.failed(call, e, deadline);
+            // Each part had a deadline of its own: what broke off after the first one is not late.
+            throw node.failed(call, e, call.deadline());
         }
     }
 
