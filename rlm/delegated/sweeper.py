@@ -63,9 +63,17 @@ class Sweeper:
                 continue
             for row in self.metadata.left_overs(tip):
                 if self.clean_ups.is_full:
+                    self._go_on_waiting(before)
                     return
                 if self._is_due(state, row, before):
                     await self.clean_ups.begin(row, row.token, WHY)
+
+    def _go_on_waiting(self, before: dict[Uuid, float]) -> None:
+        """Rows that a pass did not come to are no newer for that."""
+        for id_, since_s in before.items():
+            if len(self.seen) >= SEEN_MAX:
+                return
+            self.seen.setdefault(id_, since_s)
 
     def _is_due(
         self, state: PartitionState, row: RemoteLogSegmentMetadata, before: dict[Uuid, float]

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+from rlm.delegated.sweeper import Sweeper
 from rlm.leadership.leadership import NoAnswer
-from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata, SegmentState
+from rlmm.partition_state import Mode
+from rlmm.segment import (
+    Incarnation,
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import announcement, broker_of
 from tests.rlm.delegated.plugin_client import files_of, of_disk, refused
 from tests.rlm.delegated.test_copies import beside
 from tests.rlm.kafka_logs import KafkaLog
+from tests.rlm.one_node import LIMITS
+from tests.rlm.planner_facts import ME, segment_row, state
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -137,3 +149,41 @@ def test_what_is_refused_of_a_plugin_is_a_problem_of_the_node_while_it_lasts(
             assert problem.name == "silent"
 
     run_virtually(main)
+
+
+@dataclass
+class Removals:
+    """Stands for the removals under way."""
+
+    is_full: bool = False
+    begun: list[RemoteLogSegmentMetadata] = field(default_factory=list)
+
+    async def begin(self, row: RemoteLogSegmentMetadata, _token: int, _why: str) -> bool:
+        self.begun.append(row)
+        return True
+
+
+def test_a_row_waits_on_while_the_removals_are_full() -> None:
+    """Of a claimant that is gone each node ends rows that it has seen for long enough."""
+    row = segment_row(1, 0, 9, segment_state=DELETING)
+    now_s, removals = [0.0], Removals()
+    found = state(mode=Mode.DELEGATED)
+    metadata = SimpleNamespace(
+        totals=lambda: SimpleNamespace(delete_started=1),
+        migration=lambda: SimpleNamespace(is_held=False),
+        partitions=lambda: [row.segment_id.partition],
+        partition_state=lambda _: found,
+        left_overs=lambda _: (row,),
+    )
+    around = SimpleNamespace(
+        ambient=SimpleNamespace(monotonic=lambda: now_s[0]),
+        identity=SimpleNamespace(incarnation=Incarnation(9, ME.directory_id, 1)),
+        limits=LIMITS,
+    )
+    sweeper = Sweeper(
+        cast("Any", metadata), cast("Any", removals), cast("Any", around), lambda _: None
+    )
+    for removals.is_full in (False, True, True, False):
+        asyncio.run(sweeper.run_pass())
+        now_s[0] += 60.0
+    assert removals.begun == [row]
