@@ -17,6 +17,7 @@ from rlm.control.run_events import HoldReleased
 from rlm.copy.hold_pass import Order, Orders, Passed, released
 from rlm.local_log.active_links import (
     ActiveLink,
+    Kept,
     active_root,
     find_links,
     is_in_a_log,
@@ -28,6 +29,7 @@ from rlm.local_log.active_links import (
 )
 from rlm.local_log.active_plan import Fate, fate, to_link
 from rlm.local_log.committed_plan import LastSeen, NoRoomError, NotCommittedError, shared_end
+from rlm.local_log.cut_doubt import CutDoubt
 from rlm.local_log.hold_directory import (
     FULL,
     HoldDirectory,
@@ -54,8 +56,8 @@ KEEPS_A_PASS = 50
 class _Linked:
     """`segments`: the broker's own when the link was last found to be of its active segment.
     `committed`: the high watermark when the file was last seen in the log, or -1; `is_kept`: on
-    the disk, too; `is_too_high`: what the disk has proves what was cut off. `outdated`: a high
-    watermark of before a cut, which tells nothing; -1: none.
+    the disk, too; `is_too_high`: what the disk has proves what was cut off. `doubt`: the broker's
+    high watermark is perhaps of before a cut.
     """
 
     link: ActiveLink
@@ -63,28 +65,58 @@ class _Linked:
     committed: int = -1
     is_kept: bool = False
     is_too_high: bool = False
-    outdated: int = -1
+    doubt: CutDoubt | None = None
 
     def seen(self, order: Order) -> None:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
         have been cut and another high watermark be of what came instead. A lower one than before
         counts: an unclean election cut the log, or the broker's file named a deleted topic's. One
-        that is not known now (the broker's file cannot be read) changes nothing. OSError: a lower
-        one is not kept.
+        that is not known now (the broker's file cannot be read) changes nothing, nor does one that
+        is perhaps of before a cut: then the broker's word as the leader of what came counts alone.
+        OSError: a lower one is not kept.
         """
         known, now = self.committed, order.facts.high_watermark
         shared = known if known < 0 else min(known, self._shared(order))
-        if shared < known <= now:  # the broker writes it down within seconds
-            self.outdated = now
-        if now < 0 or now == self.outdated:
+        self._doubt(order, is_cut=shared < known)
+        if now < 0:
             now = shared
-        else:
-            self.outdated = -1
+        elif self.doubt is not None:
+            now = max(order.told, min(shared, now))
         if now != known:
             self.committed, self.is_kept = now, False
             self.is_too_high |= now < known
         if self.is_too_high:
             self.keep()
+
+    def _doubt(self, order: Order, *, is_cut: bool) -> None:
+        """Doubt high watermarks of before a cut; what is cut amid that begins anew, also above the
+        known one. The disk has it from the beginning on, as it has a mark that is too high.
+        """
+        before, written_ns = self.doubt, order.local.high_watermark_written_ns
+        is_another = order.local.checkpoint_bytes != self.link.checkpoint_bytes
+        if is_cut or (before is not None and is_another):
+            self.doubt = CutDoubt(written_ns)
+        elif before is not None:
+            self.doubt = before.looked(written_ns)
+        if (before is None) != (self.doubt is None):
+            self.is_kept = False
+            self.is_too_high |= self.doubt is not None
+
+    def begins_behind(self, cut_at: int, order: Order) -> None:
+        """The log was cut at that offset, in the file or before it, since it was last seen."""
+        self.committed, self.doubt = cut_at, CutDoubt(order.local.high_watermark_written_ns)
+        self.is_too_high = True
+        self.seen(order)
+
+    def cut_at(self, order: Order) -> int | None:
+        """The end of what the log still has of what was committed when the file, which is not of it
+        now, was last seen; None: it has all.
+        """
+        base, known = self.link.base_offset, self.committed
+        shared = min(known, self._shared(order)) if known >= 0 else known
+        if all(each.base_offset != base for each in order.local.segments):
+            shared = min(shared, base)
+        return shared if shared < known else None
 
     def _shared(self, order: Order) -> int:
         """The end of what the log has, below the high watermark, of what it had then."""
@@ -106,7 +138,7 @@ class _Linked:
         small write, or at once if the kept one is too high. One that is too low says less.
         """
         if not self.is_kept and (self.committed >= 0 or self.is_too_high):
-            keep_committed(self.link, max(0, self.committed))
+            keep_committed(self.link, Kept(self.committed, self.doubt is not None))
             self.is_kept, self.is_too_high = True, False
 
 
@@ -123,13 +155,17 @@ class ActiveHold:
         self._syncs_left = SYNCS_A_PASS
         self._last_tried: TopicIdPartition | None = None
         self._to_keep: dict[int, _Linked] = {}
+        self._cuts: dict[TopicIdPartition, int] = {}
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
         self._links, self._unread, self._failed, self._unproven = {}, {}, {}, {}
         self._to_keep.clear()
+        self._cuts.clear()
         for link in find_links(self._root):
-            linked = _Linked(link, committed=kept_committed(link), is_kept=True)
+            kept = kept_committed(link)
+            linked = _Linked(link, committed=kept.high_watermark, is_kept=True)
+            linked.doubt = CutDoubt() if kept.is_cut else None
             self._links.setdefault(link.partition, []).append(linked)
 
     def unread(self) -> Iterable[Unread]:
@@ -177,6 +213,9 @@ class ActiveHold:
                 if link is not None:
                     linked = _Linked(link, order.local.segments, order.facts.high_watermark)
                     self._links.setdefault(link.partition, []).append(linked)
+                    cut_at = self._cuts.pop(link.partition, None)
+                    if cut_at is not None:
+                        linked.begins_behind(cut_at, order)
 
     def _keep_some(self, passed: Passed) -> None:
         """Keep high watermarks of quiet logs, the one that waits longest first."""
@@ -197,6 +236,7 @@ class ActiveHold:
             known = {each.link.base_offset for each in self._links.get(partition, ())}
             if active.base_offset not in known:
                 found[partition] = order
+        self._cuts = {each: at for each, at in self._cuts.items() if each in found}
         last = self._last_tried
         turns = sorted(found, key=lambda each: (last is not None and each <= last, each))
         turns = turns[: self._syncs_left]
@@ -218,14 +258,26 @@ class ActiveHold:
                 if self._settled(each, orders, held, passed) is Fate.KEEP:
                     self._renew(each, order)
                 else:
+                    self._note_cut(each, order)
                     self._drop(each.link, passed)
                     stays = False
             if stays:
                 yield each
 
+    def _note_cut(self, linked: _Linked, order: Order | None) -> None:
+        """Remember that a file was cut off with its log, for the link of the one in which that goes
+        on: the broker's high watermark is perhaps of before that, too.
+        """
+        if order is None or linked.link.base_offset < order.local.segments[0].base_offset:
+            return  # nothing tells
+        if own_segment(order.local, linked.link.segment) is None:
+            partition, cut_at = linked.link.partition, linked.cut_at(order)
+            if cut_at is not None:
+                self._cuts[partition] = min(cut_at, self._cuts.get(partition, cut_at))
+
     def _quiet(self, linked: _Linked, order: Order) -> None:
         """Nothing was written to the log since the last look, by which the file was part of it."""
-        is_news = order.facts.high_watermark != linked.committed
+        is_news = order.facts.high_watermark != linked.committed or linked.doubt is not None
         if is_news and own_segment(order.local, linked.link.segment) is not None:
             linked.seen(order)
         if not linked.is_kept:

@@ -266,7 +266,9 @@ class Hold:
         )
         led = None if word is None else word.leader_epoch
         is_heard = not isinstance(work.word, NoAnswer)
-        return Order(local, facts, work.copying, led, is_heard, work.mode is Mode.DELEGATED)
+        is_delegated = work.mode is Mode.DELEGATED
+        told = -1 if word is None or _is_later(word, local) else word.last_stable_offset
+        return Order(local, facts, work.copying, led, is_heard, is_delegated, told)
 
     async def _in_time(self, orders: Orders) -> None:
         """Wait for a hanging pass, and never start a second one."""
@@ -437,6 +439,13 @@ def _is_outdated(word: Leads, local: LocalPartition) -> bool:
     nothing of what is committed in it.
     """
     return bool(local.leader_epochs) and local.leader_epochs[-1].epoch > word.leader_epoch
+
+
+def _is_later(word: Leads, local: LocalPartition) -> bool:
+    """True if the broker leads in a later epoch than the log had at the look before its word: the
+    log may be another one since.
+    """
+    return not local.leader_epochs or local.leader_epochs[-1].epoch < word.leader_epoch
 
 
 def _is_deleted(state: PartitionState) -> bool:

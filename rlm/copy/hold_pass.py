@@ -27,6 +27,7 @@ class Order:
     """The input of a pass for one partition, collected on the event loop. `led`: the epoch that its
     broker leads, and so knows it under this topic id; None: it leads none, or does not answer, as
     one that starts (`is_heard`). `is_delegated`: its broker tiers it, and keeps what is not copied.
+    `told`: the last stable offset by its word as the leader in the last epoch of the log; -1: none.
     """
 
     local: LocalPartition
@@ -35,6 +36,7 @@ class Order:
     led: int | None
     is_heard: bool
     is_delegated: bool
+    told: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _COMMITTED = "high-watermark"
-_COMMITTED_TEXT = re.compile(r"[0-9]{1,18}\n?")
+_COMMITTED_TEXT = re.compile(r"(cut )?([0-9]{1,18})\n?")
 _NAME = re.compile(r"(\d{20})-(\d+)")
 
 
@@ -161,21 +161,31 @@ def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
     return replace(link, checkpoint_bytes=local.checkpoint_bytes)
 
 
-def keep_committed(link: ActiveLink, high_watermark: int) -> None:
-    """Keep the high watermark at which the file was part of the log, for a power cut, too. Passes
-    OSError.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The high watermark at which a file was part of the log; -1: none is known. `is_cut`: the log
+    was cut there, or below, and nothing showed yet that the broker's one is of behind that.
     """
-    replace_file(OsDisk(), link.path / _COMMITTED, f"{high_watermark}\n".encode())
+
+    high_watermark: int
+    is_cut: bool = False
 
 
-def kept_committed(link: ActiveLink) -> int:
-    """The kept high watermark; -1 where none is, or a crash left none that is whole."""
+def keep_committed(link: ActiveLink, kept: Kept) -> None:
+    """Keep it for the next process, for a power cut, too. Passes OSError."""
+    text = f"{'cut ' if kept.is_cut else ''}{max(0, kept.high_watermark)}\n"
+    replace_file(OsDisk(), link.path / _COMMITTED, text.encode())
+
+
+def kept_committed(link: ActiveLink) -> Kept:
+    """The kept one; -1 where none is, or a crash left none that is whole."""
     try:
         text = (link.path / _COMMITTED).read_text()
     except (OSError, UnicodeDecodeError):
-        return -1
+        return Kept(-1)
     # Without its line end it may be the first digits of a larger one, which is no more than true.
-    return int(text) if _COMMITTED_TEXT.fullmatch(text) else -1
+    found = _COMMITTED_TEXT.fullmatch(text)
+    return Kept(-1) if found is None else Kept(int(found[2]), found[1] is not None)
 
 
 def remove_links(path: Path) -> None:

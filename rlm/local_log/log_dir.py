@@ -54,6 +54,7 @@ class LocalPartition:
     decided. `cleaned`: the broker's log cleaner has a checkpoint of it, so it was here once.
     `removed_logs`: base offsets with an index and no `.log`. `is_seen` False: on a disk that this
     node does not see, so that `directory` and paths name nothing here, and offsets are as told.
+    `high_watermark_written_ns`: the modification time of that checkpoint, or of one before it.
     """
 
     partition: TopicIdPartition
@@ -68,6 +69,7 @@ class LocalPartition:
     cleaned: bool = False
     removed_logs: tuple[int, ...] = ()
     is_seen: bool = True
+    high_watermark_written_ns: int | None = None
 
     @property
     def local_log_start_offset(self) -> int:
@@ -178,6 +180,8 @@ class _Scan:
 
     def look_at(self, log_dir: Path) -> None:
         """Read every live replica in it."""
+        # The time before the content, and both before any log: `cut_doubt` counts on it.
+        written_ns = _written_ns(log_dir / HIGH_WATERMARK_FILE)
         high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
         log_starts = self._checkpoint(log_dir / LOG_START_FILE)
         cleaned = self._checkpoint(log_dir / CLEANER_FILE)
@@ -210,7 +214,11 @@ class _Scan:
             if replica.warning is not None:
                 self._problem(log_dir / name, replica.warning.kind, str(replica.warning), key)
             self._take(
-                key, replica, high_watermarks.get(key), log_starts.get(key), cleaned=key in cleaned
+                key,
+                replica,
+                (high_watermarks.get(key), written_ns),
+                log_starts.get(key),
+                cleaned=key in cleaned,
             )
 
     def result(self) -> LogDirScan:
@@ -237,7 +245,7 @@ class _Scan:
         self,
         key: tuple[str, int],
         replica: Replica,
-        hw: int | None,
+        high_watermark: tuple[int | None, int | None],
         log_start: int | None,
         *,
         cleaned: bool,
@@ -252,12 +260,13 @@ class _Scan:
             segments=self._memory.segments(replica),
             leader_epochs=replica.leader_epochs,
             checkpoint_bytes=replica.checkpoint_bytes,
-            high_watermark=hw,
+            high_watermark=high_watermark[0],
             log_start_offset=log_start,
             producer_snapshots=replica.producer_snapshots,
             last_stable_offset_bound=replica.last_stable_offset_bound,
             cleaned=cleaned,
             removed_logs=replica.removed_logs,
+            high_watermark_written_ns=high_watermark[1],
         )
 
     def _checkpoint(self, path: Path) -> dict[tuple[str, int], int]:
@@ -277,3 +286,10 @@ class _Scan:
     ) -> None:
         topic, partition = (None, None) if key is None else key
         self._problems.append(LogDirProblem(path, topic, partition, kind, message))
+
+
+def _written_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

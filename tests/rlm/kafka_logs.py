@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,13 +102,20 @@ class KafkaLog:
         name.with_suffix(".timeindex").write_bytes(time_index.encode(times, base))
 
     def set_high_watermark(self, offset: int) -> None:
-        """The checkpoint of the whole log directory; other partitions keep theirs."""
+        """The checkpoint of the whole log directory, written aside and renamed, each time later
+        than before; other partitions keep theirs.
+        """
         path = self.log_dir / "replication-offset-checkpoint"
-        offsets = {}
+        offsets, before_ns = {}, 0
         if path.exists():
             offsets = offset_checkpoint.parse(path.read_bytes(), source="test")
+            before_ns = path.stat().st_mtime_ns
         offsets[self.partition.topic, self.partition.partition] = offset
-        path.write_bytes(offset_checkpoint.encode(offsets))
+        aside = path.with_suffix(".tmp")
+        aside.write_bytes(offset_checkpoint.encode(offsets))
+        written_ns = max(aside.stat().st_mtime_ns, before_ns + 1)
+        os.utime(aside, ns=(written_ns, written_ns))
+        aside.replace(path)
 
     def set_log_start(self, offset: int) -> None:
         """As the broker writes it within a minute of a DeleteRecords whose offset is inside its

@@ -11,6 +11,7 @@ import pytest
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE, segment_file_name
 from rlm.local_log.active_links import (
     ActiveLink,
+    Kept,
     active_root,
     find_links,
     keep_committed,
@@ -152,7 +153,45 @@ def test_a_kept_high_watermark_outlives_a_power_cut(
     synced = set()
     monkeypatch.setattr(os, "fsync", lambda fd: synced.add(os.fstat(fd).st_ino))
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.add(os.fstat(fd).st_ino))
-    keep_committed(link, 30)
+    keep_committed(link, Kept(30))
     (kept,) = link.path.glob("high-watermark")
     assert {kept.stat().st_ino, link.path.stat().st_ino} <= synced
-    assert kept_committed(link) == 30
+    assert kept_committed(link) == Kept(30)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (b"30\n", Kept(30)),
+        (b"3", Kept(3)),
+        (b"cut 30\n", Kept(30, is_cut=True)),
+        (b"cut 3", Kept(3, is_cut=True)),
+        (b"cut ", Kept(-1)),
+        (b"cut -1\n", Kept(-1)),
+        (b"\0" * 8, Kept(-1)),
+        (b"", Kept(-1)),
+    ],
+)
+def test_a_kept_high_watermark_is_read_as_far_as_it_is_whole(
+    root: Path, log: KafkaLog, text: bytes, kept: Kept
+) -> None:
+    link = linked(root, log.log_dir)
+    (link.path / "high-watermark").write_bytes(text)
+    assert kept_committed(link) == kept
+
+
+@pytest.mark.parametrize("kept", [Kept(0), Kept(7), Kept(7, is_cut=True)])
+def test_a_kept_high_watermark_is_read_as_it_was_written(
+    root: Path, log: KafkaLog, kept: Kept
+) -> None:
+    link = linked(root, log.log_dir)
+    keep_committed(link, kept)
+    assert kept_committed(link) == kept
+
+
+def test_of_a_file_of_which_all_was_cut_nothing_is_kept_but_the_cut(
+    root: Path, log: KafkaLog
+) -> None:
+    link = linked(root, log.log_dir)
+    keep_committed(link, Kept(-1, is_cut=True))
+    assert kept_committed(link) == Kept(0, is_cut=True)

@@ -193,6 +193,27 @@ def test_a_damaged_checkpoint_of_the_directory_is_told_and_counts_as_absent(
     assert scan.partitions[0].high_watermark is None
 
 
+def test_the_time_at_which_the_high_watermarks_were_written_is_never_later_than_their_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker writes them anew amid the look."""
+    two_segments(write_log_dir(tmp_path))
+    assert find(tmp_path).partitions[0].high_watermark_written_ns is None
+    write_checkpoint(tmp_path, HW_FILE, {("orders", 0): 10})
+    os.utime(tmp_path / HW_FILE, ns=(7, 7))
+    assert find(tmp_path).partitions[0].high_watermark_written_ns == 7
+    read = replica_directory.read_small
+
+    def written_first(path: Path) -> bytes:
+        if path.name == HW_FILE:
+            write_checkpoint(tmp_path, HW_FILE, {("orders", 0): 15})
+        return read(path)
+
+    monkeypatch.setattr("rlm.local_log.log_dir.read_small", written_first)
+    (partition,) = find(tmp_path).partitions
+    assert (partition.high_watermark, partition.high_watermark_written_ns) == (15, 7)
+
+
 def test_a_log_without_batches_has_no_epochs(tmp_path: Path) -> None:
     replica = ReplicaWriter(write_log_dir(tmp_path))
     (replica.directory / "leader-epoch-checkpoint").unlink()

@@ -1,0 +1,49 @@
+"""Decides when the broker's checkpoint of high watermarks counts again behind a cut. Pure.
+
+An unclean election cuts a log, and other records come in place of those. A high watermark of
+before the cut says nothing of them, and has perhaps the same value as one of behind it: what tells
+them apart is that the broker wrote its checkpoint anew, which it does every five seconds, also
+where nothing changed. Two things delay that:
+
+- The broker collects the high watermarks of all logs, and writes them down then
+  (ReplicaManager.checkpointHighWatermarks), at a slow disk many seconds later: the first write
+  behind the cut may have a value of before it. One scheduled task does both, and never beside
+  itself, so that the next write was collected behind the one before. No time between could say so
+  much: a disk that hangs, or a clock that is set, makes any wrong.
+- A look reads the checkpoint before the epochs that show the cut, so that the checkpoint may be
+  written in between, also more than once. The first one that another look finds was surely on the
+  disk when the log was cut already; it is the one from which writes are counted.
+
+With these, the third checkpoint counts that is another than before. A write is told by its
+modification time alone, which only has to be another one, not a later one. That a write goes
+unseen (in the same tick of a clock, or between two looks) makes the rule wait longer.
+
+A broker that was killed behind the cut, before it wrote its checkpoint, begins with the old value
+and goes by it itself, until it hears its leader's: this is not told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHECKPOINTS_TO_TRUST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CutDoubt:
+    """A high watermark that is perhaps of before a cut. `written_ns`: the modification time of its
+    checkpoint at the last look, None if there was none, or if this process has not looked yet;
+    `others`: the checkpoints seen since the look that found the cut.
+    """
+
+    written_ns: int | None = None
+    others: int = 0
+
+    def looked(self, written_ns: int | None) -> CutDoubt | None:
+        """The doubt behind a further look, whose checkpoint was written then; None: that checkpoint
+        is surely of behind the cut. A look that is told again changes nothing.
+        """
+        if written_ns is None or written_ns == self.written_ns:
+            return self
+        others = self.others + 1
+        return None if others == CHECKPOINTS_TO_TRUST else CutDoubt(written_ns, others)
