@@ -388,7 +388,9 @@ class World:
         raise InvariantError("liveness", "; ".join(self.left_to_do()))
 
     def _heal_ms_max(self) -> int:
-        """Longest healing by what there is to copy; healing itself adds a few segments at most."""
+        """Longest healing by what there is to copy; healing itself adds a few segments at most. A
+        node that crashed again and again saw no time pass: its deletes wait for as long once more.
+        """
         rows, segments = self.auditor.reference.rows, 0
         for partition in (*self.brokers.partitions, *self.delegated.partitions):
             state = queries.partition_state(rows, partition.tip)
@@ -396,7 +398,9 @@ class World:
             assert partition.leading is not None
             segments += sum(base > next_offset for base in partition.leading.bases)
         jumped = self.clocks.is_on or "clock_jump" in self.faults.kinds
-        return (HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS) + segments * HEAL_SEGMENT_MS
+        unseen_ms = self.schedule.now_ms if "crash" in self.faults.kinds else 0
+        heal_ms = HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS
+        return heal_ms + unseen_ms + segments * HEAL_SEGMENT_MS
 
     def left_to_do(self) -> Iterator[str]:
         """Everything not copied, not gone, or not tidy."""
