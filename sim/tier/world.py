@@ -50,8 +50,10 @@ T = TypeVar("T")
 
 START_MS = 1_700_000_000_000
 HEAL_MS = 1_800_000
-HEAL_AFTER_JUMPS_MS = HEAL_MS + 2 * HOUR_MS
-"""Longest healing; rows written with a clock an hour ahead are waited for."""
+HEAL_AFTER_JUMPS_MS = HEAL_MS + 3 * HOUR_MS
+"""Longest healing: a deadline written with a clock an hour ahead is waited for, then its distance
+from an event of a clock an hour behind, which is two hours more.
+"""
 HEAL_SEGMENT_MS = 10_000
 """Longer healing for each segment still to be copied: they may go one after the other."""
 LOOK_MS = 2_000
