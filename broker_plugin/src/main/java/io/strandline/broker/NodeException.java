@@ -15,24 +15,41 @@ final class NodeException extends IOException {
     /** The kinds of docs/API.md that a broker's call can hear, and four of our own. */
     enum Kind {
         /** No answer in time. */
-        TIMEOUT,
+        TIMEOUT("The node is there but late: see its log and `strandline status`."),
         /** Nothing listens there, or the connection broke. */
-        NO_CONNECTION,
+        NO_CONNECTION("Start the node, or correct " + PluginConfig.NODE_URL + "."),
         /** The thread was interrupted: the broker wants the call to end. */
         INTERRUPTED,
         /** An answer that is not one of the node's. */
-        WRONG_ANSWER,
+        WRONG_ANSWER(
+                "Something else than a node of this version answers: correct "
+                        + PluginConfig.NODE_URL
+                        + ", take out the proxy, or upgrade the older of plug-in and node."),
         RETRY_LATER,
         OUTCOME_UNKNOWN,
-        INTERNAL,
-        REFUSED,
-        UNAUTHENTICATED,
+        INTERNAL("Report it, with the node's log."),
+        REFUSED(null),
+        UNAUTHENTICATED(
+                "Put a token of the role operate into the file of "
+                        + PluginConfig.TOKEN_FILE
+                        + "."),
         FENCED,
         CONFLICT,
         INVALID_REQUEST,
         ALREADY_EXISTS,
         NOT_FOUND,
-        CORRUPT_DATA
+        CORRUPT_DATA;
+
+        /** A sentence for the log; null: it depends on the reason. */
+        final String whatToDo;
+
+        Kind() {
+            this("If it stays, see `strandline partitions` at the node.");
+        }
+
+        Kind(String whatToDo) {
+            this.whatToDo = whatToDo;
+        }
     }
 
     private final Kind kind;

@@ -81,27 +81,9 @@ final class Trouble {
                 || failure.is(Kind.NOT_FOUND, "NO_SUCH_INDEX");
     }
 
-    private String whatToDo(NodeException failure) {
-        switch (failure.kind()) {
-            case TIMEOUT:
-                return "The node is there but late: see its log and `strandline status`.";
-            case NO_CONNECTION:
-                return "Start the node, or correct " + PluginConfig.NODE_URL + ".";
-            case WRONG_ANSWER:
-                return "Something else than a node of this version answers: correct "
-                        + PluginConfig.NODE_URL
-                        + ", take out the proxy, or upgrade the older of plug-in and node.";
-            case UNAUTHENTICATED:
-                return "Put a token of the role operate into the file of "
-                        + PluginConfig.TOKEN_FILE
-                        + ".";
-            case REFUSED:
-                return whatToDoWhenRefused(failure.reason());
-            case INTERNAL:
-                return "Report it, with the node's log.";
-            default:
-                return "If it stays, see `strandline partitions` at the node.";
-        }
+    private static String whatToDo(NodeException failure) {
+        String always = failure.kind().whatToDo;
+        return always == null ? whatToDoWhenRefused(failure.reason()) : always;
     }
 
     private static String whatToDoWhenRefused(String reason) {

@@ -77,7 +77,7 @@ class BrokerApiTest {
         // The oldest version's tests run before the jar is there.
         assertEquals(!VERSION.startsWith("3."), jar.isFile());
         if (jar.isFile()) {
-            assertTrue(jar.length() < 104 * 1024, jar.length() + " bytes");
+            assertTrue(jar.length() < 100 * 1024, jar.length() + " bytes");
             try (java.util.jar.JarFile file = new java.util.jar.JarFile(jar)) {
                 assertTrue(
                         file.stream()
