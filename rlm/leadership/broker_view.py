@@ -79,11 +79,15 @@ class BrokerConnectionSettings:
         try:
             context = ssl.create_default_context(cafile=self.ssl_ca_file)
             if self.ssl_certificate_file is not None:
-                context.load_cert_chain(self.ssl_certificate_file, self.ssl_key_file)
+                # The empty password makes an encrypted key an error; without it OpenSSL asks.
+                context.load_cert_chain(self.ssl_certificate_file, self.ssl_key_file, "")
         except OSError as error:
             files = (self.ssl_ca_file, self.ssl_certificate_file, self.ssl_key_file)
             named = ", ".join(str(path) for path in files if path is not None)
-            raise Refused(f"cannot use the certificates or key in {named}: {error}") from error
+            raise Refused(
+                f"cannot use the certificates or key in {named}: {error}; they are PEM files, "
+                "certificate and key belong together, and the key must not be encrypted"
+            ) from error
         return context
 
 

@@ -33,3 +33,11 @@ def make_certificate(folder: Path, *names: str) -> Certificate:
     )
     made.both.write_text(made.key.read_text() + made.certificate.read_text())
     return made
+
+
+def encrypted_key(of: Certificate) -> Path:
+    """The key once more, beside it, under a password."""
+    key = of.key.with_name("encrypted.pem")
+    encrypt = (require_program("openssl"), "pkey", "-aes256", "-passout", "pass:secret")
+    subprocess.run([*encrypt, "-in", of.key, "-out", key], check=True, timeout=60)
+    return key

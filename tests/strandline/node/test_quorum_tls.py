@@ -6,8 +6,6 @@ import asyncio
 import shutil
 import socket
 import ssl
-import subprocess
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -27,9 +25,9 @@ from rlmm.quorum.quorum_log import QuorumLog
 from strandline.node.quorum import open_quorum_log
 from strandline.node.quorum_tls import QuorumTls, client_tls
 from strandline.settings.settings import QuorumSettings
-from tests.real.certificates import Certificate, make_certificate
+from tests.real.certificates import Certificate, encrypted_key, make_certificate
+from tests.real.nobody_at_the_terminal import lines_of
 from tests.real.ports import free_ports
-from tests.real.toolbox import require_program
 
 HOST = "127.0.0.1"
 TRIED = """
@@ -90,19 +88,8 @@ async def test_where_an_authority_is_named_no_other_one_is_believed(
 
 def test_an_encrypted_key_is_an_error_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
     (own,) = certificates(tmp_path, "own")
-    key = tmp_path / "encrypted.pem"
-    encrypt = [require_program("openssl"), "pkey", "-aes256", "-passout", "pass:secret"]
-    subprocess.run([*encrypt, "-in", str(own.key), "-out", str(key)], check=True, timeout=60)
-    with subprocess.Popen(
-        [sys.executable, "-c", TRIED.format(certificate=str(own.certificate), key=str(key))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    ) as trying:  # fmt: skip
-        assert trying.stdout is not None
-        try:
-            trying.wait(timeout=30)  # its input stays open, as a terminal that nobody sits at
-        finally:
-            trying.kill()
-        told = trying.stdout.read().splitlines()
+    key = encrypted_key(own)
+    told = lines_of(TRIED.format(certificate=str(own.certificate), key=str(key)))
     assert len(told) == 2
     for line in told:
         assert line.startswith(
