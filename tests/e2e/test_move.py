@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,17 @@ def moving_site(tmp_path: Path) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
         if node.running:
             node.kill()
         broker.close()
+
+
+def row_of(told: dict[str, Any]) -> KafkasSegment:
+    """The node's row as Kafka's class has it."""
+    return KafkasSegment(
+        told["segment_id"], told["state"], told["start_offset"], told["end_offset"],
+        told["size_bytes"],
+        tuple((each["epoch"], each["start_offset"]) for each in told["leader_epochs"]),
+        told["broker_id"], told["max_timestamp_ms"], told["event_timestamp_ms"],
+        told["custom_metadata"],
+    )  # fmt: skip
 
 
 class Moved:
@@ -116,23 +129,33 @@ class Moved:
         that the node keeps up.
         """
         url = f"{self.node.url}/v1/topics/{TOPIC}/partitions/0"
-        rows = PLAIN.get(f"{url}/segments", params={"limit": 1_000}).json()["segments"]
-        ours = {
-            KafkasSegment(
-                each["segment_id"], each["state"], each["start_offset"], each["end_offset"],
-                each["size_bytes"],
-                ",".join(f"{of['epoch']}@{of['start_offset']}" for of in each["leader_epochs"]),
-            )
-            for each in rows
-        }  # fmt: skip
+        rows = self.listed(url)
         tip = TopicIdPartition(TOPIC, Uuid.parse(rows[0]["topic_id"]), 0)
         folder.mkdir()
-        kafkas = read_by_kafkas_manager(self.broker.bootstrap, folder, METADATA_PARTITIONS, [tip])
-        assert kafkas.segments == ours
-        for (_, _, epoch, offset), id_ in kafkas.found.items():
-            asked = {"epoch": epoch, "offset": offset}
-            found = PLAIN.get(f"{url}/segments/lookup", params=asked).json()
-            assert found["segment"]["segment_id"] == id_, (asked, found)
+        read = read_by_kafkas_manager(self.broker.bootstrap, folder, METADATA_PARTITIONS, [tip])
+        kafkas = read[TOPIC, 0]
+        assert kafkas.segments == {row_of(each) for each in rows}
+        ends: dict[int, int] = {}
+        for row in kafkas.segments:
+            of_row = [*row.epochs, (-1, row.end_offset + 1)]
+            for (epoch, _), (_, behind) in pairwise(of_row):
+                if row.state == "COPY_SEGMENT_FINISHED":
+                    ends[epoch] = max(behind - 1, ends.get(epoch, -1))
+        assert {epoch: kafkas.highest[epoch] for epoch in ends} == ends  # it forgets no epoch
+        for epoch, ids in kafkas.by_epoch.items():
+            assert ids == {each["segment_id"] for each in self.listed(url, epoch=epoch)}
+        for (epoch, offset), id_ in kafkas.found.items():
+            at = {"epoch": epoch, "offset": offset}
+            found = PLAIN.get(f"{url}/segments/lookup", params=at).json()
+            assert found["segment"]["segment_id"] == id_, (at, found)
+        highest = {"epoch": max(ends), "offset": ends[max(ends)]}
+        told = PLAIN.get(f"{url}/offsets", params={"timestamp": "latest-tiered"}).json()
+        assert {"epoch": told["leader_epoch"], "offset": told["offset"]} == highest
+
+    def listed(self, url: str, **asked: int) -> list[dict[str, Any]]:
+        """Segments that the node lists."""
+        found = PLAIN.get(f"{url}/segments", params={"limit": 1_000, **asked}).json()
+        return list(found["segments"])
 
     def starts(self) -> list[int]:
         """First offsets of the finished segments that the node has, ascending. A copy that a
@@ -168,8 +191,10 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         site.write_until_tiered()
         site.read_all()
 
+        site.wait_until_all_is_tiered()
         site.command("migrate", "back")
         assert site.phase() == "kafka"
+        site.has_what_kafkas_manager_has(tmp_path / "behind the way back")
         site.write_until_tiered()
         site.read_all()
         broker.restart(overrides=of_kafka(tmp_path / "kafkas"))

@@ -9,13 +9,19 @@ from uuid import uuid4
 
 import pytest
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.examination import Examination, examine_topic
 from rlm.migration.topic_checks import TOPIC
+from rlm.migration.topic_partitioner import metadata_partition
+from rlmm.records.segment_records import encode_segment_record
 from strandline.cli.exit_codes import ExitCode
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.real.kafka import KafkaBroker
 from tests.real.kafka_clients import NewRecord, produce, produce_transactions
+from tests.real.kafkas_metadata import by_our_replay, read_by_kafkas_manager
+from tests.rlm.migration.kafka_history import history_of
 from tests.rlm.migration.test_topic_replay import values_by_kafka
+from tests.rlmm.state_world import ORDERS
 from tests.strandline.command import strandline
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -45,6 +51,35 @@ async def examined(broker: KafkaBroker) -> tuple[Examination, list[tuple[int, in
 
 def wrong(found: Examination) -> dict[str, str]:
     return {check.name: check.detail for check in found.checks if not check.ok}
+
+
+def test_our_replay_is_what_kafkas_own_manager_makes_of_the_topic(
+    broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    """Both switches compare with the replay. Here it is compared with Kafka's class: partitions by
+    chance, with unclean elections, segments that hide others, failed copies, and deletions.
+    """
+    histories = [
+        history_of(seed, steps=80, partition=TopicIdPartition("orders", ORDERS.topic_id, seed))
+        for seed in range(100)
+    ]
+    values: dict[int, list[NewRecord]] = {0: [], 1: []}
+    for history in histories:
+        into = values[metadata_partition(history.partition, 2)]
+        into += [NewRecord(encode_segment_record(each)) for each in history.records]
+    for number, records in values.items():
+        produce(broker.bootstrap, topic, number, records)
+    tips = [history.partition for history in histories]
+    kafkas = read_by_kafkas_manager(broker.bootstrap, tmp_path, 2, tips)
+    rows, hidden = 0, 0
+    for history in histories:
+        ours = by_our_replay(history.cache)
+        theirs = kafkas["orders", history.partition.partition]
+        assert theirs == ours, history.partition
+        rows += len(ours.segments)
+        hidden += sum(id_ is None for id_ in ours.found.values())
+    assert rows > 1_000
+    assert hidden > 50, "Kafka finds nothing behind a short segment that hides a longer one"
 
 
 async def test_a_broker_without_the_topic_is_told(broker: KafkaBroker) -> None:

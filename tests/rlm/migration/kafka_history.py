@@ -25,11 +25,16 @@ CUSTOM = (None, b"", b"foreign", b"\x00" * 40)
 
 @dataclass
 class KafkaHistory:
-    """`checkpoint` and `end` (exclusive) are the present leader's; `cache` is Kafka's manager."""
+    """`checkpoint` and `end` (exclusive) are the present leader's; `cache` is Kafka's manager, and
+    `records` are those that it was made of.
+    """
 
     random: Random
     partition: TopicIdPartition = ORDERS
     cache: KafkaCache = field(default_factory=KafkaCache)
+    records: list[RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate] = field(
+        default_factory=list
+    )
     checkpoint: list[EpochEntry] = field(default_factory=lambda: [EpochEntry(0, 0)])
     end: int = 0
     copied: int = 0
@@ -72,6 +77,7 @@ class KafkaHistory:
         if end < start:
             return
         row = self._segment(start, end)
+        self.records.append(row)
         self.cache.add(row)
         if finishes:
             custom = self.random.choice(CUSTOM)
@@ -115,17 +121,19 @@ class KafkaHistory:
         return (*head, *((epoch, first) for epoch, first in inside if first > start))
 
     def _update(self, id_: Uuid, state: SegmentState, custom: bytes | None) -> None:
-        self.cache.update(
-            RemoteLogSegmentMetadataUpdate(
-                RemoteLogSegmentId(self.partition, id_), 1, 3_000 + self.numbers, custom, state
-            )
+        update = RemoteLogSegmentMetadataUpdate(
+            RemoteLogSegmentId(self.partition, id_), 1, 3_000 + self.numbers, custom, state
         )
+        self.records.append(update)
+        self.cache.update(update)
 
 
-def history_of(seed: int, *, steps: int | None = None) -> KafkaHistory:
+def history_of(
+    seed: int, *, steps: int | None = None, partition: TopicIdPartition = ORDERS
+) -> KafkaHistory:
     """A history by chance."""
     random = Random(seed)
-    history = KafkaHistory(random)
+    history = KafkaHistory(random, partition)
     for _ in range(random.randrange(1, 60) if steps is None else steps):
         history.step()
     return history
