@@ -8,6 +8,7 @@ left goes at the next start. Nothing is synced: a copy that is cut off begins an
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import shutil
@@ -62,20 +63,39 @@ class Spool:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
     _trouble: tuple[float, str] = (0.0, "")
+    _lock: int | None = None
 
     @property
     def taken_bytes(self) -> int:
         """Bytes of the segments that are here, or coming."""
         return sum(self._taken.values())
 
-    def clear(self) -> None:
-        """Remove what a process before left. Blocks; a directory that can't be removed is told."""
+    def own(self) -> None:
+        """Take the directory until `close`, and remove what a process before left. Blocks.
+        Conflict: another running process has it. Where it can't be locked or emptied, that is told.
+        """
+        directory = self.limits.directory
         try:
-            shutil.rmtree(self.limits.directory)
-        except FileNotFoundError:
-            return
+            directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+            self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in directory.iterdir():
+                shutil.rmtree(left)
+        except BlockingIOError:
+            self.close()
+            raise Conflict(
+                f"{directory} is in use by another node, which may be of another cluster: give "
+                "this one a directory of its own as spool.dir",
+                reason="IN_USE",
+            ) from None
         except OSError as error:
-            logger.warning("%s can't be emptied: %s", self.limits.directory, error)
+            logger.warning("%s can't be emptied: %s", directory, error)
+
+    def close(self) -> None:
+        """Let the directory go."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @asynccontextmanager
     async def place(self, id_: Uuid, size_bytes: int, name: str) -> AsyncIterator[Path]:

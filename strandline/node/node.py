@@ -169,7 +169,7 @@ class Node:
                 audit=audit.note,
                 keep_audit=audit.keep,
                 flow=flow,
-                spool=await _open_spool(settings, directory),
+                spool=await _open_spool(settings, directory, building),
             )
             parts = _build(given, settings, broker, directory.path)
             snapshots = _new_snapshots(settings, directory, parts)
@@ -202,8 +202,10 @@ def _close_after(building: AsyncExitStack, *parts: _Closes) -> None:
         building.push_async_callback(part.close)
 
 
-async def _open_spool(settings: Settings, directory: DataDirectory) -> Spool:
-    """The spool, without what a process before left."""
+async def _open_spool(
+    settings: Settings, directory: DataDirectory, building: AsyncExitStack
+) -> Spool:
+    """The spool, this process's alone, without what one before left. Conflict: another has it."""
     where = settings.spool.dir or settings.node.data_dir
     limits = SpoolLimits(
         where / f"spool-{directory.node_id}",
@@ -212,7 +214,8 @@ async def _open_spool(settings: Settings, directory: DataDirectory) -> Spool:
         free_bytes_min=settings.spool.free_bytes_min,
     )
     spool = Spool(limits, ambient.monotonic)
-    await asyncio.to_thread(spool.clear)
+    building.callback(spool.close)
+    await asyncio.to_thread(spool.own)
     return spool
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.errors import Conflict
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.properties import encode_partition_metadata
 from rlm.delegated import sent_files, spool, wire
@@ -322,10 +323,25 @@ def test_what_a_dead_process_left_in_the_spool_goes_at_the_next_start(tmp_path: 
     left.mkdir(parents=True)
     (left / "00000000000000000000.log").write_bytes(b"half")
     mine = spool.Spool(SpoolLimits(tmp_path / "spool-1"), lambda: 0.0)
-    mine.clear()
-    mine.clear()
-    assert list(tmp_path.iterdir()) == []
+    mine.own()
+    mine.close()
+    mine.own()
+    assert list((tmp_path / "spool-1").iterdir()) == []
     assert wire.SENT_FILES == 7
+
+
+def test_a_spool_that_another_process_uses_is_left_as_it_is(tmp_path: Path) -> None:
+    """Nodes of two clusters with one id, and one `spool.dir`."""
+    first, second = (spool.Spool(SpoolLimits(tmp_path / "spool-1"), lambda: 0.0) for _ in range(2))
+    first.own()
+    coming = tmp_path / "spool-1" / str(uuid(1)) / "orders-0"
+    coming.mkdir(parents=True)
+    with pytest.raises(Conflict, match=r"spool-1 is in use .* spool\.dir"):
+        second.own()
+    assert coming.exists()
+    first.close()
+    second.own()
+    assert not coming.exists()
 
 
 def test_a_segment_whose_files_never_fit_is_refused_at_once_and_no_other_waits_for_it(
