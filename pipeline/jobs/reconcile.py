@@ -45,7 +45,7 @@ OBJECTS_PER_TASK = 100_000
 """Fewest objects that a task judges, if there are more: a task itself costs 0.1 s."""
 ID = ["topic_id", "partition", "segment_id"]
 SEGMENT = ["topic", *ID]
-NEEDS_SOMEBODY = (SegmentClass.MISSING,)
+NEEDS_SOMEBODY = (SegmentClass.MISSING, SegmentClass.UNFOUND)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class ReconcileOptions:
 @dataclass
 class ReconcileReport:
     """The result. `uploads`: dangling multipart uploads of segments that are being deleted, were
-    deleted, or were never in the metadata. `uncompared`: finished rows of another manager, or of a
-    store that no option names.
+    deleted, or were never in the metadata. `uncompared`: finished rows of another manager, of a
+    store that no option names, or of partitions whose metadata Kafka's own topic has.
     """
 
     objects: dict[str, Found] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class ReconcileReport:
 
     @property
     def ok(self) -> bool:
-        """True if nothing is missing and the collector, if asked, has finished."""
+        """True if nothing is missing or unfound, and the collector, if asked, has finished."""
         collected = self.collection is None or self.collection["state"] == "finished"
         return collected and not any(self.segments[name].count for name in NEEDS_SOMEBODY)
 
@@ -115,7 +115,8 @@ class ReconcileReport:
         if self.uploads.count:
             yield f"  {self.uploads.count:>9} dangling uploads: a lifecycle rule ends them"
         if self.uncompared:
-            yield f"  {self.uncompared:>9} rows not compared: of another manager or store"
+            yield f"  {self.uncompared:>9} rows not compared: of another manager or store, or of"
+            yield "            partitions whose truth Kafka's metadata topic has (phase KAFKA)"
         for class_ in (ObjectClass.ORPHAN, ObjectClass.FOREIGN):
             yield from (f"{class_.value}: {each}" for each in self.objects[class_.value].examples)
         if self.table is not None:
@@ -207,6 +208,7 @@ def _compare(context: JobContext, options: ReconcileOptions, keep: Keep) -> Reco
         report = ReconcileReport(rows=rows, table=options.table)
         report.uncompared = (
             known.where("state = 'COPY_SEGMENT_FINISHED'")
+            .where("NOT by_key")
             .where(f.col("known_store").isNull() | ~f.col("known_store").isin(*stores))
             .count()
         )

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import reduce
-from operator import and_
+from functools import partial, reduce
+from operator import add, and_
 from typing import Any
 
 import pyarrow as pa
@@ -127,20 +135,33 @@ def judged_segments(
         f.concat_ws(" ", f.concat_ws(":", "store", "topic"), *ID).alias("name"),
         f.col("size").cast("bigint"),
     )
-    finished = known.where("state = 'COPY_SEGMENT_FINISHED'").where(
-        f.col("known_store").isin(*stores)
-    )
+    finished = known.where("state = 'COPY_SEGMENT_FINISHED'")
     there = segments.select(
         f.col("store").alias("known_store"),
         *ID,
         f.col("start_offset").alias("known_start"),
         *(suffix.name.lower() for suffix in ObjectSuffix),
     )
-    compared = finished.join(there, [*ID, "known_store", "known_start"], "left")
+    named = finished.where(f.col("known_store").isin(*stores))
+    compared = named.join(there, [*ID, "known_store", "known_start"], "left")
     whole = [f.col(each.name.lower()).eqNullSafe(f.col(known_size(each))) for each in ObjectSuffix]
     suspects = compared.where(~reduce(and_, whole))
     missing = suspects.mapInArrow(_FindMissing(dict(stores)), SEGMENTS_SCHEMA)
-    return missing.unionByName(incomplete)
+    unnamed = suspects_by_key(finished, there)
+    lost = unnamed.mapInArrow(_FindByKey(dict(stores)), SEGMENTS_SCHEMA)
+    return missing.unionByName(lost).unionByName(incomplete)
+
+
+def suspects_by_key(finished: DataFrame, there: DataFrame) -> DataFrame:
+    """Rows that name no store and have no listed segment with all three objects, of the bytes that
+    the row tells.
+    """
+    sizes = [f.col(suffix.name.lower()) for suffix in ObjectSuffix]
+    total = reduce(add, sizes)  # null without one of them
+    rows = finished.where("by_key")
+    joined = rows.join(there.drop("known_store"), [*ID, "known_start"])
+    whole = joined.where(total == f.coalesce("known_bytes", total))
+    return rows.join(whole.select(*ID), ID, "left_anti")
 
 
 @dataclass(frozen=True)
@@ -154,33 +175,88 @@ class _FindMissing:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         for batch in batches:
-            found = asyncio.run(self._confirmed(batch.to_pylist()))
-            yield pa.RecordBatch.from_pylist(
-                found,
-                schema=pa.schema(
-                    [("class", pa.string()), ("name", pa.string()), ("size", pa.int64())]
-                ),
-            )
+            yield _segments(asyncio.run(self._confirmed(batch.to_pylist())))
 
     async def _confirmed(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
-        async with AsyncExitStack() as stack:
-            stores = {
-                name: await stack.enter_async_context(opened(self.configs[name]))
-                for name in sorted({row["known_store"] for row in rows})
-            }
-            there = await many_calls(lambda row: self._asked(stores[row["known_store"]], row), rows)
+        names = {row["known_store"] for row in rows}
+        async with _opened(self.configs, names) as stores:
+            there = await many_calls(stores.asked, rows)
         found: list[dict[str, object]] = []
         for row, sizes in zip(rows, there, strict=True):
             expected = {suffix: row[known_size(suffix)] for suffix in ObjectSuffix}
             if why := why_missing(expected, sizes):
-                partition = f"{row['known_store']}:{row['topic']}-{row['partition']}"
-                offsets = f"offsets {row['known_start']} to {row['known_end']}"
-                name = f"{partition} {offsets}, segment {row['segment_id']}: {why}"
-                found.append({"class": SegmentClass.MISSING.value, "name": name, "size": 0})
+                found.append(_told(SegmentClass.MISSING, f"{row['known_store']}:", row, why))
         return found
 
-    async def _asked(self, store: ObjectStore, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
-        prefix = self.configs[row["known_store"]].prefix
+
+@dataclass(frozen=True)
+class _FindByKey:
+    """Checks rows that name no store: the objects of each are asked for in every store."""
+
+    configs: Mapping[str, StoreConfig]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
+        for batch in batches:
+            yield _segments(asyncio.run(self._confirmed(batch.to_pylist())))
+
+    async def _confirmed(self, rows: list[dict[str, Any]]) -> list[dict[str, object]]:
+        async with _opened(self.configs, self.configs) as stores:
+            there = [await many_calls(stores.of(name), rows) for name in sorted(self.configs)]
+        found: list[dict[str, object]] = []
+        for row, *sizes in zip(rows, *there, strict=True):
+            why = why_not_by_key(row["known_bytes"], sizes)
+            if why is not None:
+                found.append(_told(why[0], "", row, why[1]))
+        return found
+
+
+def why_not_by_key(
+    known_bytes: int | None, found: Sequence[Mapping[ObjectSuffix, int]]
+) -> tuple[SegmentClass, str] | None:
+    """The class of a segment by the sizes of its objects in each store; None: one has it whole."""
+    some = [sizes for sizes in found if sizes]
+    if not some:
+        return SegmentClass.UNFOUND, "no store here has an object of it"
+    for sizes in some:
+        gone = [f".{suffix} is gone" for suffix in ObjectSuffix if suffix not in sizes]
+        total = sum(sizes.values())
+        if not gone and known_bytes in (None, total):
+            return None
+        why = ", ".join(gone) or f"its objects have {total} bytes instead of {known_bytes}"
+    return SegmentClass.MISSING, why
+
+
+@asynccontextmanager
+async def _opened(
+    configs: Mapping[str, StoreConfig], names: Collection[str]
+) -> AsyncIterator[_OpenStores]:
+    async with AsyncExitStack() as stack:
+        yield _OpenStores(
+            configs,
+            {
+                name: await stack.enter_async_context(opened(configs[name]))
+                for name in sorted(names)
+            },
+        )
+
+
+@dataclass(frozen=True)
+class _OpenStores:
+    configs: Mapping[str, StoreConfig]
+    stores: Mapping[str, ObjectStore]
+
+    async def asked(self, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
+        """The sizes of a row's objects in the store that it names."""
+        return await self.asked_in(row["known_store"], row)
+
+    def of(self, name: str) -> Callable[[Mapping[str, Any]], Awaitable[dict[ObjectSuffix, int]]]:
+        """Asks this store, whatever a row names."""
+        return partial(self.asked_in, name)
+
+    async def asked_in(self, store: str, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:
+        """The sizes of a row's objects, each by a request of its own."""
+        prefix = self.configs[store].prefix
         keys = segment_keys(prefix, segment_id_of(row), row["known_start"])
         found = {}
         for suffix, key in (
@@ -189,7 +265,21 @@ class _FindMissing:
             (ObjectSuffix.MANIFEST, keys.manifest),
         ):
             try:
-                found[suffix] = (await store.head(key)).size
+                found[suffix] = (await self.stores[store].head(key)).size
             except NotFound:
                 continue
         return found
+
+
+def _told(class_: SegmentClass, where: str, row: Mapping[str, Any], why: str) -> dict[str, object]:
+    offsets = f"offsets {row['known_start']} to {row['known_end']}"
+    partition = f"{where}{row['topic']}-{row['partition']}"
+    name = f"{partition} {offsets}, segment {row['segment_id']}: {why}"
+    return {"class": class_.value, "name": name, "size": 0}
+
+
+def _segments(found: list[dict[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        found,
+        schema=pa.schema([("class", pa.string()), ("name", pa.string()), ("size", pa.int64())]),
+    )

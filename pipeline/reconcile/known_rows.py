@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from platform import node
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_formats.errors import NotFound
+from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
@@ -25,6 +26,7 @@ from pipeline.reconcile.verdict import DELETED, NEVER
 from pipeline.spark.worker_garbage import begin_task
 from rlm.control.surroundings import CopyLimits
 from rlm.delete.delete_due import delete_due_ms
+from rlm.format.aiven_metadata import AivenMetadata
 from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import ObjectSuffix
 from rlm.reconcile.adoption_plan import expected_sizes
@@ -38,8 +40,12 @@ from rlmm.segment import SegmentState
 KNOWN_SCHEMA = (
     "segment_id string, topic_id string, partition int, topic string, state string, "
     "known_store string, known_start bigint, known_end bigint, due_ms bigint, "
-    "known_log bigint, known_indexes bigint, known_manifest bigint"
+    "known_log bigint, known_indexes bigint, known_manifest bigint, by_key boolean, "
+    "known_bytes bigint"
 )
+"""`by_key`: the row names no store, and its objects lie where its key says, in any store, as those
+of Aiven's plug-in; `known_bytes`: of its three objects together, null if it does not tell.
+"""
 _ARROW = pa.schema(
     [
         ("segment_id", pa.string()),
@@ -54,6 +60,8 @@ _ARROW = pa.schema(
         ("known_log", pa.int64()),
         ("known_indexes", pa.int64()),
         ("known_manifest", pa.int64()),
+        ("by_key", pa.bool_()),
+        ("known_bytes", pa.int64()),
     ]
 )
 BATCH_ROWS = 5_000
@@ -64,8 +72,19 @@ DELETE_STATES = (
     SegmentState.DELETE_SEGMENT_STARTED.name, SegmentState.DELETE_SEGMENT_FINISHED.name,
 )  # fmt: skip
 
-PartitionName = tuple[str, str, int]
-"""Topic, topic id, number."""
+KAFKA_HAS_THE_TRUTH = ("kafka", "switching")
+"""In these phases of a move a node's rows of delegated partitions are old, or not whole yet."""
+
+
+class PartitionName(NamedTuple):
+    """A partition that a node is asked about. Not `is_current`: its brokers keep its metadata in
+    Kafka's own topic, so the node's rows prove nothing.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    is_current: bool
 
 
 def known_of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
@@ -116,12 +135,18 @@ def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _told_by(custom_metadata: bytes | None) -> dict[str, object]:
-    """The store and the lengths of the three objects; nulls if another manager wrote the row."""
+    """The store and the lengths of the three objects; nulls if another manager wrote the row. That
+    may be Aiven's, whose objects have our names, if its custom metadata can be read, or is none.
+    """
     custom = custom_of(custom_metadata)
-    if custom is None:
-        return dict.fromkeys(("known_store", *map(known_size, ObjectSuffix)))
-    sizes = expected_sizes(custom)
-    return {"known_store": custom.store} | {known_size(each): sizes[each] for each in ObjectSuffix}
+    if custom is not None:
+        sizes = expected_sizes(custom)
+        told = {known_size(each): sizes[each] for each in ObjectSuffix}
+        return told | {"known_store": custom.store, "by_key": False, "known_bytes": None}
+    with suppress(CorruptData):
+        aivens = AivenMetadata.decode(custom_metadata or b"")
+        return _NOTHING_TOLD | {"by_key": True, "known_bytes": aivens.remote_bytes}
+    return _NOTHING_TOLD
 
 
 def known_size(suffix: ObjectSuffix) -> str:
@@ -129,11 +154,17 @@ def known_size(suffix: ObjectSuffix) -> str:
     return f"known_{suffix.name.lower()}"
 
 
+_NOTHING_TOLD: dict[str, object] = {
+    "known_store": None, "by_key": False, "known_bytes": None,
+    **{known_size(each): None for each in ObjectSuffix},
+}  # fmt: skip
+
+
 def _nothing_but(segment: str, topic_id: str, partition: int, state: str) -> dict[str, object]:
     return {
         "segment_id": segment, "topic_id": topic_id, "partition": partition, "topic": None,
         "state": state, "known_start": -1, "known_end": -1, "due_ms": 0,
-    } | _told_by(None)  # fmt: skip
+    } | _NOTHING_TOLD  # fmt: skip
 
 
 def _in_batches(rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
@@ -156,10 +187,14 @@ def known_of_node(spark: SparkSession, address: NodeAddress) -> DataFrame:
 def _partitions(address: NodeAddress) -> Iterator[PartitionName]:
     client = NodeClient(address)
     try:
+        phase = ""
+        with suppress(NotFound):  # of an older node
+            phase = client.get("/v1/migration")["phase"]
         for summary in client.pages("/v1/topics", "topics", limit=SEGMENTS_PER_PAGE):
             topic = str(summary["topic"])
             for each in client.pages(f"/v1/topics/{topic}", "partition_list", limit=1_000):
-                yield topic, each["topic_id"], each["partition"]
+                is_current = not (phase in KAFKA_HAS_THE_TRUTH and each["mode"] == "delegated")
+                yield PartitionName(topic, each["topic_id"], each["partition"], is_current)
     finally:
         client.close()
 
@@ -182,7 +217,7 @@ class _AskForRows:
     def _rows(
         self, client: NodeClient, names: Sequence[PartitionName]
     ) -> Iterator[dict[str, object]]:
-        for topic, topic_id, partition in names:
+        for topic, topic_id, partition, is_current in names:
             path = f"/v1/topics/{topic}/partitions/{partition}/segments"
             params: dict[str, str | int] = {"topic_id": topic_id, "limit": SEGMENTS_PER_PAGE}
             for each in client.pages(path, "segments", **params):
@@ -197,7 +232,7 @@ class _AskForRows:
                     "known_start": each["start_offset"],
                     "known_end": each["end_offset"],
                     "due_ms": 0,  # asked for later if the state needs it
-                    **_told_by(raw),
+                    **(_told_by(raw) if is_current else _NOTHING_TOLD),
                 }
 
 

@@ -22,6 +22,7 @@ class SegmentClass(StrEnum):
     """A problem of a segment beside its objects' classes. Reports show the values."""
 
     MISSING = "missing"
+    UNFOUND = "unfound"
     INCOMPLETE = "incomplete"
 
 
@@ -33,6 +34,10 @@ MEANING = {
     ObjectClass.FOREIGN: "never in the metadata: never touched",
     ObjectClass.OWN: "cluster marker and snapshots: stay",
     SegmentClass.MISSING: "finished in the metadata, but not complete in the bucket: DATA IS GONE",
+    SegmentClass.UNFOUND: "finished in the metadata; the row names no store, and none here has an "
+    "object of it: name its bucket, too (--option strandline.store.NAME=...). What another "
+    "RemoteStorageManager than Strandline's and Aiven's copied, such as Kafka's "
+    "LocalTieredStorage, can't be compared. Else DATA IS GONE",
     SegmentClass.INCOMPLETE: "foreign, without all three objects: an upload that ended early",
 }
 """The classes in words, for reports."""

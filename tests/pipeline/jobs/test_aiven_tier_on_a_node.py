@@ -17,9 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.rebuild import RebuildOptions, run
+from pipeline.jobs.reconcile import ReconcileOptions
+from pipeline.jobs.reconcile import run as reconcile
+from pipeline.process.ambient import now_ms, wait
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
 from tests.e2e.http import PLAIN
@@ -104,12 +108,33 @@ def whole_log(topic: AivenTopic) -> bytes:
         return b"".join(map(bytes, SegmentObjects(segment, stores).unchecked_log()))
 
 
-def test_a_node_serves_a_tier_of_aivens(node: NodeProcess) -> None:
+def check_reconciled(spark: SparkSession, url: str, stores: dict[str, str]) -> None:
+    """The node's rows name no store, and each segment is whole in one of them."""
+    context = JobContext(spark, stores, open_catalogue(stores, {}), Console(file=StringIO()))
+    options = ReconcileOptions(NodeAddress(url), None, None, False, False, 0, now_ms, wait)
+    report = reconcile(context, options)
+    assert {name: found.count for name, found in report.objects.items() if found.count} == {
+        "live": 6, "own": report.objects["own"].count,
+    }  # fmt: skip
+    assert (report.rows, report.uncompared, report.ok) == (2, 0, True), "\n".join(report.lines())
+
+
+def test_a_node_serves_a_tier_of_aivens(
+    spark: SparkSession, node: NodeProcess, tmp_path: Path
+) -> None:
     comp, enc = AivenTopic(SMALL, "comp", "comp/"), AivenTopic(SMALL, "compenc", "enc/")
     node.start()
     try:
         check_topic(node.url, comp, whole_log(comp))
         check_topic(node.url, enc, whole_log(enc))
+        check_reconciled(
+            spark,
+            node.url,
+            {
+                "strandline.store": (tmp_path / "comp").as_uri(),
+                "strandline.store.enc": (tmp_path / "enc").as_uri(),
+            },
+        )
         assert "PRIVATE KEY" not in node.log
     finally:
         node.stop()
