@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from kafka_client import broker_requests
+from kafka_client.broker_requests import ClusterDescription
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.leadership.broker_view import BrokerView
@@ -19,38 +21,74 @@ from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay
 
 LOOK_EVERY_S = 0.25
+LIVE_DEADLINE_S = 2.0
+OPEN_DEADLINE_S = 5.0
+SILENT = f"this node's broker has not answered for {LIVE_DEADLINE_S:g} s"
+UNTOLD = (
+    f"nobody told within {OPEN_DEADLINE_S:g} s who leads the metadata topic: a broker that counts "
+    "as living does not answer"
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BrokerSide:
     """See `switching.BrokersPort`. `view`: of this node's own broker."""
 
     view: BrokerView
+    _known: dict[int, tuple[str, int]] = field(default_factory=dict, init=False)
+    """Where each broker was that ever lived, since this process began."""
+    _asking: asyncio.Task[ClusterDescription | NoAnswer] | None = field(default=None, init=False)
+    _opening: asyncio.Task[ReadInThreads] | None = field(default=None, init=False)
 
     async def live(self) -> Collection[int]:
-        """Ids of the brokers that live, by this node's own broker."""
-        found = await self.view.ask(broker_requests.describe_cluster)
+        """Ids of the brokers that live, by this node's own broker. RetryLater: it can't be asked,
+        or has not answered within LIVE_DEADLINE_S. That question then ends by itself, and its
+        answer is too old for anybody.
+        """
+        await _ended(self._asking, LIVE_DEADLINE_S, SILENT)
+        self._asking = asyncio.create_task(self.view.ask(broker_requests.describe_cluster))
+        await _ended(self._asking, LIVE_DEADLINE_S, SILENT)
+        found = self._asking.result()
         if isinstance(found, NoAnswer):
             raise RetryLater(found.reason)
+        self._known.update(found.brokers)
         return list(found.brokers)
 
     async def open_topic(self) -> ReadInThreads:
         """The metadata topic, each partition of which is read in a thread. DifferenceError: it does
-        not keep its records for ever. RetryLater: another broker knows newer leaders of it.
+        not keep its records for ever. RetryLater: another broker knows newer leaders of it, or
+        nobody told within OPEN_DEADLINE_S; that thread then ends by itself.
         """
-        return await asyncio.to_thread(lambda: asyncio.run(self._opened()))
+        await _ended(self._opening, OPEN_DEADLINE_S, UNTOLD)
+        known = dict(self._known)
+        self._opening = asyncio.create_task(
+            asyncio.to_thread(lambda: asyncio.run(self._opened(known)))
+        )
+        await _ended(self._opening, OPEN_DEADLINE_S, UNTOLD)
+        return self._opening.result()
 
-    async def _opened(self) -> ReadInThreads:
+    async def _opened(self, known: Mapping[int, tuple[str, int]]) -> ReadInThreads:
         view = self.view.another()
         try:
             reader = await TopicReader.open(view)
-            await check_newest(view, reader.topic)
+            await check_newest(view, reader.topic, gone=known)
             settings = await checked_settings(view)
             if not settings.ok:
                 raise DifferenceError(f"{settings.name}: {settings.detail}")
             return ReadInThreads(self.view, reader.topic.topic_id, reader.partitions)
         finally:
             await view.close()
+
+
+async def _ended(task: asyncio.Task[Any] | None, deadline_s: float, late: str) -> None:
+    """RetryLater: the task goes on. Its result is not looked at, and an error of it not lost."""
+    if task is None:
+        return
+    await asyncio.wait({task}, timeout=deadline_s)
+    if not task.done():
+        raise RetryLater(late)
+    if not task.cancelled():
+        task.exception()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.comparing import compare
@@ -25,17 +27,24 @@ from rlmm.rows.rows import RowReader
 from rlmm.rows.values import Covered
 from rlmm.segment import RemoteLogSegmentMetadata
 
+logger = logging.getLogger(__name__)
+
 IMPORT_DEADLINE_S = 15.0
 """Of each record of an import."""
+HAND_OVER_DEADLINE_S = 5.0
+"""Of an election that makes another node carry the move out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSide:
-    """See `switching.LogPort`. `who` stands in the phases that it records."""
+    """See `switching.LogPort`. `who` stands in the phases that it records; `transfer` lets the node
+    with that id lead the quorum.
+    """
 
     metadata: RemoteLogMetadataManager
     node_id: int
     who: str
+    transfer: Callable[[int], Awaitable[None]]
 
     def leads(self) -> bool:
         """True on the quorum leader's node, once its view is up to date."""
@@ -92,6 +101,25 @@ class LogSide:
         await self.metadata.change_migration_phase(
             MigrationPhaseChange(phase, before.since, before.kafka_cluster_id, self.who, why)
         )
+
+    async def hand_over(self, since: int) -> bool:
+        """Each node beside a broker that acknowledged is tried; its id is the broker's. One that
+        does not vote, or is away, is refused.
+        """
+        for node_id in sorted(set(self.acknowledged(since)) - {self.node_id}):
+            try:
+                await self.transfer(node_id)
+            except StrandlineError as error:
+                logger.warning("node %d can't carry the move out instead: %s", node_id, error)
+                if self.leads():
+                    continue
+            else:
+                logger.warning(
+                    "node %d carries the move out instead of this one, whose broker is silent",
+                    node_id,
+                )
+            return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class Moving:
                     self.attempt.trouble = f"{type(error).__name__}: {error}"
                 stands = self.metadata.migration()
                 logger.info("the move: %s, since %s", stands.phase.name, stands.why)
+            else:
+                await switching.look_on()
             await ambient.sleep(LOOK_EVERY_S)
 
     def problems(self) -> tuple[NodeProblem, ...]:

@@ -8,17 +8,37 @@ each successor is one, knows of a newer leader than the node's own broker.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 from kafka_client.broker_requests import BrokerError
 from kafka_client.topic_leaders import TopicLeaders, topic_leaders
 from kafka_formats.errors import RetryLater, StrandlineError
 from rlm.leadership.broker_view import BrokerView
 from rlm.migration.topic_checks import TOPIC
 
+GONE_DEADLINE_S = 1.0
+NOWHERE: Mapping[int, tuple[str, int]] = {}
 
-async def check_newest(view: BrokerView, own: TopicLeaders, *, of_all: bool = True) -> None:
+
+async def check_newest(
+    view: BrokerView,
+    own: TopicLeaders,
+    *,
+    of_all: bool = True,
+    gone: Mapping[int, tuple[str, int]] = NOWHERE,
+) -> None:
     """Ask each broker that `own`, the answer of the node's broker, tells of. RetryLater: that
-    answer is old, or a broker does not tell; without `of_all` such a one is passed over.
+    answer is old, or a broker does not tell; without `of_all` such a one is passed over. So is one
+    of `gone`, where brokers were once, that `own` does not tell of.
     """
+    await asyncio.gather(
+        *(
+            _check_gone(view, own, node_id, address)
+            for node_id, address in gone.items()
+            if node_id not in own.addresses
+        )
+    )
     for node_id, (host, port) in sorted(own.addresses.items()):
         try:
             told = await _asked(view, node_id, host, port)
@@ -34,6 +54,22 @@ async def check_newest(view: BrokerView, own: TopicLeaders, *, of_all: bool = Tr
             raise RetryLater(
                 f"what this node's broker knows of {TOPIC} may be old, by broker {node_id}: {why}"
             )
+
+
+async def _check_gone(
+    view: BrokerView, own: TopicLeaders, node_id: int, address: tuple[str, int]
+) -> None:
+    """RetryLater: it answers, so the node's broker is wrong about it, or about more."""
+    try:
+        async with asyncio.timeout(GONE_DEADLINE_S):
+            told = await _asked(view, node_id, *address)
+    except (RetryLater, TimeoutError):
+        return
+    why = None if isinstance(told, BrokerError) else why_old(own, told)
+    if why is not None:
+        raise RetryLater(
+            f"broker {node_id} answers, and does not live by the word of this node's broker: {why}"
+        )
 
 
 async def _asked(

@@ -3,13 +3,15 @@
 Forth (SWITCHING): silence, read and import, compare, QUORUM. Back (BACK): silence, the topic has
 all that the log has, compare, KAFKA. A difference, or an attempt that is not through at its
 deadline, returns to where it came from, with the reason. Whoever takes an attempt over after a
-crash begins it again, and comes to the same.
+crash begins it again, and comes to the same. A node whose own broker is silent sees nothing of the
+Kafka cluster, and lets another one carry the attempt out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
@@ -27,6 +29,10 @@ CLOCKS_DIFFER_S = 1.0
 """The clocks of a broker and this node may run apart so far within a lease."""
 LOOK_EVERY_S = 0.25
 RETRY_AFTER_S = 1.0
+OWN_SILENT_S = 4.0
+"""Less than the 9 s for which Kafka's controller takes a silent broker for living: so the node that
+takes over still sees it living.
+"""
 DIFFERENCES_TOLD_MAX = 5
 
 
@@ -70,6 +76,11 @@ class LogPort(Protocol):
     async def move(self, before: Migration, phase: MigrationPhase, why: str) -> None:
         """Record the next phase. Conflict: another record came first."""
 
+    async def hand_over(self, since: int) -> bool:
+        """Let another node lead the quorum, beside a broker that acknowledged the phase of this
+        record. False: none can.
+        """
+
 
 class TopicSource(Protocol):
     """The metadata topic as its leaders have it now."""
@@ -110,14 +121,38 @@ class Time:
 
 
 @dataclass(slots=True)
+class Watch:
+    """What a node saw of a phase that stands, whichever node carries it out. `since`: when it stood
+    here first; `known`: the brokers that lived by the word of this node's own broker once they had
+    acknowledged the phase. If that broker calls one of them dead later, it heard so from its
+    controller since, and with it of all that the other one led before.
+    """
+
+    standing: Migration | None = None
+    since: float = 0.0
+    known: set[int] = field(default_factory=set)
+
+    def begin(self, standing: Migration, now: float) -> None:
+        """Forget what was seen of another phase."""
+        if self.standing != standing:
+            self.standing, self.since, self.known = standing, now, set()
+
+    def note(self, acknowledged: Collection[int], live: Collection[int]) -> None:
+        """`live`: asked for after `acknowledged` were."""
+        self.known.update(set(acknowledged) & set(live))
+
+
+@dataclass(slots=True)
 class Attempt:
     """What an attempt does now, for people: `share` of the step that is done, 0 to 1, and what it
     waits for. `is_silent`: nobody writes any more, which stays so while the phase does.
-    `given_up`: why it returns, once it does.
+    `given_up`: why it returns, once it does. `answered`: when this node's own broker last did.
     """
 
     standing: Migration
     begun: float
+    answered: float
+    handed_over: bool = False
     is_silent: bool = False
     step: str = ""
     share: float = 0.0
@@ -137,17 +172,30 @@ class Switching:
     brokers: BrokersPort
     time: Time
     deadline_s: float
+    watch: Watch = field(default_factory=Watch)
 
     def begin(self, before: Attempt | None = None) -> Attempt | None:
         """The attempt that stands in the log, if this node is to carry it out. One that is `before`
         begun again, as after an error that nobody expected, has no more time than that had.
         """
-        standing = self.log.standing()
+        standing, now = self.log.standing(), self.time.monotonic()
+        if standing.phase in RETURNS_TO:
+            self.watch.begin(standing, now)
         if standing.phase not in RETURNS_TO or not self.log.leads():
             return None
         if before is None or before.standing != standing:
-            return Attempt(standing, self.time.monotonic())
+            return Attempt(standing, now, now)
         return replace(before, share=0.0)
+
+    async def look_on(self) -> None:
+        """See how brokers are while another node carries an attempt out: this one may take over."""
+        standing = self.log.standing()
+        if standing.phase not in RETURNS_TO:
+            return
+        self.watch.begin(standing, self.time.monotonic())
+        with suppress(RetryLater):
+            acknowledged = set(self.log.acknowledged(standing.since))
+            self.watch.note(acknowledged, await self.brokers.live())
 
     async def run(self, attempt: Attempt) -> None:
         """Carry the attempt to its end, or until another node does."""
@@ -201,7 +249,9 @@ class Switching:
         while behind := self.log.behind_topic():
             self._go_on(attempt)
             attempt.trouble = f"{behind} records are not in the topic yet"
+            await self._live(attempt)
             await self.time.sleep(LOOK_EVERY_S)
+        await self._live(attempt)
         source = await self.brokers.open_topic()
         try:
             await self._compare(source, attempt)
@@ -216,16 +266,16 @@ class Switching:
         """Return once nobody writes any more: each living broker said so, and what others heard
         ran out.
 
-        Invariant: a broker that is not waited for heard of an earlier phase before a node that is
-        current had applied this one, so its lease ends within the wait.
+        Invariant: a broker that is not waited for heard of an earlier phase before any node had
+        applied this one, this node, too, so its lease ends within the wait.
         """
         if attempt.is_silent:
             return
         attempt.begin("waiting until no broker writes")
-        wait, since = LEASE_S + CLOCKS_DIFFER_S, self.time.monotonic()
+        wait, since = LEASE_S + CLOCKS_DIFFER_S, self.watch.since
         while True:
             self._go_on(attempt)
-            live = set(await self.brokers.live())
+            live = await self._live(attempt)
             missing = sorted(live - set(self.log.acknowledged(attempt.standing.since)))
             waited = self.time.monotonic() - since
             attempt.share, attempt.trouble = min(1.0, waited / wait), _unheard(missing)
@@ -234,16 +284,33 @@ class Switching:
                 return
             await self.time.sleep(LOOK_EVERY_S)
 
-    async def _check_known(self, attempt: Attempt) -> None:
-        """RetryLater: not the very brokers that live have acknowledged. If one does not live by the
-        word of this node's own broker, that may be cut off from its controller, and lead on what
-        the other one leads by now.
+    async def _live(self, attempt: Attempt) -> set[int]:
+        """The brokers that live by the word of this node's own one. RetryLater: it does not answer.
+        If that lasts, another node is to go on.
         """
         acknowledged = set(self.log.acknowledged(attempt.standing.since))
-        live = set(await self.brokers.live())
+        try:
+            live = set(await self.brokers.live())
+        except RetryLater:
+            silent_s = self.time.monotonic() - attempt.answered
+            if silent_s >= OWN_SILENT_S and not attempt.handed_over:
+                attempt.handed_over = await self.log.hand_over(attempt.standing.since)
+                self._go_on(attempt)
+            raise
+        attempt.answered = self.time.monotonic()
+        self.watch.note(acknowledged, live)
+        return live
+
+    async def _check_known(self, attempt: Attempt) -> None:
+        """RetryLater: a broker that lives has not acknowledged; or one that has acknowledged never
+        lived since by the word of this node's own broker. That one may be cut off from its
+        controller, and lead on what the other one leads by now.
+        """
+        live = await self._live(attempt)
+        acknowledged = set(self.log.acknowledged(attempt.standing.since))
         if missing := sorted(live - acknowledged):
             raise RetryLater(_unheard(missing))
-        if unknown := sorted(acknowledged - live):
+        if unknown := sorted(acknowledged - live - self.watch.known):
             raise RetryLater(
                 f"brokers {', '.join(map(str, unknown))} said that they write no more, and do not "
                 "live by the word of this node's own broker: what it has of the topic may be old. "

@@ -27,7 +27,7 @@ from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
-from rlm.migration.log_side import LogSide
+from rlm.migration.log_side import HAND_OVER_DEADLINE_S, LogSide
 from rlm.migration.moving import Moving
 from rlm.migration.shadow import ShadowTask
 from rlm.migration.shadow_writer import ShadowTopic
@@ -56,6 +56,7 @@ from rlmm.data_directory.data_directory import DataDirectory, open_data_director
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.manager.tombstones import KnownSegments
+from rlmm.quorum.admin import QuorumAdmin
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.view.view import View
 from rsm_backends.measured_store import MeasuredStore
@@ -177,7 +178,7 @@ class Node:
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
             told = snapshots, audit, scrubs, pool, erasures.collector, *((hold,) if hold else ())
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
-            moving = _new_moving(settings, parts, broker)
+            moving = _new_moving(settings, parts, broker, log)
             topics = _topic_loops(settings, parts, broker, moving)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
@@ -280,7 +281,7 @@ def _new_shadow(parts: RemoteLogParts, broker: BrokerView) -> ShadowTask:
 
 
 def _new_moving(
-    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None
+    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, log: QuorumLog
 ) -> Moving | None:
     if broker is None:
         return None
@@ -288,11 +289,12 @@ def _new_moving(
 
     around, metadata = parts.around, parts.given.metadata
     node_id = around.identity.incarnation.node_id
+    transfer = partial(QuorumAdmin(log.driver).transfer, deadline_s=HAND_OVER_DEADLINE_S)
     return Moving(
         metadata,
         around,
         lambda: parts.phases.last,
-        LogSide(metadata, node_id, f"node {node_id}"),
+        LogSide(metadata, node_id, f"node {node_id}", transfer),
         BrokerSide(broker),
         settings.metadata.switch_deadline_s,
     )

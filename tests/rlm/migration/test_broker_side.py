@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 from unittest.mock import AsyncMock, patch
 from uuid import UUID
 
@@ -16,13 +18,15 @@ from kio.schema.metadata.v8 import MetadataRequest
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
+from kafka_client.broker_requests import ClusterDescription
 from kafka_formats.errors import RetryLater
 from rlm.leadership.broker_view import BrokerView
-from rlm.migration.broker_side import BrokerSide
+from rlm.migration.broker_side import LIVE_DEADLINE_S, BrokerSide
 from rlm.migration.shadow_topic import KafkaSession, KafkaTopic
 from rlm.migration.topic_checks import TOPIC
 from tests.kafka_client.fake_broker import NO_THROTTLE, Reply, fake_broker
 from tests.rlm.leadership.test_broker_view import NODE_ID, configs, metadata, view_of
+from tests.rlm.virtual_time import run_virtually
 
 OTHER_ID = NODE_ID + 1
 NEW_ID = NODE_ID + 2
@@ -82,7 +86,9 @@ async def side(own: Told, other: Told) -> AsyncIterator[BrokerSide]:
     ):
         ports |= {NODE_ID: first.port, OTHER_ID: second.port}
         view = view_of(first)
-        yield BrokerSide(view)
+        ours = BrokerSide(view)
+        ours.view.port_of_other = second.port  # type: ignore[attr-defined]
+        yield ours
         await view.close()
 
 
@@ -156,3 +162,46 @@ async def test_every_live_broker_has_to_answer() -> None:
     async with side(both, both) as ours:
         with pytest.raises(RetryLater, match=r"broker 5 at 127\.0\.0\.1:1"):
             await ours.open_topic()
+
+
+async def test_a_broker_that_was_known_and_answers_has_the_last_word() -> None:
+    """The node's broker calls it dead: it may be the one that is cut off."""
+    newer = Told(leaders=((OTHER_ID, 6), (OTHER_ID, 2)))
+    async with side(Told(brokers=(NODE_ID,)), newer) as ours:
+        await ours.open_topic()
+        ours._known[OTHER_ID] = ("127.0.0.1", ours.view.port_of_other)  # type: ignore[attr-defined]
+        with pytest.raises(RetryLater, match=f"broker {OTHER_ID} answers, and does not live"):
+            await ours.open_topic()
+        ours._known[OTHER_ID] = ("127.0.0.1", 1)
+        await ours.open_topic()  # it does not answer
+
+
+class Silent:
+    """A view of a broker that stands still."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.goes_on = asyncio.Event()
+
+    async def ask(self, _question: object) -> ClusterDescription:
+        self.asked += 1
+        await self.goes_on.wait()
+        return ClusterDescription("kafka-1", {1: ("host", self.asked)})
+
+
+def test_a_silent_broker_is_not_waited_for_long_and_no_late_answer_counts() -> None:
+    async def main() -> None:
+        view = Silent()
+        ours = BrokerSide(cast("BrokerView", view))
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            begun = loop.time()
+            with pytest.raises(RetryLater, match="has not answered for 2 s"):
+                await ours.live()
+            assert loop.time() - begun <= 2 * LIVE_DEADLINE_S
+        assert view.asked == 1, "questions do not pile up"
+        view.goes_on.set()
+        assert await ours.live() == [1]
+        assert view.asked == 2
+
+    run_virtually(main)
