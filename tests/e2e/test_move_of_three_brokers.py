@@ -19,6 +19,7 @@ from tests.e2e.scanning_reader import ScanningReader
 from tests.e2e.tiering_broker import TOPIC
 from tests.real.kafka_clients import NewRecord, produce
 from tests.real.kafka_cluster import BROKERS
+from tests.real.process_tree import stopped
 from tests.strandline.command import invoke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(2_400)]
@@ -30,6 +31,7 @@ HISTORY_SEGMENTS = 2_000
 HISTORY_S = 600.0
 PRODUCED_AT_ONCE = 60
 PHASE_S = 180.0
+PAUSE_S = 30.0
 
 
 def phase(site: Site) -> str:
@@ -120,6 +122,60 @@ def switch_with_a_killed_leader(site: Site) -> float:
         lambda: phase(site) != "switching", "the switch to end", deadline_s=PHASE_S
     )
     return time.monotonic() - begun
+
+
+def change_while_the_carriers_broker_hangs(site: Site, to: str, after_s: float) -> float:
+    """Seconds until the phase `to` ended. The broker beside the node that leads the quorum then
+    stands still from `after_s` on, until the end.
+    """
+    leader = site.quorum.leader()
+    begun = time.monotonic()
+    body = {"phase": to, "why": "a test", "dry_run": False}
+    answer = PLAIN.put(f"{site.quorum.nodes[leader].url}/v1/migration", json=body)
+    assert answer.status_code == 200, answer.text
+    time.sleep(after_s)
+    site.tell(f"the broker beside node {leader}, which carries {to} out, is stopped")
+    with stopped(site.cluster.brokers[leader].pid):
+        site.quorum.wait_until(lambda: phase(site) != to, f"the end of {to}", deadline_s=PHASE_S)
+        took = time.monotonic() - begun
+        said = PLAIN.get(f"{site.quorum.nodes[leader].url}/v1/migration").json()
+        site.tell(f"{to} took {took:.1f} s: {said['phase']}, {said['why']}")
+        assert site.quorum.leader() != leader
+    all_in_sync(site)
+    return took
+
+
+def test_a_broker_that_hangs_beside_the_carrying_node_costs_less_than_half_a_minute(
+    tmp_path: Path,
+) -> None:
+    tier = tmp_path / "kafkas"
+    tier.mkdir()
+    kafkas = of_kafka(tier, replicas=3)
+    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
+        site.make_topic(TOPIC, len(BROKERS))
+        bridges = {
+            number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
+        }
+        with site.writer:
+            wait_until_tiered(site)
+            site.quorum.operate("finalize", 2)
+            migrate(site, "start", "--why", "a test")
+            roll(site, bridges)
+            # Behind its acknowledgement, before it, and in the middle of a way back.
+            for to, after_s, reached in (
+                ("switching", 5.0, "quorum"),
+                ("back", 0.0, "kafka"),
+                ("switching", 0.0, "quorum"),
+                ("back", 5.0, "kafka"),
+            ):
+                wait_until_tiered(site)
+                wait_until_nothing_is_in_the_way(site, to="switch" if to == "switching" else to)
+                took = change_while_the_carriers_broker_hangs(site, to, after_s)
+                assert phase(site) == reached
+                assert took < PAUSE_S
+            wait_until_tiered(site)
+        with ScanningReader(site.cluster.bootstrap, site.ledger, site.logs, SEED) as last:
+            last.do_round()
 
 
 def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
