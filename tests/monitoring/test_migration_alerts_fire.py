@@ -9,22 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from api.metrics.metrics import NodeMetrics
-from rlmm.records.control_records import ShadowWritten
 from tests.api.fakes import FakeNode, make_node
 from tests.monitoring.scraper import Scraper
 from tests.rlm.migration.shadow_node import Moved, moved
-from tests.rlm.migration.shadow_world import PARTITIONS, TOPIC_ID
+from tests.rlm.migration.shadow_world import Entry
+from tests.rlm.migration.test_shadow import Scene
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.metadata_node import NOW_MS
 
 MINUTE_S = 60.0
+SCRAPED_EVERY_S = 30
 
 
 class Watched:
-    """The node of a moved cluster, whose topic nobody writes."""
+    """The node of a moved cluster, and the task that keeps the topic up."""
 
     def __init__(self, node: Moved) -> None:
         self.node = node
+        self.topic = Scene(node)
         loop = asyncio.get_running_loop()
         begun = loop.time()
         fake = make_node()
@@ -37,20 +39,15 @@ class Watched:
         self._scraper = Scraper(FakeNode(context, fake.manager, fake.rlm, fake.quorum).client())
 
     async def run(self, minutes: float) -> set[str]:
-        """Scrape every 30 s; the rules that fire in the end."""
+        """Let the task do its work, and scrape; the rules that fire in the end."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + minutes * MINUTE_S
         while loop.time() < end_s:
+            await self.topic.task.round()
             await self._scraper.scrape(loop.time())
-            await asyncio.sleep(30)
+            await asyncio.sleep(SCRAPED_EVERY_S)
+            self.node.now += SCRAPED_EVERY_S
         return self._scraper.firing()
-
-    async def report(self, **told: str) -> None:
-        shadow = self.node.manager.shadow()
-        assert shadow is not None
-        up_to = self.node.manager.applied_offset
-        report = ShadowWritten(shadow.begun, TOPIC_ID, PARTITIONS, up_to)
-        await self.node.manager.report_shadow(replace(report, **told))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -64,9 +61,14 @@ async def watched(home: Path) -> AsyncIterator[Watched]:
 def test_a_topic_that_lags(tmp_path: Path) -> None:
     async def main() -> None:
         async with watched(tmp_path) as seen:
+            partitions = seen.topic.world.partitions
+            seen.topic.world.fence()  # the session begins anew
+            for each in partitions:
+                each.has_leader = False
             await seen.node.copy(1)
             assert await seen.run(8) == {"StrandlineShadowLags"}
-            await seen.report()
+            for each in partitions:
+                each.has_leader = True
             assert await seen.run(2) == set()
 
     run_virtually(main)
@@ -75,16 +77,22 @@ def test_a_topic_that_lags(tmp_path: Path) -> None:
 def test_a_foreign_writer(tmp_path: Path) -> None:
     async def main() -> None:
         async with watched(tmp_path) as seen:
-            await seen.report(foreign="a broker")
-            assert await seen.run(1) == {"StrandlineForeignMetadata"}
+            by_a_broker = Entry(None, b"by a broker", 0, committed=True)
+            seen.topic.world.partitions[2].append(by_a_broker)
+            assert await seen.run(3) == {"StrandlineForeignMetadata"}
 
     run_virtually(main)
 
 
 def test_a_way_back_that_is_closed(tmp_path: Path) -> None:
+    """Records that were acknowledged are gone from the topic, as unclean elections lose them."""
+
     async def main() -> None:
         async with watched(tmp_path) as seen:
-            await seen.report(incomplete="it lost records")
-            assert await seen.run(1) == {"StrandlineNoWayBack"}
+            await seen.node.copy(3)
+            assert await seen.run(2) == set()
+            for each in seen.topic.world.partitions:
+                each.entries.clear()
+            assert await seen.run(5) == {"StrandlineNoWayBack"}
 
     run_virtually(main)
