@@ -26,6 +26,11 @@ from rlmm.migration_phase import FROZEN_PHASES, MigrationPhase, why_not_next
 from rlmm.records.control_records import MigrationPhaseChange
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
 
+HEARD_BEFORE = FROZEN_PHASES | {MigrationPhase.DONE}
+"""Phases that are begun once all living brokers are heard. A broker whose bridge last heard KAFKA
+goes on to look up in the topic, which is kept up until DONE.
+"""
+
 router = APIRouter(tags=["cluster"])
 
 
@@ -65,7 +70,7 @@ async def change_phase(
     wrong = [*why_not_next(stands, wanted, context.manager.feature_level())]
     if cluster_id is None:
         wrong.append("this node serves no Kafka cluster: ask a node beside a broker")
-    elif not wrong and wanted in FROZEN_PHASES:
+    elif not wrong and wanted in HEARD_BEFORE:
         wrong += await _not_heard(request, context)
     if wrong and not body.dry_run:
         raise Conflict("; ".join(wrong))
