@@ -43,6 +43,7 @@ from rlm.local_log.hold_plan import (
     Unit,
 )
 from rlm.local_log.log_dir import LocalSegment
+from rlmm.segment import OFFSET_MAX
 
 SYNCS_A_PASS = 200
 """New links and new checkpoints are synced: a node that starts beside ten thousand partitions, or
@@ -71,67 +72,74 @@ class _Linked:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
         have been cut and another high watermark be of what came instead. A lower one than before
         counts: an unclean election cut the log, or the broker's file named a deleted topic's. One
-        that is not known now (the broker's file cannot be read) changes nothing, nor does one that
-        is perhaps of before a cut: then the broker's word as the leader of what came counts alone.
-        OSError: a lower one is not kept.
+        that is not known now (the broker's file cannot be read) changes nothing, nor does what is
+        above a cut of one that is perhaps of before it: there the broker's word as the leader of
+        what came counts alone. OSError: a lower one is not kept.
         """
         known, now = self.committed, order.facts.high_watermark
-        shared = known if known < 0 else min(known, self._shared(order))
-        self._doubt(order, is_cut=shared < known)
+        self._look(order)
         if now < 0:
-            now = shared
-        elif self.doubt is not None:
-            now = max(order.told, min(shared, now))
+            now = known
+        if self.doubt is not None:
+            self.doubt = self.doubt.told(order.told)
+            now = min(self.doubt.same_to, now)
         if now != known:
             self.committed, self.is_kept = now, False
             self.is_too_high |= now < known
         if self.is_too_high:
             self.keep()
 
-    def _doubt(self, order: Order, *, is_cut: bool) -> None:
-        """Doubt high watermarks of before a cut; what is cut amid that begins anew, also above the
-        known one. The disk has it from the beginning on, as it has a mark that is too high.
+    def _look(self, order: Order) -> None:
+        """Doubt high watermarks of before a cut. The disk has it from the beginning on if one is
+        known that is above the cut, as it has a mark that is too high.
         """
-        before, written_ns = self.doubt, order.local.high_watermark_written_ns
-        is_another = order.local.checkpoint_bytes != self.link.checkpoint_bytes
-        if is_cut or (before is not None and is_another):
-            self.doubt = CutDoubt(written_ns)
-        elif before is not None:
-            self.doubt = before.looked(written_ns)
+        before, self.doubt = self.doubt, self._doubted(order)
         if (before is None) != (self.doubt is None):
             self.is_kept = False
-            self.is_too_high |= self.doubt is not None
+        if self.doubt is not None and self.doubt.others == 0 and not self.is_kept:
+            highest = max(self.committed, order.facts.high_watermark)
+            self.is_too_high |= self.doubt.same_to < highest
 
-    def begins_behind(self, cut_at: int, order: Order) -> None:
-        """The log was cut at that offset, in the file or before it, since it was last seen."""
-        self.committed, self.doubt = cut_at, CutDoubt(order.local.high_watermark_written_ns)
+    def _doubted(self, order: Order) -> CutDoubt | None:
+        """The doubt behind this look. A cut amid another one begins it anew, and is perhaps above
+        any high watermark that was known: another one may be written down by now.
+        """
+        written_ns, same_to = order.local.high_watermark_written_ns, self._same_to(order)
+        if same_to < OFFSET_MAX:
+            return CutDoubt(written_ns, same_to=same_to).joined(self.doubt)
+        return None if self.doubt is None else self.doubt.looked(written_ns)
+
+    def begins_in(self, doubt: CutDoubt, order: Order) -> None:
+        """The log was cut a moment ago, when another file of it was linked."""
+        self.committed, self.doubt = min(self.committed, doubt.same_to), doubt
         self.is_too_high = True
         self.seen(order)
 
-    def cut_at(self, order: Order) -> int | None:
-        """The end of what the log still has of what was committed when the file, which is not of it
-        now, was last seen; None: it has all.
+    def left_behind(self, order: Order) -> CutDoubt | None:
+        """The doubt for the link of the file in which the log goes on. Where this one's file was
+        cut off with the log, that has no more than what was below it.
         """
-        base, known = self.link.base_offset, self.committed
-        shared = min(known, self._shared(order)) if known >= 0 else known
-        if all(each.base_offset != base for each in order.local.segments):
-            shared = min(shared, base)
-        return shared if shared < known else None
+        base, local = self.link.base_offset, order.local
+        bases = [each.base_offset for each in local.segments]
+        doubt = self._doubted(order)
+        if base >= bases[0] and (base not in bases or not local.leader_epochs):
+            return CutDoubt(local.high_watermark_written_ns, same_to=base).joined(doubt)
+        return doubt
 
-    def _shared(self, order: Order) -> int:
-        """The end of what the log has, below the high watermark, of what it had then."""
+    def _same_to(self, order: Order) -> int:
+        """The end of what the log has of what it had when the link's epochs were renewed, or its
+        head if that is higher; OFFSET_MAX: it went on in the epoch that it ended in.
+        """
         if order.local.checkpoint_bytes == self.link.checkpoint_bytes:
-            return self.committed
+            return OFFSET_MAX
         try:
             before = self.link.epochs()
         except CorruptData:
             before = ()
-        if not before or not order.local.leader_epochs:
-            return self.committed
-        head = order.local.leader_epochs[0].start_offset
-        if self.committed <= max(head, before[0].start_offset):
-            return self.committed  # retention or DeleteRecords passed it
-        return shared_end(before, order.local.leader_epochs, self.committed)
+        now = order.local.leader_epochs
+        if not before or not now:
+            return OFFSET_MAX
+        return max(now[0].start_offset, shared_end(before, now, OFFSET_MAX))
 
     def keep(self) -> None:
         """Keep the high watermark for the next process: once the log is quiet, since it costs a
@@ -155,17 +163,17 @@ class ActiveHold:
         self._syncs_left = SYNCS_A_PASS
         self._last_tried: TopicIdPartition | None = None
         self._to_keep: dict[int, _Linked] = {}
-        self._cuts: dict[TopicIdPartition, int] = {}
+        self._gone: dict[TopicIdPartition, list[_Linked]] = {}
 
     def find(self) -> None:
         """Find the links of an earlier process, or of another disk. OSError: none is known."""
         self._links, self._unread, self._failed, self._unproven = {}, {}, {}, {}
         self._to_keep.clear()
-        self._cuts.clear()
+        self._gone.clear()
         for link in find_links(self._root):
             kept = kept_committed(link)
             linked = _Linked(link, committed=kept.high_watermark, is_kept=True)
-            linked.doubt = CutDoubt() if kept.is_cut else None
+            linked.doubt = CutDoubt(same_to=kept.high_watermark) if kept.is_cut else None
             self._links.setdefault(link.partition, []).append(linked)
 
     def unread(self) -> Iterable[Unread]:
@@ -212,10 +220,21 @@ class ActiveHold:
                 link = link_active(self._root, order.local)
                 if link is not None:
                     linked = _Linked(link, order.local.segments, order.facts.high_watermark)
+                    doubt = self._doubt(order)
+                    self._gone.pop(link.partition, None)
                     self._links.setdefault(link.partition, []).append(linked)
-                    cut_at = self._cuts.pop(link.partition, None)
-                    if cut_at is not None:
-                        linked.begins_behind(cut_at, order)
+                    if doubt is not None:
+                        linked.begins_in(doubt, order)
+
+    def _doubt(self, order: Order) -> CutDoubt | None:
+        """The doubt by the links of other files of the log, also those that went."""
+        id_, start = order.local.partition, order.local.segments[0].base_offset
+        others = (each for each in self._links.get(id_, ()) if each.link.base_offset >= start)
+        doubt: CutDoubt | None = None
+        for each in (*others, *self._gone.get(id_, ())):
+            found = each.left_behind(order)
+            doubt = doubt if found is None else found.joined(doubt)
+        return doubt
 
     def _keep_some(self, passed: Passed) -> None:
         """Keep high watermarks of quiet logs, the one that waits longest first."""
@@ -236,7 +255,10 @@ class ActiveHold:
             known = {each.link.base_offset for each in self._links.get(partition, ())}
             if active.base_offset not in known:
                 found[partition] = order
-        self._cuts = {each: at for each, at in self._cuts.items() if each in found}
+            else:
+                self._gone.pop(partition, None)  # the look told it
+        here = orders.by_partition
+        self._gone = {each: gone for each, gone in self._gone.items() if each in here}
         last = self._last_tried
         turns = sorted(found, key=lambda each: (last is not None and each <= last, each))
         turns = turns[: self._syncs_left]
@@ -265,15 +287,12 @@ class ActiveHold:
                 yield each
 
     def _note_cut(self, linked: _Linked, order: Order | None) -> None:
-        """Remember that a file was cut off with its log, for the link of the one in which that goes
-        on: the broker's high watermark is perhaps of before that, too.
+        """Remember a link that goes amid a doubt: the link of the file in which the log goes on,
+        now or once that has a record, begins in it.
         """
-        if order is None or linked.link.base_offset < order.local.segments[0].base_offset:
-            return  # nothing tells
-        if own_segment(order.local, linked.link.segment) is None:
-            partition, cut_at = linked.link.partition, linked.cut_at(order)
-            if cut_at is not None:
-                self._cuts[partition] = min(cut_at, self._cuts.get(partition, cut_at))
+        if order is not None and (doubt := linked.left_behind(order)) is not None:
+            linked.doubt = doubt
+            self._gone.setdefault(linked.link.partition, []).append(linked)
 
     def _quiet(self, linked: _Linked, order: Order) -> None:
         """Nothing was written to the log since the last look, by which the file was part of it."""
@@ -320,11 +339,12 @@ class ActiveHold:
         """Link what came beside a file that is still a part of the log."""
         if order is None or own_segment(order.local, linked.link.segment) is None:
             return
-        linked.seen(order)
-        if linked.link.checkpoint_bytes != order.local.checkpoint_bytes:
+        is_another = linked.link.checkpoint_bytes != order.local.checkpoint_bytes
+        if is_another and order.local.leader_epochs:
             if self._syncs_left <= 0:
-                return  # in a later pass
+                return  # in a later pass: the mark of now may be of behind these epochs
             self._syncs_left -= 1
+        linked.seen(order)
         linked.link = link_beside(linked.link, order.local)
         is_active = order.local.segments[-1].base_offset == linked.link.base_offset
         linked.segments = order.local.segments if is_active else None

@@ -149,13 +149,14 @@ def is_in_a_log(id_: TopicIdPartition, file: Path, log_dirs: Iterable[Path]) -> 
 
 def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
     """The link of a file that is still part of the log, with the files that came beside it since,
-    and the checkpoint of this look. Passes OSError.
+    and the checkpoint of this look. Of a log that has no epochs now, as one that was cut whole, the
+    one of before stays: it tells another history from this one. Passes OSError.
     """
     for suffix in BESIDE:
         name = segment_file_name(link.base_offset, suffix)
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             os.link(local.directory / name, link.path / name)
-    if local.checkpoint_bytes == link.checkpoint_bytes:
+    if local.checkpoint_bytes == link.checkpoint_bytes or not local.leader_epochs:
         return link
     replace_file(OsDisk(), link.path / LEADER_EPOCH_CHECKPOINT_FILE, local.checkpoint_bytes)
     return replace(link, checkpoint_bytes=local.checkpoint_bytes)

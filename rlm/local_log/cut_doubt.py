@@ -1,9 +1,10 @@
 """Decides when the broker's checkpoint of high watermarks counts again behind a cut. Pure.
 
 An unclean election cuts a log, and other records come in place of those. A high watermark of
-before the cut says nothing of them, and has perhaps the same value as one of behind it: what tells
-them apart is that the broker wrote its checkpoint anew, which it does every five seconds, also
-where nothing changed. Two things delay that:
+before the cut says nothing of them, and has perhaps the same value as one of behind it. Nor does an
+election tell by itself if it cut anything: the last mark of before it is perhaps written down, and
+not seen yet. What tells them apart is that the broker wrote its checkpoint anew, which it does
+every five seconds, also where nothing changed. Two things delay that:
 
 - The broker collects the high watermarks of all logs, and writes them down then
   (ReplicaManager.checkpointHighWatermarks), at a slow disk many seconds later: the first write
@@ -24,7 +25,7 @@ and goes by it itself, until it hears its leader's: this is not told apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CHECKPOINTS_TO_TRUST = 3
 
@@ -33,11 +34,13 @@ CHECKPOINTS_TO_TRUST = 3
 class CutDoubt:
     """A high watermark that is perhaps of before a cut. `written_ns`: the modification time of its
     checkpoint at the last look, None if there was none, or if this process has not looked yet;
-    `others`: the checkpoints seen since the look that found the cut.
+    `others`: the checkpoints seen since the look that found the cut; `same_to`: below it the log is
+    as it was, and any tells of it.
     """
 
     written_ns: int | None = None
     others: int = 0
+    same_to: int = 0
 
     def looked(self, written_ns: int | None) -> CutDoubt | None:
         """The doubt behind a further look, whose checkpoint was written then; None: that checkpoint
@@ -46,4 +49,17 @@ class CutDoubt:
         if written_ns is None or written_ns == self.written_ns:
             return self
         others = self.others + 1
-        return None if others == CHECKPOINTS_TO_TRUST else CutDoubt(written_ns, others)
+        if others == CHECKPOINTS_TO_TRUST:
+            return None
+        return replace(self, written_ns=written_ns, others=others)
+
+    def told(self, offset: int) -> CutDoubt:
+        """The doubt once the leader of what came said that it is committed up to there."""
+        return self if offset <= self.same_to else replace(self, same_to=offset)
+
+    def joined(self, other: CutDoubt | None) -> CutDoubt:
+        """This one, of the last look, and another of the same log: it ends with the later one."""
+        if other is None:
+            return self
+        same_to = min(self.same_to, other.same_to)
+        return CutDoubt(self.written_ns, min(self.others, other.others), same_to)

@@ -46,6 +46,17 @@ def test_a_process_that_starts_behind_the_cut_counts_from_its_first_look_on() ->
     assert looks_until_it_counts(CutDoubt(), [11, 11, 12, 13]) == 4
 
 
+def test_two_doubts_are_one_that_ends_with_the_later_and_is_of_the_lower_cut() -> None:
+    early, late = CutDoubt(11, others=2, same_to=30), CutDoubt(11, others=0, same_to=40)
+    assert late.joined(early) == early.joined(late) == CutDoubt(11, others=0, same_to=30)
+    assert late.joined(None) == late
+
+
+def test_what_the_leader_told_is_in_no_doubt() -> None:
+    assert CutDoubt(11, 1, same_to=30).told(33) == CutDoubt(11, 1, same_to=33)
+    assert CutDoubt(11, 1, same_to=30).told(-1) == CutDoubt(11, 1, same_to=30)
+
+
 def writes(first: int, gap: int, delay: int) -> Iterator[tuple[int, int]]:
     """Of each write the time at which the broker collects its content, and of its rename: each
     begins behind the one before.
