@@ -280,18 +280,18 @@ class ActiveHold:
                 if self._settled(each, orders, held, passed) is Fate.KEEP:
                     self._renew(each, order)
                 else:
-                    self._note_cut(each, order)
+                    self._note_gone(each, order)
                     self._drop(each.link, passed)
                     stays = False
             if stays:
                 yield each
 
-    def _note_cut(self, linked: _Linked, order: Order | None) -> None:
-        """Remember a link that goes amid a doubt: the link of the file in which the log goes on,
-        now or once that has a record, begins in it.
+    def _note_gone(self, linked: _Linked, order: Order | None) -> None:
+        """Remember a link that goes, for the one of the file in which the log goes on, now or once
+        that has a record: a cut may be known by then, or come in between.
         """
-        if order is not None and (doubt := linked.left_behind(order)) is not None:
-            linked.doubt = doubt
+        if order is not None:
+            linked.doubt = linked.left_behind(order)
             self._gone.setdefault(linked.link.partition, []).append(linked)
 
     def _quiet(self, linked: _Linked, order: Order) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from rlm.leadership.leadership import Leads, LocalLogStart, NotLeading
 from rlmm.segment import Incarnation
-from tests.rlm.copy.test_active_hold import links, quiet_log, tiered
+from tests.rlm.copy.test_active_hold import links, quiet_log, retention_takes_all, tiered
 from tests.rlm.copy.test_active_hold_and_elections import let_go, starts_over
 from tests.rlm.copy.test_kept_high_watermarks import kept
 from tests.rlm.copy.test_marks_behind_a_cut import is_cut, is_written_down
@@ -148,6 +148,27 @@ def test_the_file_in_which_a_log_goes_on_was_seen_empty_first(
             starts_over(log, 0, 10, 20, epoch=4)
             await asyncio.sleep(A_FEW_SCANS_S)
             assert (20, 34, "diverged", True) in let_go(node)
+
+    run_virtually(main)
+
+
+def test_a_log_that_had_no_record_has_no_mark_of_before_a_cut_of_those_that_came(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    """They came, were committed, and were cut off, all since the last look, which found none."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            retention_takes_all(log)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert links(tmp_path) == []
+            log.set_high_watermark(40)
+            log.write_as(35, 42, ((0, 35), (2, 37)))
+            log.set_epochs((0, 35), (2, 37))
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (links(tmp_path), kept(tmp_path)) == (["35"], ["cut 37\n"])
 
     run_virtually(main)
 
