@@ -214,7 +214,7 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.PLUGIN: AreaReason(
         "copies, deletes and tiered reads of the broker whose plug-in this node refuses, or has "
-        "not heard for a minute",
+        "not heard for a minute; copies of segments that are damaged on its disk",
         "the text says what to do; *A broker that tiers by itself*, below",
     ),
     ProblemArea.NODES: AreaReason(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import Conflict, CorruptData, Fenced, InvalidRequest, RetryLater
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import (
@@ -25,14 +25,12 @@ from kafka_formats.log_names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.cluster_settings.move_hold import MoveHold
-from rlm.control.backoff import NO_BACK_OFF, BackOff, after_failure, failure_kind
-from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
 from rlm.copy.copier import CLEANED, Copier, check_size
 from rlm.copy.copy_slots import Backlog, CopySlots
 from rlm.data_plane.copy_job import CopyJob, CopyResult, UploadLimits
+from rlm.delegated.failed_copies import FailedCopies
 from rlm.delegated.sent_files import SMALL_FILE_BYTES_MAX, Receiving, SentBody
 from rlm.delegated.spool import Spool
 from rlm.delegated.wire import CopyFiles, SentFiles
@@ -42,16 +40,13 @@ from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
-FAILED_MAX = 1_000
-"""Partitions whose failed copies are remembered."""
 COPIED_WITHIN_S = 60.0
 """A broker copies right behind its add: later nobody waits for it any more."""
 
 
 @dataclass(slots=True)
 class BrokerCopies:
-    """One per node. A segment that fails is not begun again before its back-off is over: each
-    attempt of the broker would leave a row and a tombstone.
+    """One per node.
 
     A broker adds a segment before its turn has come: Kafka copies ten at once. `_line`: those that
     take turns, and until when (monotonic) each counts.
@@ -65,7 +60,7 @@ class BrokerCopies:
     log_dirs: Sequence[Path]
     why_not_copy: Callable[[str], str | None]
     spool: Spool
-    _failed: dict[TopicIdPartition, tuple[int, BackOff]] = field(default_factory=dict)
+    failed: FailedCopies
     _line: dict[Uuid, float] = field(default_factory=dict)
 
     def deadline_ms(self, row: RemoteLogSegmentMetadata) -> int:
@@ -108,11 +103,7 @@ class BrokerCopies:
         paused = self.why_not_copy(tip.topic)
         if paused is not None:
             raise RetryLater(f"nothing of {tip} is copied now: {paused}")
-        start, failed = self._failed.get(tip, (-1, NO_BACK_OFF))
-        if start == row.start_offset and failed.waits_at(self._now_ms()):
-            raise RetryLater(
-                f"the segment at {start} of {tip} failed and is tried later: {failed.text}"
-            )
+        self.failed.check_may_begin(tip, row.start_offset)
 
     async def copy(self, files: CopyFiles) -> bytes:
         """Copy, and return the custom metadata. Once it returned, raised or was cancelled, no byte
@@ -197,9 +188,9 @@ class BrokerCopies:
             if result.cleaned and not job.gaps_allowed:
                 await self.copier.record_cleaned(tip, CLEANED)
         except Exception as error:
-            self._after_failure(tip, row.start_offset, error)
+            self.failed.failed(tip, row.start_offset, error)
             raise
-        self._failed.pop(tip, None)
+        self.failed.succeeded(tip)
         self._check_not_held(row)  # its broker could finish it in Kafka's topic by now
         return result.custom_metadata.encode()
 
@@ -267,19 +258,6 @@ class BrokerCopies:
             ),
             gaps_allowed=state is not None and bool(state.gaps_allowed),
         )
-
-    def _after_failure(self, tip: TopicIdPartition, start: int, error: Exception) -> None:
-        before_start, before = self._failed.pop(tip, (-1, NO_BACK_OFF))
-        if not isinstance(error, Conflict | CorruptData):
-            return  # the store or the queue: the broker's own pace is enough
-        if len(self._failed) >= FAILED_MAX:
-            del self._failed[next(iter(self._failed))]
-        failed = after_failure(
-            before if before_start == start else NO_BACK_OFF, failure_kind(error), str(error),
-            policy=back_off_policy(self.around.limits), now_ms=self._now_ms(),
-            fraction=self.around.ambient.random_fraction(),
-        )  # fmt: skip
-        self._failed[tip] = start, failed
 
     def _now_ms(self) -> int:
         return self.around.ambient.now_ms()

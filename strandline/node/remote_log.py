@@ -34,6 +34,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.failed_copies import FailedCopies
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
 from rlm.delegated.plugin import Plugin
@@ -126,6 +127,7 @@ class RemoteLogParts:
     registrar: NodeRegistrar
     plugin: Plugin
     phases: PhaseCalls
+    failed_copies: FailedCopies
 
     @property
     def answers(self) -> Answers:
@@ -141,7 +143,7 @@ class RemoteLogParts:
         given, driver = self.given, self.driver
         copies = BrokerCopies(
             given.metadata, driver.copier, given.stores, driver.slots, self.around,
-            given.log_dirs, self.held_back.copying, given.spool,
+            given.log_dirs, self.held_back.copying, given.spool, self.failed_copies,
         )  # fmt: skip
         ambient = self.around.ambient
         own_epochs = self.table.own_epochs
@@ -209,7 +211,8 @@ class RemoteLogParts:
         sources = (
             self.looks.problems, self.held_back.problems, stuck.problems, self.expirer.problems,
             self.clean_ups.problems, deletion.problems, given.switches.problems,
-            self.plugin.problems, given.spool.problems, self.task_watch.problems,
+            self.plugin.problems, self.failed_copies.problems, given.spool.problems,
+            self.task_watch.problems,
             self.checks.claims.problems, lambda: fenced_nodes(given.metadata.registered_nodes()),
             *(each.problems for each in beside), *problems,
         )  # fmt: skip
@@ -292,7 +295,7 @@ def build(given: Given) -> RemoteLogParts:
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,
         clean_ups, driver, table, looks, expirer, reads, registrar, plugin,
-        PhaseCalls(plugin, metadata, around),
+        PhaseCalls(plugin, metadata, around), FailedCopies(around),
     )  # fmt: skip
 
 

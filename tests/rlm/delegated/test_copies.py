@@ -225,3 +225,48 @@ def test_a_segment_with_gaps_is_copied_once_they_are_known_to_be_legal(
             assert node.finished(orders.partition) == [(0, 9)]
 
     run_virtually(main)
+
+
+def told(node: Node) -> list[str]:
+    problems = node.remote_log.node_problems()
+    return [each.text for each in problems if each.name == "copy_failed"]
+
+
+def test_a_segment_that_cannot_be_copied_is_told_until_it_is_or_nobody_tries_any_more(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """All files of the segment behind it are gone: it seems to reach over their offsets."""
+    for path in orders.directory.glob(f"{10:020d}.*"):
+        path.unlink()
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+
+            async def attempt(number: int) -> None:
+                row = of_disk(orders, number, 0, 19)
+                await plugin.add(row)
+                assert (await refused(plugin.copy(files_of(orders, row)))).kind == "corrupt_data"
+
+            assert told(node) == []
+            await attempt(1)
+            (text,) = told(node)
+            assert text.startswith("1 partition is not copied for the broker: orders-0: the segm")
+            assert "offsets 10 to 19 are missing" in text
+            assert "`strandline partitions allow-gaps`" in text
+            await asyncio.sleep(610)
+            assert told(node) == [text]
+            await attempt(2)
+            await asyncio.sleep(610)
+            assert told(node) == [text]
+            await asyncio.sleep(610)
+            assert told(node) == []
+            await attempt(3)
+            await node.metadata.record_gaps_allowed(GapsAllowed(orders.partition, "ann: gone"))
+            await asyncio.sleep(610)
+            row = of_disk(orders, 4, 0, 19)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            assert node.finished(orders.partition) == [(0, 19)], "the end stays the broker's"
+            assert told(node) == []
+
+    run_virtually(main)
