@@ -80,7 +80,10 @@ class Spool:
             self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in directory.iterdir():
-                shutil.rmtree(left)
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
         except BlockingIOError:
             self.close()
             raise Conflict(

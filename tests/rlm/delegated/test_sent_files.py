@@ -322,11 +322,17 @@ def test_what_a_dead_process_left_in_the_spool_goes_at_the_next_start(tmp_path: 
     left = tmp_path / "spool-1" / str(uuid(1)) / "orders-0"
     left.mkdir(parents=True)
     (left / "00000000000000000000.log").write_bytes(b"half")
+    of_somebody = tmp_path / "elsewhere" / "file"
+    of_somebody.parent.mkdir()
+    of_somebody.touch()
+    (tmp_path / "spool-1" / "link").symlink_to(of_somebody.parent)
+    (tmp_path / "spool-1" / "stray").touch()
     mine = spool.Spool(SpoolLimits(tmp_path / "spool-1"), lambda: 0.0)
     mine.own()
     mine.close()
     mine.own()
     assert list((tmp_path / "spool-1").iterdir()) == []
+    assert of_somebody.exists()
     assert wire.SENT_FILES == 7
 
 
