@@ -194,7 +194,8 @@ def test_a_leader_is_asked_for_the_aborted_transactions_at_an_offset(
         tip = TopicIdPartition("paid", Uuid(topic_id), 0)
         return await LeaderTransactions(brokers).aborted_at(tip, offset)
 
-    # Offsets 0 and 1 are committed at 2, 3 and 4 aborted at 5.
+    # Offsets 0 and 1 are committed at 2, 3 and 4 aborted at 5, a moment after the producer hears.
+    broker.wait_until(lambda: bool(replica.run(lambda: aborted_at(4))), "the abort's marker")
     (one,) = replica.run(lambda: aborted_at(4)) or ()
     assert one.first_offset == 3
     assert replica.run(lambda: aborted_at(6)) is None, "it is the end"
