@@ -218,8 +218,10 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "the text says what to do; *A broker that tiers by itself*, below",
     ),
     ProblemArea.NODES: AreaReason(
-        "the work of another node, whose id is the `name`: it does not fetch the metadata log",
-        "start it, or `strandline nodes remove`; *Nodes that know each other*, below",
+        "the work of the node whose id is the `name`: it does not fetch the metadata log, or is "
+        "this one and could not register",
+        "start it, or `strandline nodes remove`; of this one see the error; *Nodes that know each "
+        "other*, below",
     ),
     ProblemArea.READ: AreaReason(
         "Kafka consumers of this read replica, in part",

@@ -19,6 +19,7 @@ from rlm.local_log.active_links import (
     ActiveLink,
     Kept,
     active_root,
+    epochs_written_ns,
     find_links,
     is_in_a_log,
     keep_committed,
@@ -29,7 +30,7 @@ from rlm.local_log.active_links import (
 )
 from rlm.local_log.active_plan import Fate, fate, to_link
 from rlm.local_log.committed_plan import LastSeen, NoRoomError, NotCommittedError, shared_end
-from rlm.local_log.cut_doubt import CutDoubt
+from rlm.local_log.cut_doubt import CutDoubt, of_young_epochs
 from rlm.local_log.hold_directory import (
     FULL,
     HoldDirectory,
@@ -227,11 +228,20 @@ class ActiveHold:
                         linked.begins_in(doubt, order)
 
     def _doubt(self, order: Order) -> CutDoubt | None:
-        """The doubt by the links of other files of the log, also those that went."""
+        """The doubt by the links of other files of the log, also those that went; without any, by
+        the age of its epochs.
+        """
         id_, start = order.local.partition, order.local.segments[0].base_offset
         others = (each for each in self._links.get(id_, ()) if each.link.base_offset >= start)
+        known = (*others, *self._gone.get(id_, ()))
+        if not known:
+            return of_young_epochs(
+                order.local.high_watermark_written_ns,
+                epochs_written_ns(order.local.directory),
+                order.local.leader_epochs,
+            )
         doubt: CutDoubt | None = None
-        for each in (*others, *self._gone.get(id_, ())):
+        for each in known:
             found = each.left_behind(order)
             doubt = doubt if found is None else found.joined(doubt)
         return doubt

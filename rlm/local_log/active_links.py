@@ -172,6 +172,16 @@ class Kept:
     is_cut: bool = False
 
 
+def epochs_written_ns(directory: Path) -> int | None:
+    """The modification time of a replica's leader epoch checkpoint; None if there is none. Passes
+    OSError.
+    """
+    try:
+        return os.stat(directory / LEADER_EPOCH_CHECKPOINT_FILE).st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 def keep_committed(link: ActiveLink, kept: Kept) -> None:
     """Keep it for the next process, for a power cut, too. Passes OSError."""
     text = f"{'cut ' if kept.is_cut else ''}{max(0, kept.high_watermark)}\n"

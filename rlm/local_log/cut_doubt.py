@@ -19,6 +19,10 @@ With these, the third checkpoint counts that is another than before. A write is 
 modification time alone, which only has to be another one, not a later one. That a write goes
 unseen (in the same tick of a clock, or between two looks) makes the rule wait longer.
 
+Where nothing tells what a log was before, as of the first look at it, it was perhaps cut when its
+epochs were written last. A checkpoint of high watermarks that is older than three writes behind
+that (by modification times, here alone) is doubted until the third write from now on.
+
 A broker that was killed behind the cut, before it wrote its checkpoint, begins with the old value
 and goes by it itself, until it hears its leader's: this is not told apart.
 """
@@ -27,7 +31,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kafka_formats.leader_epoch_checkpoint import Epochs
+
 CHECKPOINTS_TO_TRUST = 3
+YOUNG_NS = CHECKPOINTS_TO_TRUST * 5_000_000_000
+"""The time that these writes take (replica.high.watermark.checkpoint.interval.ms is 5 s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +71,17 @@ class CutDoubt:
             return self
         same_to = min(self.same_to, other.same_to)
         return CutDoubt(self.written_ns, min(self.others, other.others), same_to)
+
+
+def of_young_epochs(
+    written_ns: int | None, epochs_written_ns: int | None, epochs: Epochs
+) -> CutDoubt | None:
+    """The doubt at the first look at a log, with the modification times of both checkpoints (None:
+    there is none); None: the epochs are old enough. It is of the whole log: there may have been
+    several elections.
+    """
+    if not epochs or written_ns is None or epochs_written_ns is None:
+        return None
+    if written_ns - epochs_written_ns >= YOUNG_NS:
+        return None
+    return CutDoubt(written_ns, same_to=epochs[0].start_offset)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kafka_formats.errors import Fenced, StrandlineError
-from rlm.control.node_problem import ProblemLog
+from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import NodeContested, NodeRegistration, NodeStopped
@@ -20,6 +20,12 @@ from rlmm.segment import Incarnation
 logger = logging.getLogger(__name__)
 
 REGISTERING = "registering this node"
+AGAIN_S = 5.0
+"""An election at a node's start fails its registration: until the next one no admin request finds
+it, and its broker's plug-in is refused, however seldom the log directories are looked at.
+"""
+LONG_S = 30.0
+"""A registration that failed for longer is a problem of the node."""
 SAY_STOPPED_S = 1.0
 """Longer a node that ends does not wait for a quorum that may be gone, too."""
 
@@ -33,6 +39,8 @@ class NodeRegistrar:
     on_shut_out: Callable[[str], None]
     _registered: bool = False
     _shut_out: bool = False
+    _failed: str | None = None
+    _fails_from_s: float = 0.0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
@@ -56,14 +64,34 @@ class NodeRegistrar:
 
     async def run(self) -> None:
         """Register and look, until cancelled or shut out."""
+        pause_s = self.around.limits.scan_interval_s
         while not self._shut_out:
             try:
                 await self.ensure()
                 await self.look()
                 self._problem_log.works(REGISTERING)
+                self._failed = None
             except StrandlineError as error:
                 self._problem_log.failed(REGISTERING, error)
-            await self.around.ambient.sleep(self.around.limits.scan_interval_s)
+                if self._failed is None:
+                    self._fails_from_s = self.around.ambient.monotonic()
+                self._failed = str(error)
+            failed = self._failed is not None
+            await self.around.ambient.sleep(min(pause_s, AGAIN_S) if failed else pause_s)
+
+    def problems(self) -> Iterator[NodeProblem]:
+        """The registration that fails, once it did so for LONG_S."""
+        if self._failed is None or self._registered:
+            return
+        if self.around.ambient.monotonic() - self._fails_from_s >= LONG_S:
+            node_id = self.around.identity.incarnation.node_id
+            yield NodeProblem(
+                ProblemArea.NODES,
+                str(node_id),
+                f"node {node_id} is not registered, so that the other nodes hand no request on to "
+                "it, and it copies nothing. It tries again every few seconds; the last time: "
+                f"{self._failed}",
+            )
 
     async def close(self) -> None:
         """Say that this process ends; the others find out by its silence if that fails."""

@@ -212,7 +212,7 @@ class RemoteLogParts:
             self.looks.problems, self.held_back.problems, stuck.problems, self.expirer.problems,
             self.clean_ups.problems, deletion.problems, given.switches.problems,
             self.plugin.problems, self.failed_copies.problems, given.spool.problems,
-            self.task_watch.problems,
+            self.task_watch.problems, self.registrar.problems,
             self.checks.claims.problems, lambda: fenced_nodes(given.metadata.registered_nodes()),
             *(each.problems for each in beside), *problems,
         )  # fmt: skip

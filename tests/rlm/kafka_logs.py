@@ -61,9 +61,13 @@ class KafkaLog:
     def directory(self) -> Path:
         return self.log_dir / f"{self.partition.topic}-{self.partition.partition}"
 
-    def set_epochs(self, *entries: tuple[int, int]) -> None:
+    def set_epochs(self, *entries: tuple[int, int], age_s: float = 3_600.0) -> None:
+        """Written down `age_s` ago."""
         data = leader_epoch_checkpoint.encode(epochs(*entries))
-        (self.directory / "leader-epoch-checkpoint").write_bytes(data)
+        path = self.directory / "leader-epoch-checkpoint"
+        path.write_bytes(data)
+        written_ns = path.stat().st_mtime_ns - int(age_s * 1e9)
+        os.utime(path, ns=(written_ns, written_ns))
 
     def write(self, *bases: int, end: int, epoch: int = 0) -> None:
         """Segments with these bases, the last one active up to `end` (exclusive), all committed."""

@@ -214,6 +214,41 @@ def test_what_was_written_behind_such_a_cut_and_cut_off_is_not_copied(
     run_virtually(main)
 
 
+def test_a_node_that_starts_behind_a_cut_and_knew_nothing_doubts_the_mark_of_before(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    """It never looked at the log before, and the broker did not write its file since."""
+    log.write_as(0, 40, ((0, 0), (2, 30)))
+    log.set_epochs((0, 0), (2, 30), age_s=0)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker) as node:
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert kept(tmp_path) == ["cut 0\n"]
+            starts_over(log, 0, epoch=4)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (units(tmp_path), let_go(node)) == ([], [(0, 39, "diverged", True)])
+
+    run_virtually(main)
+
+
+def test_such_a_doubt_ends_with_the_third_write(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    log.set_epochs((0, 0), age_s=14)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            for mark in ("cut 0\n", "cut 0\n", "35\n"):
+                await is_written_down(log, 35, times=1)
+                assert kept(tmp_path) == [mark]
+
+    run_virtually(main)
+
+
 def test_marks_of_behind_a_cut_count_though_the_log_is_rolled_at_every_look(
     tmp_path: Path, log: KafkaLog, broker: FakeBroker
 ) -> None:

@@ -1,15 +1,21 @@
-"""Two living processes with one node id: each hears of the other, stops, and says what to do."""
+"""Registers until it worked. Two living processes with one node id: each hears of the other, stops,
+and says what to do.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import Fenced
+from kafka_formats.errors import Fenced, OutcomeUnknown
 from kafka_formats.kafka_uuid import Uuid
+from rlm.control.node_problem import ProblemArea
 from rlm.control.surroundings import Identity, Surroundings
 from rlm.nodes.registration import NodeRegistrar
+from rlmm.records.control_records import NodeRegistration
 from rlmm.segment import Incarnation
 from tests.rlm.one_node import LIMITS
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
@@ -25,15 +31,16 @@ class Process:
 
     def __init__(self, node: Node, incarnation: Incarnation) -> None:
         self.told: list[str] = []
-        around = Surroundings(Identity("cluster", None, incarnation), LIMITS, virtual_ambient())
-        self._registrar = NodeRegistrar(node.manager, around, self.told.append)
+        limits = replace(LIMITS, scan_interval_s=3_600.0)
+        around = Surroundings(Identity("cluster", None, incarnation), limits, virtual_ambient())
+        self.registrar = NodeRegistrar(node.manager, around, self.told.append)
 
     async def register(self) -> None:
-        await self._registrar.ensure()
+        await self.registrar.ensure()
         await self.look()
 
     async def look(self) -> None:
-        await self._registrar.look()
+        await self.registrar.look()
 
 
 def test_both_stop_and_say_which_they_are(tmp_path: Path) -> None:
@@ -66,5 +73,34 @@ def test_an_earlier_life_of_a_directory_stops_as_soon_as_it_registers(tmp_path: 
             with pytest.raises(Fenced):
                 await earlier.register()
             assert len(earlier.told) == 1
+
+    run_virtually(main)
+
+
+def test_a_registration_that_an_election_fails_is_tried_again_however_seldom_the_node_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            process = Process(node, FIRST)
+            register, begin = node.manager.register_node, asyncio.get_running_loop().time()
+
+            async def fails_at_first(said: NodeRegistration, *, deadline_s: float) -> None:
+                if asyncio.get_running_loop().time() - begin < 60.0:
+                    raise OutcomeUnknown("the leader resigned")
+                await register(said, deadline_s=deadline_s)
+
+            monkeypatch.setattr(node.manager, "register_node", fails_at_first)
+            task = asyncio.create_task(process.registrar.run())
+            await asyncio.sleep(20.0)
+            assert list(process.registrar.problems()) == []
+            await asyncio.sleep(20.0)
+            (problem,) = process.registrar.problems()
+            assert (problem.area, problem.name) == (ProblemArea.NODES, "1")
+            assert problem.text.endswith("the last time: the leader resigned")
+            await asyncio.sleep(25.0)
+            assert list(process.registrar.problems()) == []
+            assert node.manager.registered_node(1) is not None
+            task.cancel()
 
     run_virtually(main)
