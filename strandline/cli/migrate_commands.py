@@ -22,7 +22,7 @@ from strandline.cli.move_commands import (
     switch_command,
 )
 from strandline.cli.output import console, errors, human_bytes, print_json, print_table
-from strandline.cli.report_file import ReportOption, write_report
+from strandline.cli.report_file import ReportOption, check_report, write_report
 from strandline.doctor.formatted_identity import formatted_identity
 from strandline.node import event_loop
 from strandline.node.broker_connection import open_broker_view
@@ -48,8 +48,9 @@ def check_command(
 
     Example: `strandline migrate check --config strandline.toml --report before.json`
     """
-    found = event_loop.run(_examine(load_settings(config).settings))
-    body = as_json(found)
+    check_report(report)
+    found, kafka_cluster_id = event_loop.run(_examine(load_settings(config).settings))
+    body = {"kafka_cluster_id": kafka_cluster_id, **as_json(found)}
     write_report(report, body)
     if json:
         print_json(body)
@@ -68,7 +69,8 @@ for _name, _command in {
     migrate_app.command(_name)(_command)
 
 
-async def _examine(settings: Settings) -> Examination:
+async def _examine(settings: Settings) -> tuple[Examination, str | None]:
+    """The examination, and the id of the Kafka cluster that this node serves."""
     identity = formatted_identity(settings.node.data_dir)
     if identity is None:
         raise InvalidRequest(
@@ -97,7 +99,7 @@ async def _examine(settings: Settings) -> Examination:
                 name = f"{TOPIC}: partition {place + 1} of {count}"
                 bar.update(task, description=name, completed=read, total=of)
 
-            return await examine_topic(view, told)
+            return await examine_topic(view, told), identity.kafka_cluster_id
     finally:
         await view.close()
 

@@ -15,7 +15,7 @@ from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import console, errors, human_time, print_table, print_text
-from strandline.cli.report_file import ReportOption, write_report
+from strandline.cli.report_file import ReportOption, check_report, write_report
 from strandline.cli.setting_changes import WhyOption
 from strandline.cli.whole_cluster import answer_of_all
 from strandline.node import ambient
@@ -32,7 +32,12 @@ DryRunOption = Annotated[
 
 
 @asks_node
-def start_command(client: NodeClient, dry_run: DryRunOption = False, why: WhyOption = "") -> Answer:
+def start_command(
+    client: NodeClient,
+    dry_run: DryRunOption = False,
+    why: WhyOption = "",
+    report: ReportOption = None,
+) -> Answer:
     """Begin a move: nodes leave topics that brokers tier alone until `switch`.
 
     Before any broker gets the bridge. Kafka's metadata topic stays the truth; needs feature level 2
@@ -40,7 +45,7 @@ def start_command(client: NodeClient, dry_run: DryRunOption = False, why: WhyOpt
 
     Example: `strandline migrate start --why "from Kafka's own metadata topic"`
     """
-    return _change(client, "kafka", dry_run, why, None)
+    return _change(client, "kafka", dry_run, why, report)
 
 
 @asks_node
@@ -84,13 +89,15 @@ def finish_command(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it; without it, only say what stands in the way.")
     ] = False,
+    dry_run: DryRunOption = False,
     why: WhyOption = "",
+    report: ReportOption = None,
 ) -> Answer:
     """End the move for good: Kafka's metadata topic is written no more, and there is no way back.
 
     Example: `strandline migrate finish --yes --why "two weeks without trouble"`
     """
-    return _change(client, "done", not yes, why, None)
+    return _change(client, "done", dry_run or not yes, why, report)
 
 
 @asks_node
@@ -104,9 +111,11 @@ def status_command(client: NodeClient) -> Answer:
 
 
 def _change(client: NodeClient, phase: str, dry_run: bool, why: str, report: Path | None) -> Answer:
+    check_report(report)
     body = {"phase": phase, "why": why, "dry_run": dry_run}
     answer = client.change("PUT", PATH, body)
     if dry_run:
+        write_report(report, answer)
         return Answer(
             answer,
             lambda: _print_dry(answer, phase),

@@ -15,6 +15,16 @@ ReportOption = Annotated[
 ]
 
 
+def check_report(report: Path | None) -> None:
+    """For a command that changes something first. InvalidRequest: `write_report` would fail."""
+    if report is None:
+        return
+    try:
+        report.open("a").close()
+    except OSError as error:
+        raise _unwritable(report, error) from None
+
+
 def write_report(report: Path | None, result: dict[str, Any]) -> None:
     """Write the result, if a file is named. InvalidRequest: it can't be written."""
     if report is None:
@@ -22,6 +32,10 @@ def write_report(report: Path | None, result: dict[str, Any]) -> None:
     try:
         report.write_text(json.dumps(result, indent=2) + "\n")
     except OSError as error:
-        raise InvalidRequest(
-            f"{report} can't be written ({error.strerror}): name another file", field="--report"
-        ) from None
+        raise _unwritable(report, error) from None
+
+
+def _unwritable(report: Path, error: OSError) -> InvalidRequest:
+    return InvalidRequest(
+        f"{report} can't be written ({error.strerror}): name another file", field="--report"
+    )

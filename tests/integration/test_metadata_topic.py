@@ -146,6 +146,7 @@ path = "{tmp_path / "store"}"
     kept = json.loads(report.read_text())
     as_json = strandline("migrate", "check", "--config", config, "--json")
     assert json.loads(as_json.stdout) == kept
+    assert kept["kafka_cluster_id"] == broker.cluster_id
     assert all(len(each["digest"]) == 64 for each in kept["partitions"])
     produce(broker.bootstrap, topic, 1, [NewRecord(b"hello")])
     done = strandline("migrate", "check", "--config", config)
