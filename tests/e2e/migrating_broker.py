@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
+from zipfile import ZipFile
 
 from tests.e2e.tiering_broker import broker_settings
 from tests.real.broker_plugin import bridge_class_path
+from tests.real.kafka import kafka_jars
 from tests.real.maven import fetch_jars
+from tests.real.toolbox import only_one, tools_dir
 
 KAFKAS_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 KAFKAS_METADATA = (
@@ -14,14 +19,34 @@ KAFKAS_METADATA = (
 )
 BRIDGE = "io.strandline.broker.MigratingMetadataManager"
 METADATA_PARTITIONS = 3
-_REFERENCE = "org.apache.kafka:kafka-storage:4.3.0:test"
-"""LocalTieredStorage, of the newest published test jar, which 4.4 lacks classes for."""
+_REFERENCE_VERSION = "4.3.0"
+_REFERENCE = f"org.apache.kafka:kafka-storage:{_REFERENCE_VERSION}:test"
+"""LocalTieredStorage, of the newest published test jar."""
+_GONE_IN_4_4 = "org/apache/kafka/common/utils/LogContext"
 _METADATA = "remote.log.metadata.manager"
+
+
+def storage_jars() -> Path:
+    """The folder with Kafka's LocalTieredStorage, and the class of an earlier client that it needs
+    and brokers of 4.4 have no more.
+    """
+    reference = fetch_jars(f"kafka-storage-test-{_REFERENCE_VERSION}", (_REFERENCE,), alone=True)
+    folder = tools_dir() / f"kafka-reference-storage-{_REFERENCE_VERSION}"
+    with only_one(folder.name):
+        if not folder.is_dir():
+            clients = kafka_jars(_REFERENCE_VERSION) / f"kafka-clients-{_REFERENCE_VERSION}.jar"
+            with tempfile.TemporaryDirectory(dir=tools_dir()) as scratch:
+                jars = Path(shutil.copytree(reference, Path(scratch, "jars")))
+                with ZipFile(clients) as all_of_it, ZipFile(jars / "gone.jar", "w") as gone:
+                    for name in all_of_it.namelist():
+                        if name.startswith(_GONE_IN_4_4):
+                            gone.writestr(name, all_of_it.read(name))
+                jars.rename(folder)
+    return folder
 
 
 def of_kafka(tier: Path, *, replicas: int = 1) -> dict[str, str]:
     """Lines for `server.properties` of a broker that tiers by Kafka's own managers."""
-    jars = fetch_jars("kafka-storage-test-4.3.0", (_REFERENCE,), alone=True)
     same = {
         name: value
         for name, value in broker_settings("").items()
@@ -30,7 +55,7 @@ def of_kafka(tier: Path, *, replicas: int = 1) -> dict[str, str]:
     return {
         **same,
         "remote.log.storage.manager.class.name": KAFKAS_STORAGE,
-        "remote.log.storage.manager.class.path": f"{jars}/*",
+        "remote.log.storage.manager.class.path": f"{storage_jars()}/*",
         "rsm.config.dir": str(tier),
         "rsm.config.delete.on.close": "false",
         f"{_METADATA}.class.name": KAFKAS_METADATA,

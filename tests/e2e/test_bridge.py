@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
     [
         pytest.param("3.9.2", marks=pytest.mark.soak),
         KAFKA_VERSION,
+        pytest.param("4.4.0", marks=pytest.mark.soak),
     ],
 )
 def test_before_the_move_the_broker_tiers_as_with_kafkas_own_class(

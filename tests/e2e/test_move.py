@@ -5,6 +5,7 @@ written and read.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,8 @@ from strandline.cli.exit_codes import ExitCode
 from tests.e2e.http import PLAIN
 from tests.e2e.migrating_broker import METADATA_PARTITIONS, of_bridge, of_kafka
 from tests.e2e.node_process import NodeProcess
-from tests.e2e.tiering_broker import TOPIC, TOPIC_CONFIG, node_sections
-from tests.real.kafka import KafkaBroker
+from tests.e2e.tiering_broker import TOPIC, node_sections, topic_config
+from tests.real.kafka import KAFKA_VERSION, KafkaBroker
 from tests.real.kafka_clients import NewRecord, consume_all, produce
 from tests.real.kafkas_metadata import KafkasSegment, read_by_kafkas_manager
 from tests.strandline.command import invoke
@@ -34,9 +35,11 @@ BATCH = 60
 
 
 @contextmanager
-def moving_site(tmp_path: Path) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
+def moving_site(
+    tmp_path: Path, version: str = KAFKA_VERSION
+) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
     """A broker that tiers by Kafka's own managers, and a node beside it, in phase NONE."""
-    broker = KafkaBroker(tmp_path / "broker")
+    broker = KafkaBroker(tmp_path / "broker", version=version)
     (tmp_path / "tier").mkdir()
     (tmp_path / "kafkas").mkdir()
     sections = node_sections(tmp_path, broker)
@@ -166,15 +169,19 @@ class Moved:
         return sorted(each["start_offset"] for each in finished)
 
 
-def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
-    with moving_site(tmp_path) as (broker, node):
+@pytest.mark.parametrize("version", [KAFKA_VERSION, pytest.param("4.4.0", marks=pytest.mark.soak)])
+def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path, version: str) -> None:
+    with moving_site(tmp_path, version) as (broker, node):
         site = Moved(broker, node)
-        broker.create_topic(TOPIC, config=TOPIC_CONFIG)
+        broker.create_topic(TOPIC, config=topic_config(version))
         site.write_until_tiered()
         site.command("migrate", "start", code=ExitCode.CONFLICT)
         site.command("quorum", "finalize", "2")
         site.command("migrate", "start", "--why", "a test")
-        site.command("migrate", "switch", "--dry-run", code=ExitCode.INCOMPLETE)
+        kept = tmp_path / "dry run.json"
+        dry = ("migrate", "switch", "--dry-run", "--report", kept)
+        site.command(*dry, code=ExitCode.INCOMPLETE)
+        assert "no node hears its bridge" in json.loads(kept.read_text())["in_the_way"][0]
         site.command("migrate", "switch", code=ExitCode.CONFLICT)
 
         broker.restart(overrides=of_bridge(node.url))
@@ -183,7 +190,11 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         assert site.phase() == "kafka"
         site.wait_until_nothing_is_in_the_way()
         begun = time.monotonic()
+        nowhere = tmp_path / "no folder" / "switch.json"
+        site.command("migrate", "switch", "--report", nowhere, code=ExitCode.USAGE)
+        assert site.phase() == "kafka", "what can't be told is not begun"
         site.command("migrate", "switch", "--report", tmp_path / "switch.json")
+        assert json.loads((tmp_path / "switch.json").read_text())["phase"] == "quorum"
         assert site.phase() == "quorum"
         print(f"the switch took {time.monotonic() - begun:.1f} s")
         assert site.starts()
@@ -212,6 +223,8 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path) -> None:
         site.command("migrate", "switch")
         site.command("migrate", "finish", "--why", "it works")
         assert site.phase() == "quorum", "it has no way back, so it asks for --yes"
+        site.command("migrate", "finish", "--yes", "--dry-run")
+        assert site.phase() == "quorum"
         site.command("migrate", "finish", "--yes", "--why", "it works")
         assert site.phase() == "done"
         site.write_until_tiered()
@@ -224,7 +237,7 @@ def test_a_switch_of_a_topic_that_is_not_right_goes_back_with_the_reason(tmp_pat
     """Settings that lose records, two switches at once, and records that nobody can read."""
     with moving_site(tmp_path) as (broker, node):
         site = Moved(broker, node)
-        broker.create_topic(TOPIC, config=TOPIC_CONFIG)
+        broker.create_topic(TOPIC, config=topic_config(KAFKA_VERSION))
         site.write_until_tiered()
         site.command("quorum", "finalize", "2")
         site.command("migrate", "start")
@@ -270,7 +283,7 @@ class KafkasStore:
 def switch_with_others(site: Moved, store: KafkasStore) -> None:
     """To QUORUM, with segments of all topics in the tier."""
     for topic in (TOPIC, *OTHERS):
-        site.broker.create_topic(topic, config=TOPIC_CONFIG)
+        site.broker.create_topic(topic, config=topic_config(KAFKA_VERSION))
     for topic in OTHERS:
         for at in range(4):
             produce(site.broker.bootstrap, topic, 0, [NewRecord(b"%d" % at * 8_000)] * 3)
@@ -336,3 +349,36 @@ def test_expiry_and_deletion_go_on_in_every_phase(tmp_path: Path) -> None:
         records = consume_all(broker.bootstrap, TOPIC, 0)
         assert records[0].offset > 80
         assert [each.offset for each in records] == list(range(records[0].offset, site.written))
+
+
+@pytest.mark.soak
+def test_a_broker_with_kafkas_own_class_in_quorum_stops_deletes_until_the_move_ends(
+    tmp_path: Path,
+) -> None:
+    """It copies past the metadata log. That is told, nothing leaves the tier, and there is no way
+    back: the topic has a segment that the log lacks.
+    """
+    with moving_site(tmp_path) as (broker, node):
+        site, store = Moved(broker, node), KafkasStore(tmp_path / "kafkas")
+        switch_with_others(site, store)
+        broker.restart(overrides=of_kafka(tmp_path / "kafkas"))
+        site.write_until_tiered()
+        told = "that no node of this cluster wrote"
+        broker.wait_until(lambda: told in site.command("status", "--json"), "the alarm")
+
+        broker.restart(overrides=of_bridge(node.url))
+        before = store.starts(TOPIC)
+        broker.delete_records(TOPIC, 0, 15)
+        refused = "somebody else writes to Kafka's metadata topic"
+        log = tmp_path / "broker" / "server.log"
+        broker.wait_until(lambda: refused in log.read_text(), "a delete to be refused")
+        broker.wait_until(
+            lambda: invoke("migrate", "back", "--dry-run", "--url", node.url).exit_code == 0,
+            "nothing to be in the way",
+        )
+        said = site.command("migrate", "back", code=ExitCode.INCOMPLETE)
+        assert site.phase() == "quorum"
+        assert f"{TOPIC}-0" in said
+        assert store.starts(TOPIC) == before, "something was deleted"
+        site.command("migrate", "finish", "--yes")
+        broker.wait_until(lambda: store.starts(TOPIC)[0] > before[0], "deletes to go on")
