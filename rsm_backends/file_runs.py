@@ -13,9 +13,10 @@ from collections.abc import Generator, Iterable
 from contextlib import ExitStack, suppress
 from itertools import groupby
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InvalidRequest, Refused
 from rsm_backends.arguments import check_key
-from rsm_backends.object_files import OBJECT_FOR_READING, ObjectFiles
+from rsm_backends.object_files import ObjectFiles
+from rsm_backends.unlinked import OBJECT_FOR_READING
 
 
 def read_runs(
@@ -28,7 +29,7 @@ def read_runs(
         with ExitStack() as stack:
             folder: int | None = None
             first = next(run)
-            with suppress(OSError, InvalidRequest):
+            with suppress(OSError, InvalidRequest, Refused):
                 check_key(first)
                 folder = stack.enter_context(files.folders_to(first, create=False))[-1]
             name_at = len(path) + 1 if path else 0

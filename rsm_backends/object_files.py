@@ -19,7 +19,8 @@ Order of a write, and what a crash leaves after each step:
 After a failed fsync nothing is written to the same file again: the caller repeats the whole write,
 into a new one (the kernel may have dropped the bytes and would report success the next time).
 
-Folders are opened part by part without following symbolic links, so no key leaves the root.
+No symbolic link is followed, so no key leaves the root. One is Refused: whoever moved a folder to
+another disk and left a link must not be told that all of it is gone.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from kafka_formats.errors import AlreadyExists, InvalidRequest, NotFound, Refuse
 from rsm_backends.arguments import shown
 from rsm_backends.hung_calls import check_wanted, sync_if_wanted
 from rsm_backends.store import ObjectInfo
+from rsm_backends.unlinked import FOLDER, OBJECT_FOR_READING, open_unlinked
 
 STAGING = ".strandline"
 READ_BYTES = 1024 * 1024
@@ -49,12 +51,10 @@ STALE_TEMPORARY_MS = 24 * 3600 * 1000
 PLACE_ATTEMPTS_MAX = 100
 """Attempts of a write to create its folder again after a delete removed it as empty."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE = 0o755
-OBJECT_FOR_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OBJECT_MODE = 0o644
 _NO_OBJECT = (FileNotFoundError, NotADirectoryError)
-_NO_SUCH_NAME = (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
+_NO_SUCH_NAME = (errno.ENXIO, errno.ENAMETOOLONG)
 _NAME_BYTES_MAX = 255
 """The limit of Linux's file systems for one name."""
 
@@ -224,11 +224,12 @@ class ObjectFiles:
         """The file of `key` for reading; NotFound unless it is an object."""
         try:
             with self.folders_to(key, create=False) as folders:
-                opened = OpenObject(os.open(_last(key), OBJECT_FOR_READING, dir_fd=folders[-1]))
+                fd = open_unlinked(_last(key), OBJECT_FOR_READING, folders[-1], key)
         except OSError as error:
             if isinstance(error, _NO_OBJECT) or error.errno in _NO_SUCH_NAME:
                 raise NotFound(f"there is no object {shown(key)}") from None
             raise
+        opened = OpenObject(fd)
         if not stat.S_ISREG(opened.status().st_mode):
             raise NotFound(f"there is no object {shown(key)}")
         return opened
@@ -283,13 +284,13 @@ class ObjectFiles:
                     name.endswith("/")
                     and key.startswith(prefix)
                     and (after is None or key > after)
-                    and _has_object(folder, name)
+                    and _has_object(folder, name, key)
                 ):
                     yield key
 
     @contextmanager
     def _above(self, prefix: str) -> Iterator[tuple[int, str]]:
-        """The folder of all keys with this prefix, and its path. FileNotFoundError if absent."""
+        """The folder of all keys with this prefix, and its path; FileNotFoundError."""
         start = _parent(prefix)
         parts = start.split("/") if start else []
         if parts[:1] == [STAGING] or any(part in ("", ".", "..") for part in parts):
@@ -334,7 +335,7 @@ class ObjectFiles:
                 if create:
                     with suppress(FileExistsError):
                         os.mkdir(part, _FOLDER_MODE, dir_fd=opened[-1])
-                opened.append(os.open(part, _FOLDER, dir_fd=opened[-1]))
+                opened.append(open_unlinked(part, FOLDER, opened[-1], key))
             yield opened
         finally:
             for fd in opened:
@@ -409,17 +410,17 @@ def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[Place]:
                 continue
             if key < after and not after.startswith(key):
                 continue
-            with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
+            with suppress(*_NO_OBJECT), _opened(name[:-1], folder, key) as below:
                 yield from _walk(below, key, prefix, after)
         elif key > after and key.startswith(prefix):
             yield Place(key, folder, name)
 
 
-def _has_object(folder: int, name: str) -> bool:
+def _has_object(folder: int, name: str, key: str) -> bool:
     """True if the folder `name` (with its slash) holds an object; reads up to the first one."""
-    with suppress(*_NO_OBJECT), _opened(name[:-1], folder) as below:
+    with suppress(*_NO_OBJECT), _opened(name[:-1], folder, key) as below:
         return any(
-            not each.endswith("/") or _has_object(below, each)
+            not each.endswith("/") or _has_object(below, each, key + each)
             for each in _names(below, at_root=False)
         )
     return False
@@ -431,30 +432,23 @@ def _ordered_names(folder: int, *, at_root: bool) -> list[str]:
 
 
 def _names(folder: int, *, at_root: bool) -> Iterator[str]:
+    """Objects, and with a slash folders and symbolic links, which are refused as such."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
             if at_root and name == STAGING:
                 continue
-            if not name.isascii() and not _is_text(name):
-                continue  # not ours: no key can have this name
+            if not name.isascii() and any("\ud800" <= each <= "\udfff" for each in name):
+                continue  # no UTF-8, so not ours: no key can have this name
             if entry.is_file(follow_symlinks=False):
                 yield name
-            elif entry.is_dir(follow_symlinks=False):
+            elif entry.is_dir(follow_symlinks=False) or entry.is_symlink():
                 yield name + "/"
 
 
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 @contextmanager
-def _opened(name: str, folder: int) -> Iterator[int]:
-    fd = os.open(name, _FOLDER, dir_fd=folder)
+def _opened(name: str, folder: int, key: str) -> Iterator[int]:
+    fd = open_unlinked(name, FOLDER, folder, key)
     try:
         yield fd
     finally:

@@ -66,7 +66,11 @@ class StoreSettings(Section):
         default=None, description="Address of an S3-compatible store; empty for AWS."
     )
     region: str = Field(default="us-east-1", description="Region (s3).")
-    path: Path | None = Field(default=None, description="Directory (filesystem).")
+    path: Path | None = Field(
+        default=None,
+        description="Directory (filesystem). It may be a symbolic link; below it none is followed: "
+        "what meets one is refused.",
+    )
     credentials_file: Path | None = Field(
         default=None,
         description="AWS shared credentials file. Without one the usual AWS lookup applies. Keys "

@@ -216,18 +216,43 @@ async def test_links_never_lead_out_of_the_root(
     await put(store, "t/0/a", OLD)
     link = tmp_path / key.removesuffix("/a")
     link.symlink_to(outside if key.endswith("/a") else outside / "a")
-    with pytest.raises(NotFound):
-        await store.head(key)
-    with pytest.raises(NotFound):
-        await read_all(store, key)
-    assert [found.key for found in (await store.list_page("")).objects] == ["t/0/a"]
-    await store.delete_many([key])
+    above = key.partition("link")[0]
+    for asked in (store.head(key), read_all(store, key), store.list_page(above)):
+        with pytest.raises(Refused, match=r"'link' on the way to .* is a symbolic link"):
+            await asked
+    assert [found.key for found in (await store.list_page("t/0/")).objects] == ["t/0/a"]
     if key.endswith("/a"):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(Refused, match="symbolic link"):
+            await store.delete_many([key])
+        with pytest.raises(Refused, match="symbolic link"):
             await put(store, key, NEW)
     else:
+        await store.delete_many([key])
         await put(store, key, NEW)  # the link was removed, not what it pointed to
     assert (outside / "a").read_bytes() == OLD
+
+
+async def test_a_folder_that_was_moved_to_another_disk_is_not_told_as_gone(
+    store: FilesystemStore, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whoever did that left a link; the disk behind it may be away, too."""
+    await put(store, "t/0/a", OLD)
+    there = tmp_path_factory.mktemp("another disk") / "0"
+    (tmp_path / "t/0").rename(there)
+    (tmp_path / "t/0").symlink_to(there)
+    away = there.with_name("away")
+    for is_there in (True, False):
+        if not is_there:
+            there.rename(away)
+        for asked in (
+            store.head("t/0/a"), store.list_page("t/"), store.list_page("t/0/a"),
+            store.delete_many(["t/0/a"]),
+        ):  # fmt: skip
+            with pytest.raises(Refused, match="mount its disk there"):
+                await asked
+    (tmp_path / "t/0").unlink()
+    away.rename(tmp_path / "t/0")
+    assert await read_all(store, "t/0/a") == OLD
 
 
 @pytest.mark.parametrize("key", [STAGING, f"{STAGING}/uploads/x", f"{STAGING}/temporary/x"])
