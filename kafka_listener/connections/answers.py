@@ -34,7 +34,12 @@ from kafka_listener.protocol.codec import (
 )
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.protocol.newest_leaders import NewestLeaders
-from kafka_listener.protocol.refusals import produce_refused, producer_id_refused
+from kafka_listener.protocol.refusals import (
+    asks_by_id_too_early,
+    metadata_refused,
+    produce_refused,
+    producer_id_refused,
+)
 from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import ClientEnd, SendRules, Sent
 from rlmm.wire.schema import Values
@@ -120,6 +125,8 @@ class Answers:
         return encode_response(head, producer_id_refused())
 
     async def _metadata(self, client: Client, request: ClientRequest) -> Values:
+        if asks_by_id_too_early(request.head.version, request.body):
+            return metadata_refused(request.body)
         asked = {**request.body, "allow_auto_topic_creation": False}
         try:
             body = await client.exchange(request.head, request.client_id, asked)

@@ -32,7 +32,11 @@ class LastMetadata:
         self._about: Values = {"cluster_id": None, "controller_id": -1}
 
     def take(self, body: Values) -> None:
-        """Remember a broker's answer, as it came."""
+        """Remember a broker's answer, as it came. One that refuses the whole request names no
+        brokers and no cluster.
+        """
+        if not body["brokers"]:
+            return
         self._about = {name: body.get(name) for name in self._about}
         for topic in body["topics"]:
             name = topic["name"]

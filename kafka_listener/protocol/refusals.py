@@ -7,6 +7,9 @@ from rlmm.wire.schema import Values
 
 NO_PRODUCE = "this is a read replica: produce to the brokers"
 NOT_SET = -1
+NO_ID = bytes(16)
+METADATA_BY_ID = 12
+"""From this version of Metadata on a topic can be asked for by its id alone."""
 
 
 def produce_refused(body: Values) -> Values:
@@ -28,6 +31,34 @@ def produce_refused(body: Values) -> Values:
             }
             for topic in body["topic_data"]
         ]
+    }
+
+
+def asks_by_id_too_early(version: int, body: Values) -> bool:
+    """True for a Metadata request with topic ids or without names in a version that has no way to
+    answer it: `KafkaApis.handleTopicMetadataRequest` refuses these.
+    """
+    return version < METADATA_BY_ID and any(
+        topic["name"] is None or topic.get("topic_id", NO_ID) != NO_ID
+        for topic in body["topics"] or ()
+    )
+
+
+def metadata_refused(body: Values) -> Values:
+    """As `MetadataRequest.getErrorResponse`: every topic is refused, and no broker is named."""
+    return {
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": NOT_SET,
+        "topics": [
+            {
+                "error_code": ErrorCode.INVALID_REQUEST,
+                "name": topic["name"] or "",
+                "topic_id": topic.get("topic_id", NO_ID),
+                "partitions": [],
+            }
+            for topic in body["topics"]
+        ],
     }
 
 

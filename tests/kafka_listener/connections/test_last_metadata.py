@@ -70,6 +70,15 @@ def test_topics_are_found_by_their_ids() -> None:
     assert found[None]["error_code"] == 5
 
 
+def test_an_answer_that_refuses_the_whole_request_changes_nothing() -> None:
+    last = LastMetadata()
+    last.take(answer(topic("orders", 1)))
+    refused = {"error_code": -1, "name": "orders", "partitions": []}
+    nobody: Values = {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": [refused]}
+    last.take(decode_response(HEAD, encode_response(HEAD, nobody)[4:]))
+    assert list(told(last, ALL, "orders")) == ["orders"]
+
+
 def test_a_topic_that_is_gone_is_forgotten_and_the_oldest_make_room() -> None:
     last = LastMetadata()
     last.take(answer(topic("orders", 1), topic("plans", 2)))

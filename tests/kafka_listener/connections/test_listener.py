@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.codec import Head, decode_response, encode_request
 from kafka_listener.protocol.error_codes import ErrorCode
 from tests.kafka_listener.connections.listening import Listening
+from tests.kafka_listener.connections.scripted_broker import ScriptedBroker
 from tests.kafka_listener.connections.tier_in_memory import TierInMemory
 from tests.real.ports import free_ports
 
@@ -92,6 +94,33 @@ def test_the_ends_of_logs_are_asked_for_again(client: socket.socket) -> None:
     asked = {"replica_id": -1, "topics": [{"name": "orders", "partitions": partitions}]}
     (topic,) = ask(client, Api.LIST_OFFSETS, 7, asked)["topics"]
     assert topic["partitions"][0]["error_code"] == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_topics_by_id_are_refused_below_version_12_as_a_broker_does() -> None:
+    """An answer of these versions has no room for a name that is not known: while the broker can be
+    asked, and while the listener answers in its place.
+    """
+    by_id: list[dict[str, Any]] = [
+        {"name": None, "topic_id": b"i" * 16},
+        {"name": None},
+        {"name": "salaries", "topic_id": b"i" * 16},
+    ]
+    with ScriptedBroker() as broker, Listening(broker.address, TierInMemory()) as replica:
+        for is_away in (False, True):
+            with connected(replica) as one:
+                for version, topic in product((10, 11), by_id):
+                    asked = {"topics": [topic, {"name": "orders"}]}
+                    body = ask(one, Api.METADATA, version, asked)
+                    assert (body["brokers"], body["controller_id"]) == ([], -1)
+                    first, second = body["topics"]
+                    assert (first["name"], second["name"]) == (topic["name"] or "", "orders")
+                    assert first["topic_id"] == topic.get("topic_id", bytes(16))
+                    for each in (first, second):
+                        assert each["error_code"] == ErrorCode.INVALID_REQUEST
+                    body = ask(one, Api.METADATA, version, {"topics": None})
+                    assert (body["cluster_id"], len(body["brokers"])) == ("c", 1)
+            if not is_away:
+                broker.stop()
 
 
 @pytest.mark.parametrize(
