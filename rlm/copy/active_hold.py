@@ -133,11 +133,7 @@ class _Linked:
         """
         if order.local.checkpoint_bytes == self.link.checkpoint_bytes:
             return OFFSET_MAX
-        try:
-            before = self.link.epochs()
-        except CorruptData:
-            before = ()
-        now = order.local.leader_epochs
+        before, now = self.link.known_epochs(), order.local.leader_epochs
         if not before or not now:
             return OFFSET_MAX
         return max(now[0].start_offset, shared_end(before, now, OFFSET_MAX))
@@ -343,7 +339,7 @@ class ActiveHold:
         if own is None and any(not each.log_path.exists() for each in named):
             return Fate.KEEP  # removed since the look: the next one tells how
         mine = (unit for unit in held if unit.partition == link.partition)
-        return fate(order.facts, link.base_offset, own, mine)
+        return fate(order.facts, link.base_offset, link.known_epochs(), own, mine)
 
     def _renew(self, linked: _Linked, order: Order | None) -> None:
         """Link what came beside a file that is still a part of the log."""

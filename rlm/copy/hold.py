@@ -178,13 +178,16 @@ class Hold:
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
         used = {order.local.directory.parent for order in found.values()}
         unknown = used - known - self._outside.log_dirs
+        passed: Passed | None = None
         try:
             self._unknown = {each: self._unknown.get(each, True) for each in unknown}
             if any(self._unknown.values()):
                 self._unknown = await asyncio.to_thread(self._look_beside, unknown)
-            await self._in_time(orders)
+            passed = await self._in_time(orders)
         finally:
-            self._tell(rows)
+            self._tell(rows, is_passed=passed is not None)
+        if passed.error is not None:
+            raise passed.error
 
     async def _deleted(self, here: Container[TopicIdPartition]) -> frozenset[TopicIdPartition]:
         """Partitions of which only held segments are here, and that nobody wants any more."""
@@ -202,8 +205,10 @@ class Hold:
                 deleted.add(partition)
         return frozenset(deleted)
 
-    def _tell(self, works: Iterable[PartitionWork]) -> None:
-        """Publish also after trouble: held segments are not lost."""
+    def _tell(self, works: Iterable[PartitionWork], *, is_passed: bool) -> None:
+        """Publish also after trouble: held segments are not lost. What a look made wait for its
+        pass waits until one has ended: what left the log since is no unit before.
+        """
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
         for held in list(self._held.values()):
             for unit in (each for each in held if each.doubt is None and not each.cut_off):
@@ -214,7 +219,9 @@ class Hold:
                 work.units = tuple(by_partition.get(work.partition, ()))
                 log_dir = work.local.directory.parent
                 unread = _came_later(log_dir, True) if self._unknown.get(log_dir) else None
-                work.hold_wait = self._why_wait(unusable.get(work.partition) or unread)
+                wait = self._why_wait(unusable.get(work.partition) or unread)
+                if is_passed or wait is not None:
+                    work.hold_wait = wait
 
     def _look_beside(self, log_dirs: Iterable[Path]) -> dict[Path, bool]:
         return {each: self._outside.holds_unread(each) for each in log_dirs}
@@ -270,22 +277,27 @@ class Hold:
         told = -1 if word is None or _is_later(word, local) else word.last_stable_offset
         return Order(local, facts, work.copying, led, is_heard, is_delegated, told)
 
-    async def _in_time(self, orders: Orders) -> None:
-        """Wait for a hanging pass, and never start a second one."""
-        if self._running is None:
-            self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
-        done, _ = await asyncio.wait({self._running}, timeout=self._limits.pass_deadline_s)
+    async def _in_time(self, orders: Orders) -> Passed:
+        """Run a pass with these orders. RetryLater: it hangs, or one with earlier orders does,
+        beside which none is started.
+        """
+        if self._running is not None:
+            await self._ended(self._running)
+        self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
+        return await self._ended(self._running)
+
+    async def _ended(self, running: asyncio.Future[Passed]) -> Passed:
+        done, _ = await asyncio.wait({running}, timeout=self._limits.pass_deadline_s)
         if not done:
             raise RetryLater(
                 f"{', '.join(str(each.path) for each in self._directories)} could not be brought "
                 f"up to date within {self._limits.pass_deadline_s:g} s: check whether a disk hangs"
             )
-        finished, self._running = self._running, None
-        passed = finished.result()
+        self._running = None
+        passed = running.result()
         for event in passed.released:
             self._on_event(event)
-        if passed.error is not None:
-            raise passed.error
+        return passed
 
     def _pass(self, orders: Orders) -> Passed:
         """Blocks. Links made are known, whatever fails afterwards."""

@@ -67,6 +67,13 @@ class ActiveLink:
         source = str(self.path / LEADER_EPOCH_CHECKPOINT_FILE)
         return leader_epoch_checkpoint.parse(self.checkpoint_bytes, source=source)
 
+    def known_epochs(self) -> Epochs:
+        """As `epochs`; empty if they are lost."""
+        try:
+            return self.epochs()
+        except CorruptData:
+            return ()
+
 
 def active_root(own: Path) -> Path:
     """The directory of the links beside a node's own hold directory."""

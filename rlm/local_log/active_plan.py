@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from rlm.local_log.hold_plan import HoldFacts, Unit
+from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlm.local_log.hold_plan import HoldFacts, Unit, is_copied
 from rlm.local_log.log_dir import LocalSegment
 
 
@@ -25,9 +26,12 @@ def to_link(facts: HoldFacts) -> LocalSegment | None:
     return active if active.next_base_offset is None and active.size_bytes > 0 else None
 
 
-def fate(facts: HoldFacts, base: int, own: LocalSegment | None, held: Iterable[Unit]) -> Fate:
-    """The fate of a link to a file that began at `base`. `own`: the broker's segment of that file;
-    None: it has left the log. `held`: the partition's units.
+def fate(
+    facts: HoldFacts, base: int, epochs: Epochs, own: LocalSegment | None, held: Iterable[Unit]
+) -> Fate:
+    """The fate of a link to a file that began at `base`. `epochs`: the log's when the file was last
+    seen in it; empty if they are lost. `own`: the broker's segment of that file; None: it has left
+    the log. `held`: the partition's units.
 
     Only what left at the head was removed by retention: all else was cut off, or replaced by a file
     that the broker has. A leader without these records may have recorded a log start above them:
@@ -43,7 +47,7 @@ def fate(facts: HoldFacts, base: int, own: LocalSegment | None, held: Iterable[U
     if base >= start:
         return Fate.DROP
     is_expired = base < facts.log_start_offset
-    return Fate.DROP if _is_tiered(facts, base, start) and not is_expired else Fate.HOLD
+    return Fate.DROP if _is_tiered(facts, base, start, epochs) and not is_expired else Fate.HOLD
 
 
 def _waits(facts: HoldFacts, own: LocalSegment, held: Iterable[Unit]) -> bool:
@@ -51,7 +55,7 @@ def _waits(facts: HoldFacts, own: LocalSegment, held: Iterable[Unit]) -> bool:
     base, end = own.base_offset, own.next_base_offset
     if end is None:
         return True
-    if facts.left_out or _is_tiered(facts, base, end):
+    if facts.left_out or _is_tiered(facts, base, end, facts.checkpoint):
         return False
     if facts.checkpoint and facts.checkpoint[0].start_offset >= end:
         return False  # DeleteRecords took all of it
@@ -59,7 +63,11 @@ def _waits(facts: HoldFacts, own: LocalSegment, held: Iterable[Unit]) -> bool:
     return (base, end, False) not in units
 
 
-def _is_tiered(facts: HoldFacts, base: int, end: int) -> bool:
-    """True if the tier has, or had, all of [base, end)."""
-    lost = any(each.start < end and base <= each.end for each in facts.lost_ranges)
-    return facts.next_offset >= end and not lost
+def _is_tiered(facts: HoldFacts, base: int, end: int, epochs: Epochs) -> bool:
+    """True if the tier has, or had, all of [base, end) of these epochs: what an older leader copied
+    there, and an unclean election cut off, is no copy of it. Without epochs, as where they begin
+    above, only the file itself can tell.
+    """
+    if not epochs or epochs[0].start_offset >= end:
+        return False
+    return is_copied(facts, max(base, epochs[0].start_offset), end, epochs)

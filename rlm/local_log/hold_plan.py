@@ -125,7 +125,9 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
     if not facts.checkpoint:
         return False
     first_known = max(base, facts.checkpoint[0].start_offset)
-    return first_known < next_base and not _copied(facts, first_known, next_base, facts.checkpoint)
+    return first_known < next_base and not is_copied(
+        facts, first_known, next_base, facts.checkpoint
+    )
 
 
 def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Release | None:
@@ -193,7 +195,7 @@ def _is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
 
 
 def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:
-    if _copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
+    if is_copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
         # Copied segments go long before retention reaches them, so this one never was.
         if unit.next_base_offset <= facts.log_start_offset:
             return Release.BELOW_LOG_START
@@ -204,7 +206,7 @@ def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:
     return None
 
 
-def _copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
+def is_copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
     """True if every offset is in the tier or expired there, none is recorded as lost, and none is
     an older leader's, which an unclean election cut off: the claim that records the cut may wait.
     No claim of an epoch waits that the recorded lineage went past without it, unless the live log

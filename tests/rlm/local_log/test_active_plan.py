@@ -13,6 +13,7 @@ from tests.rlm.local_log.test_hold_plan import facts, live, segment, unit
 from tests.rlm.planner_facts import epochs
 
 LEFT = facts(live(35), (0, 35))
+SEEN = epochs((0, 0))
 
 
 def is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> bool:
@@ -30,33 +31,41 @@ def test_an_active_segment_with_records_is_linked_unless_nobody_wants_them() -> 
 
 def test_a_link_stays_until_the_sealed_segment_is_held_or_tiered() -> None:
     own, log = segment(0, 30), facts(live(0, 30), committed=10)
-    assert fate(log, 30, log.segments[-1], ()) is Fate.KEEP
-    assert fate(log, 0, own, ()) is Fate.KEEP, "it is not committed yet"
-    assert fate(log, 0, own, (unit(0, 30, alone=False),)) is Fate.DROP
-    assert fate(log, 0, own, (unit(0, 20, alone=False),)) is Fate.KEEP
-    assert fate(log, 0, own, (unit(0, 30),)) is Fate.KEEP, "that is another file"
-    assert fate(replace(log, next_offset=30), 0, own, ()) is Fate.DROP
+    assert fate(log, 30, SEEN, log.segments[-1], ()) is Fate.KEEP
+    assert fate(log, 0, SEEN, own, ()) is Fate.KEEP, "it is not committed yet"
+    assert fate(log, 0, SEEN, own, (unit(0, 30, alone=False),)) is Fate.DROP
+    assert fate(log, 0, SEEN, own, (unit(0, 20, alone=False),)) is Fate.KEEP
+    assert fate(log, 0, SEEN, own, (unit(0, 30),)) is Fate.KEEP, "that is another file"
+    assert fate(replace(log, next_offset=30), 0, SEEN, own, ()) is Fate.DROP
+    cut = facts(live(0, 30), (0, 0), (2, 10), next_offset=30)
+    older = replace(cut, lineage=epochs((0, 0), (1, 40)))
+    assert fate(older, 0, SEEN, own, ()) is Fate.KEEP, "an older leader's"
     lost = facts(live(0, 30), next_offset=30, lost=(LostOffsets(5, 6, "gone"),))
-    assert fate(lost, 0, own, ()) is Fate.KEEP
-    assert fate(facts(live(0, 30), (0, 30)), 0, own, ()) is Fate.DROP, "DeleteRecords took it"
-    assert fate(replace(log, left_out=True), 0, own, ()) is Fate.DROP
+    assert fate(lost, 0, SEEN, own, ()) is Fate.KEEP
+    assert fate(facts(live(0, 30), (0, 30)), 0, SEEN, own, ()) is Fate.DROP, "DeleteRecords took it"
+    assert fate(replace(log, left_out=True), 0, SEEN, own, ()) is Fate.DROP
 
 
 def test_what_left_at_the_head_is_held_unless_the_tier_has_it() -> None:
-    assert fate(LEFT, 0, None, ()) is Fate.HOLD
-    assert fate(replace(LEFT, next_offset=30), 0, None, ()) is Fate.HOLD
-    assert fate(replace(LEFT, next_offset=35), 0, None, ()) is Fate.DROP
+    assert fate(LEFT, 0, SEEN, None, ()) is Fate.HOLD
+    assert fate(replace(LEFT, next_offset=30), 0, SEEN, None, ()) is Fate.HOLD
+    assert fate(replace(LEFT, next_offset=35), 0, SEEN, None, ()) is Fate.DROP
+    older = replace(LEFT, next_offset=35, lineage=epochs((0, 0)), checkpoint=epochs((2, 35)))
+    assert fate(older, 0, epochs((0, 0)), None, ()) is Fate.DROP
+    assert fate(older, 0, epochs((0, 0), (2, 10)), None, ()) is Fate.HOLD, "an older leader's"
+    assert fate(older, 0, (), None, ()) is Fate.HOLD, "the file tells"
+    assert fate(older, 0, epochs((2, 35)), None, ()) is Fate.HOLD
     lost = facts(live(35), (0, 35), next_offset=35, lost=(LostOffsets(5, 6, "gone"),))
-    assert fate(lost, 0, None, ()) is Fate.HOLD
-    assert fate(replace(LEFT, deleted=True), 0, None, ()) is Fate.DROP
+    assert fate(lost, 0, SEEN, None, ()) is Fate.HOLD
+    assert fate(replace(LEFT, deleted=True), 0, SEEN, None, ()) is Fate.DROP
     expired = replace(LEFT, next_offset=35, log_start_offset=35)
-    assert fate(expired, 0, None, ()) is Fate.HOLD, "its unit is let go with an event"
+    assert fate(expired, 0, SEEN, None, ()) is Fate.HOLD, "its unit is let go with an event"
 
 
 def test_what_was_cut_off_or_replaced_is_dropped() -> None:
-    assert fate(facts(live(0, 20)), 30, None, ()) is Fate.DROP
-    assert fate(facts(live(0, 30)), 30, None, ()) is Fate.DROP
-    assert fate(replace(LEFT, segments=()), 0, None, ()) is Fate.KEEP
+    assert fate(facts(live(0, 20)), 30, SEEN, None, ()) is Fate.DROP
+    assert fate(facts(live(0, 30)), 30, SEEN, None, ()) is Fate.DROP
+    assert fate(replace(LEFT, segments=()), 0, SEEN, None, ()) is Fate.KEEP
 
 
 def test_an_active_file_that_left_was_committed_by_a_look_or_by_the_epoch_that_goes_on() -> None:
