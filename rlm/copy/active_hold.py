@@ -59,7 +59,8 @@ class _Linked:
     """`segments`: the broker's own when the link was last found to be of its active segment.
     `committed`: the high watermark when the file was last seen in the log, or -1; `is_kept`: on
     the disk, too; `is_too_high`: what the disk has proves what was cut off. `doubt`: the broker's
-    high watermark is perhaps of before a cut.
+    high watermark is perhaps of before a cut; `is_found`: by this process, which did not look at
+    the log yet.
     """
 
     link: ActiveLink
@@ -68,6 +69,7 @@ class _Linked:
     is_kept: bool = False
     is_too_high: bool = False
     doubt: CutDoubt | None = None
+    is_found: bool = False
 
     def seen(self, order: Order) -> None:
         """The file is part of the log, by a look behind that for the facts: in between, the log may
@@ -79,6 +81,7 @@ class _Linked:
         """
         known, now = self.committed, order.facts.high_watermark
         self._look(order)
+        self.is_found = False
         if now < 0:
             now = known
         if self.doubt is not None:
@@ -108,6 +111,14 @@ class _Linked:
         written_ns, same_to = order.local.high_watermark_written_ns, self._same_to(order)
         if same_to < OFFSET_MAX:
             return CutDoubt(written_ns, same_to=same_to).joined(self.doubt)
+        if self.doubt is None and self.is_found:
+            # The doubt of the process before is kept with a mark alone, and a busy log has none.
+            young = _of_young_epochs(order)
+            return (
+                young
+                if young is None or not self.link.known_epochs()
+                else young.told(self.committed)
+            )
         return None if self.doubt is None else self.doubt.looked(written_ns)
 
     def begins_in(self, doubt: CutDoubt, order: Order) -> None:
@@ -169,7 +180,7 @@ class ActiveHold:
         self._gone.clear()
         for link in find_links(self._root):
             kept = kept_committed(link)
-            linked = _Linked(link, committed=kept.high_watermark, is_kept=True)
+            linked = _Linked(link, committed=kept.high_watermark, is_kept=True, is_found=True)
             linked.doubt = CutDoubt(same_to=kept.high_watermark) if kept.is_cut else None
             self._links.setdefault(link.partition, []).append(linked)
 
@@ -231,11 +242,7 @@ class ActiveHold:
         others = (each for each in self._links.get(id_, ()) if each.link.base_offset >= start)
         known = (*others, *self._gone.get(id_, ()))
         if not known:
-            return of_young_epochs(
-                order.local.high_watermark_written_ns,
-                epochs_written_ns(order.local.directory),
-                order.local.leader_epochs,
-            )
+            return _of_young_epochs(order)
         doubt: CutDoubt | None = None
         for each in known:
             found = each.left_behind(order)
@@ -406,6 +413,12 @@ class ActiveHold:
         finally:
             if told is not None and not link.log_path.exists():  # else the next pass tries again
                 passed.released.append(told)
+
+
+def _of_young_epochs(order: Order) -> CutDoubt | None:
+    local = order.local
+    written_ns = epochs_written_ns(local.directory)
+    return of_young_epochs(local.high_watermark_written_ns, written_ns, local.leader_epochs)
 
 
 def _no_room(link: ActiveLink, order: Order | None) -> HoldReleased:

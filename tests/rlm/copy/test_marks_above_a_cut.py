@@ -25,7 +25,7 @@ from tests.rlm.held_segments import (
     units,
 )
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import new_world
+from tests.rlm.one_node import LIMITS, new_world
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import run_virtually
 
@@ -229,6 +229,31 @@ def test_a_node_that_starts_behind_a_cut_and_knew_nothing_doubts_the_mark_of_bef
             starts_over(log, 0, epoch=4)
             await asyncio.sleep(A_FEW_SCANS_S)
             assert (units(tmp_path), let_go(node)) == ([], [(0, 39, "diverged", True)])
+
+    run_virtually(main)
+
+
+def test_a_node_that_starts_again_behind_a_cut_that_it_did_not_write_down_doubts_that_mark(
+    tmp_path: Path, log: KafkaLog, broker: FakeBroker
+) -> None:
+    """The log was cut above the mark that was known, and is busy; the mark of before comes then."""
+    log.set_high_watermark(20)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            is_cut(log, 40)
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            assert kept(tmp_path) == ["20\n"]
+        log.set_epochs((0, 0), (2, 30), age_s=0)
+        log.set_high_watermark(35)
+        async with holding(world, broker=broker) as node:
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert kept(tmp_path) == ["cut 20\n"]
+            starts_over(log, 0, epoch=4)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert let_go(node) == [(20, 39, "diverged", True)]
 
     run_virtually(main)
 
