@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from tests.real.toolbox import require_program
 
+KEYSTORE_PASSWORD = "keystore"
+
 
 class Certificate(NamedTuple):
     """PEM files: the certificate (also the authority), its key, and both in one file."""
@@ -41,3 +43,12 @@ def encrypted_key(of: Certificate) -> Path:
     encrypt = (require_program("openssl"), "pkey", "-aes256", "-passout", "pass:secret")
     subprocess.run([*encrypt, "-in", of.key, "-out", key], check=True, timeout=60)
     return key
+
+
+def keystore(of: Certificate) -> Path:
+    """The certificate and its key as PKCS12, beside it, under KEYSTORE_PASSWORD."""
+    store = of.key.with_name("keystore.p12")
+    export = (require_program("openssl"), "pkcs12", "-export", "-name", "client")
+    password = ("-passout", f"pass:{KEYSTORE_PASSWORD}")
+    subprocess.run([*export, *password, "-in", of.both, "-out", store], check=True, timeout=60)
+    return store

@@ -115,11 +115,21 @@ def run_tool(
     class_options: Sequence[str] | None = None,
 ) -> str:
     """What a stock Kafka command line tool prints; a failure raises with its output."""
-    command = [*_java(version, class_options), main_class, *arguments]
+    command = tool_command(main_class, *arguments, version=version, class_options=class_options)
     done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_DEADLINE_S)
     if done.returncode != 0:
         raise RuntimeError(f"{main_class} exited {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
+
+
+def tool_command(
+    main_class: str,
+    *arguments: str,
+    version: str = KAFKA_VERSION,
+    class_options: Sequence[str] | None = None,
+) -> list[str]:
+    """The command that runs a stock Kafka command line tool."""
+    return [*_java(version, class_options), main_class, *arguments]
 
 
 def _java(version: str, classes: Sequence[str] | None, heap_mb: int = HEAP_MB) -> list[str]:

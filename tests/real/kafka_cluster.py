@@ -52,14 +52,25 @@ _THREE_BROKERS = {
 
 
 class KafkaCluster:
-    """`home/broker-N` is the home of broker N. As a context manager: formatted and started."""
+    """`home/broker-N` is the home of broker N. As a context manager: formatted and started.
+    `listeners` and `format_options` are each broker's.
+    """
 
-    def __init__(self, home: Path, *, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
+    ) -> None:
         self.brokers = {
             number: KafkaBroker(
                 home / f"broker-{number}",
                 node_id=number,
                 overrides={**_THREE_BROKERS, **(overrides or {})},
+                listeners=listeners,
+                format_options=format_options,
                 heap_mb=HEAP_MB,
             )
             for number in BROKERS

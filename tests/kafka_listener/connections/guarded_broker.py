@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka.admin._acl import (
     AclBinding,
@@ -15,6 +16,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from kafka_client.sasl import SaslCredentials
 from tests.real.certificates import Certificate
 from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
+from tests.real.kafka_cluster import KafkaCluster
 
 PASSWORD = "wonder land /1="
 NODE = SaslCredentials("SCRAM-SHA-512", "node", PASSWORD)
@@ -26,8 +28,16 @@ SESSION_S = 3.0
 """Of a login at the listener SHORT."""
 
 
-def guarded_broker(home: Path, certificate: Certificate) -> KafkaBroker:
-    """Its listeners SASL (plain text) and SECURE (TLS) take every mechanism; those who log in at
+class Guard(NamedTuple):
+    """A guarded broker's listeners, properties, and options of its format."""
+
+    listeners: dict[str, str]
+    overrides: dict[str, str]
+    format_options: list[str]
+
+
+def guard(certificate: Certificate) -> Guard:
+    """The listeners SASL (plain text) and SECURE (TLS) take every mechanism; those who log in at
     SHORT have to do it again and again. Without ACLs only the node may read.
     """
     listed = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
@@ -54,12 +64,25 @@ def guarded_broker(home: Path, certificate: Certificate) -> KafkaBroker:
         for name in USERS
         for option in ("--add-scram", f"{mechanism}=[name={name},password={PASSWORD}]")
     ]
-    return KafkaBroker(
-        home,
-        listeners={"SASL": "SASL_PLAINTEXT", "SECURE": "SASL_SSL", "SHORT": "SASL_PLAINTEXT"},
-        overrides=overrides,
-        format_options=scram_users,
-    )
+    listeners = {"SASL": "SASL_PLAINTEXT", "SECURE": "SASL_SSL", "SHORT": "SASL_PLAINTEXT"}
+    return Guard(listeners, overrides, scram_users)
+
+
+def guarded_broker(home: Path, certificate: Certificate) -> KafkaBroker:
+    """With the listeners of `guard`."""
+    return KafkaBroker(home, **guard(certificate)._asdict())
+
+
+def java_login(mechanism: str, user: str, certificate: Certificate) -> dict[str, str]:
+    """Properties of a Java client that logs in over TLS."""
+    module = PLAIN if mechanism == "PLAIN" else SCRAM
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f'{module} username="{user}" password="{PASSWORD}";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificate.certificate),
+    }
 
 
 def _acl(user: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
@@ -74,7 +97,9 @@ def _acl(user: str, kind: ResourceType, name: str, operation: AclOperation) -> A
     )
 
 
-def allow(broker: KafkaBroker, user: str, topic: str, operation: AclOperation) -> None:
+def allow(
+    broker: KafkaBroker | KafkaCluster, user: str, topic: str, operation: AclOperation
+) -> None:
     """Let a user do that with the topic, and read by any group."""
     admin = broker.admin()
     bindings = [

@@ -25,12 +25,14 @@ from tests.kafka_listener.connections.guarded_broker import (
     SESSION_S,
     allow,
     guarded_broker,
+    java_login,
     login,
     revoke,
 )
 from tests.kafka_listener.connections.listening import Listening
 from tests.kafka_listener.connections.tier_in_memory import TierInMemory
-from tests.real.certificates import Certificate, make_certificate
+from tests.real.certificates import KEYSTORE_PASSWORD, Certificate, keystore, make_certificate
+from tests.real.console_consumer import ConsoleConsumer
 from tests.real.kafka import KafkaBroker, run_tool
 from tests.real.kafka_clients import NewRecord, produce
 
@@ -267,6 +269,69 @@ def test_clients_with_certificates_read_the_topics_of_the_settings_as_the_node(
         with pytest.raises(KafkaException):
             without.list_topics(timeout=5)
         without.close()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_a_group_of_the_new_protocol_of_javas_consumer_logs_in_over_tls(
+    broker: KafkaBroker,
+    tier: TierInMemory,
+    certificate: Certificate,
+    tmp_path: Path,
+    mechanism: str,
+) -> None:
+    """The broker has what it commits at its end."""
+    security = BrokerSecurity(
+        lambda: ssl.create_default_context(cafile=certificate.certificate), NODE
+    )
+    access = ReadAccess(mechanisms=MECHANISMS, tls=served_by(certificate, asks_for_one=False))
+    group = {"group.protocol": "consumer", "group.id": f"new-{mechanism}"}
+    client = java_login(mechanism, "reader", certificate) | group
+    with Listening(broker.address("SECURE"), tier, access=access, security=security) as replica:
+        with ConsoleConsumer(tmp_path / "first", replica.address, TOPIC, client) as first:
+            read = first.wait_for(RECORDS)
+            first.stop()
+        assert [each.value for each in read] == ALL
+        assert replica.listener.counts.requests["OFFSET_COMMIT"] > 0
+        assert replica.listener.counts.requests["CONSUMER_GROUP_HEARTBEAT"] > 0
+    assert committed_at(broker, group["group.id"]) == RECORDS
+
+
+def committed_at(broker: KafkaBroker, group: str) -> int:
+    """The group's offset by the broker's own word."""
+    asking = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0})
+    try:
+        (place,) = asking.committed([Partition(TOPIC, 0)], timeout=60)
+        return place.offset
+    finally:
+        asking.close()
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_javas_consumer_with_a_certificate_reads_as_the_node(
+    broker: KafkaBroker, tier: TierInMemory, certificate: Certificate, tmp_path: Path, kind: str
+) -> None:
+    access = ReadAccess(
+        why_not=WITH_A_CERTIFICATE,
+        given=GivenTopics((TOPIC,)),
+        tls=served_by(certificate, asks_for_one=True),
+    )
+    trusts = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificate.certificate),
+    }
+    shows = {"ssl.keystore.type": kind, "ssl.keystore.location": str(certificate.both)}
+    if kind == "PKCS12":
+        shows |= {
+            "ssl.keystore.location": str(keystore(certificate)),
+            "ssl.keystore.password": KEYSTORE_PASSWORD,
+            "ssl.key.password": KEYSTORE_PASSWORD,
+        }
+    security = BrokerSecurity(sasl=NODE)
+    with Listening(broker.address("SASL"), tier, access=access, security=security) as replica:
+        client = trusts | shows | {"group.id": f"with-{kind}"}
+        with ConsoleConsumer(tmp_path / "shows", replica.address, TOPIC, client) as console:
+            assert [each.value for each in console.wait_for(RECORDS)] == ALL
 
 
 def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
