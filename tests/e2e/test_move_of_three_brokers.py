@@ -1,6 +1,7 @@
-"""Three stock brokers on Kafka's own managers move into the metadata log with 2,000 segments, go
-back to Kafka's own class and move again, while producers and consumers run all the time and the
-node that carries a switch out is killed: no record is lost, and no scan of a consumer misses one.
+"""Three stock brokers on Kafka's own managers move into the metadata log with 2,000 segments, are
+restarted there, go back to Kafka's own class and move again, while producers and consumers run all
+the time and the node that carries a switch out is killed: no record is lost, and no scan of a
+consumer misses one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from strandline.cli.exit_codes import ExitCode
 from tests.e2e.broker_site import SEGMENT_BYTES, Site, open_site
 from tests.e2e.faults import all_in_sync
 from tests.e2e.http import PLAIN
+from tests.e2e.ledger import LogKey
 from tests.e2e.migrating_broker import of_bridge, of_kafka
 from tests.e2e.scanning_reader import ScanningReader
 from tests.e2e.tiering_broker import TOPIC
@@ -40,23 +42,39 @@ def phase(site: Site) -> str:
     return str(PLAIN.get(f"{node.url}/v1/migration").json()["phase"])
 
 
-def migrate(site: Site, *arguments: object, code: ExitCode = ExitCode.OK) -> None:
-    urls = ",".join(node.url for node in site.quorum.running.values())
+def migrate(
+    site: Site, *arguments: object, code: ExitCode = ExitCode.OK, without: int | None = None
+) -> None:
+    """Asked at any node but the one `without`, whose broker is down: it can't ask that."""
+    nodes = (node for each, node in site.quorum.running.items() if each != without)
+    urls = ",".join(node.url for node in nodes)
     said = invoke("migrate", *arguments, "--url", urls)
     assert said.exit_code == code, said.stdout + said.stderr
 
 
 def wait_until_tiered(site: Site) -> None:
     """Every leader has let go of all that its log has by now: it is in the tier alone."""
-    ends = {
-        key: int(site.cluster.leader_log(key.topic, key.partition)[-1].stem) for key in site.logs()
-    }
+
+    def logs() -> dict[LogKey, list[Path]]:
+        """The leaders' `.log` files, of partitions that have a leader."""
+        found = {}
+        for key in site.logs():
+            leader = site.cluster.leader(key.topic, key.partition)
+            if leader in site.cluster.brokers:
+                found[key] = site.cluster.brokers[leader].segment_files(key.topic, key.partition)
+        return {key: paths for key, paths in found.items() if paths}
+
+    ends: dict[LogKey, int] = {}
+
+    def all_led() -> bool:
+        ends.update((key, int(paths[-1].stem)) for key, paths in logs().items())
+        return len(ends) == len(site.logs())
+
+    site.quorum.wait_until(all_led, "each partition to have a leader")
 
     def let_go() -> bool:
-        return all(
-            int(site.cluster.leader_log(key.topic, key.partition)[0].stem) > end
-            for key, end in ends.items()
-        )
+        starts = {key: int(paths[0].stem) for key, paths in logs().items()}
+        return all(starts.get(key, -1) > end for key, end in ends.items())
 
     site.quorum.wait_until(let_go, "all of it to be in the tier alone", deadline_s=TIERED_S)
 
@@ -178,6 +196,58 @@ def test_a_broker_that_hangs_beside_the_carrying_node_costs_less_than_half_a_min
             last.do_round()
 
 
+def nobody_else_writes(site: Site) -> None:
+    """By the node that keeps the topic up."""
+    url = site.quorum.nodes[site.quorum.leader()].url
+    assert "strandline_shadow_foreign 0.0" in PLAIN.get(f"{url}/metrics").text.splitlines()
+
+
+def test_brokers_that_were_down_or_are_killed_go_on_where_the_truth_is_by_then(
+    tmp_path: Path,
+) -> None:
+    """One is down while the truth moves, forth and back; behind the switch each is killed once. A
+    broker that began by what it knew before would copy past the metadata log, which is an alarm.
+    """
+    tier = tmp_path / "kafkas"
+    tier.mkdir()
+    kafkas = of_kafka(tier, replicas=3)
+    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
+        site.make_topic(TOPIC, len(BROKERS))
+        bridges = {
+            number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
+        }
+
+        def changed_without_one(*to: object) -> None:
+            away = next(number for number in BROKERS if number != site.quorum.leader())
+            wait_until_nothing_is_in_the_way(site, to=str(to[0]))
+            site.tell(f"broker {away} is killed, then {to}")
+            site.cluster.brokers[away].kill()
+            migrate(site, *to, without=away)
+            site.cluster.brokers[away].start()
+            all_in_sync(site)
+            site.lead_by_turns()
+            wait_until_tiered(site)
+
+        with site.writer:
+            wait_until_tiered(site)
+            site.quorum.operate("finalize", 2)
+            migrate(site, "start", "--why", "a test")
+            roll(site, bridges)
+            changed_without_one("switch")
+            assert phase(site) == "quorum"
+            for broker in site.cluster.brokers.values():
+                broker.kill()
+                broker.start()
+                all_in_sync(site)
+            site.lead_by_turns()
+            wait_until_tiered(site)
+            nobody_else_writes(site)
+            changed_without_one("back")
+            assert phase(site) == "kafka"
+        with ScanningReader(site.cluster.bootstrap, site.ledger, site.logs, SEED) as last:
+            last.do_round()
+
+
 def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
     tier = tmp_path / "kafkas"
     tier.mkdir()
@@ -207,10 +277,13 @@ def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
                 migrate(site, "switch")
             assert history_of_nodes(site) >= HISTORY_SEGMENTS
             wait_until_tiered(site)
+            roll(site, bridges)
             wait_until_nothing_is_in_the_way(site, to="back")
             begun = time.monotonic()
             migrate(site, "back")
-            site.tell(f"the way back took {time.monotonic() - begun:.1f} s")
+            took = time.monotonic() - begun
+            site.tell(f"the way back took {took:.1f} s")
+            assert took < PAUSE_S
             wait_until_tiered(site)
             roll(site, dict.fromkeys(site.cluster.brokers, kafkas))
             wait_until_tiered(site)
@@ -220,6 +293,7 @@ def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
             migrate(site, "switch")
             took = time.monotonic() - begun
             site.tell(f"the switch took {took:.1f} s, {history_of_nodes(site)} segments")
+            assert took < PAUSE_S
             wait_until_tiered(site)
             migrate(site, "finish", "--yes")
             wait_until_tiered(site)
