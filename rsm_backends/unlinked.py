@@ -24,7 +24,7 @@ def open_unlinked(name: str, flags: int, folder: int, key: str) -> int:
             raise Refused(
                 f"{name!r} on the way to {shown(key)} is a symbolic link of the store's folder, "
                 "and none is followed: what is behind it can be neither read nor deleted. Put the "
-                "folder itself there, or mount its disk there"
+                "folder itself there, or mount its disk there; if it is not the tier's, remove it"
             ) from None
         raise
 

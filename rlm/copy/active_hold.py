@@ -382,7 +382,8 @@ class ActiveHold:
             if waits:
                 self._unproven[link.path] = denied
                 return Fate.KEEP
-            self._drop(link, passed, released(denied.unit, Release.DIVERGED))
+            why = orders.why_let_go(denied.unit, None) or Release.DIVERGED
+            self._drop(link, passed, released(denied.unit, why))
             return Fate.DROP
         except NoRoomError as denied:
             self._unproven[link.path] = denied
@@ -400,7 +401,8 @@ class ActiveHold:
         if told.unit is not None:
             held.append(told.unit)
         if told.rest is not None:
-            self._drop(link, passed, released(told.rest, Release.DIVERGED))
+            why = orders.why_let_go(told.rest, None) or Release.DIVERGED
+            self._drop(link, passed, released(told.rest, why))
         return Fate.DROP
 
     def _drop(self, link: ActiveLink, passed: Passed, told: HoldReleased | None = None) -> None:

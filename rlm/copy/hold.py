@@ -17,6 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -120,6 +121,8 @@ class Hold:
         self._trouble: str | None = None
         self._unknown: dict[Path, bool] = {}  # true: segments of it are held, and not read
         self._running: asyncio.Future[Passed] | None = None
+        self._running_orders: Orders | None = None
+        self._passed_orders: Orders | None = None
 
     async def begin(self) -> None:
         """Probe, clean up after a crash, find the units. Refused, with an instruction. A disk that
@@ -178,14 +181,14 @@ class Hold:
         known = {log_dir for each in self._directories for log_dir in each.log_dirs}
         used = {order.local.directory.parent for order in found.values()}
         unknown = used - known - self._outside.log_dirs
-        passed: Passed | None = None
+        self._passed_orders = None
         try:
             self._unknown = {each: self._unknown.get(each, True) for each in unknown}
             if any(self._unknown.values()):
                 self._unknown = await asyncio.to_thread(self._look_beside, unknown)
             passed = await self._in_time(orders)
         finally:
-            self._tell(rows, is_passed=passed is not None)
+            self._tell(rows)
         if passed.error is not None:
             raise passed.error
 
@@ -205,9 +208,9 @@ class Hold:
                 deleted.add(partition)
         return frozenset(deleted)
 
-    def _tell(self, works: Iterable[PartitionWork], *, is_passed: bool) -> None:
-        """Publish also after trouble: held segments are not lost. What a look made wait for its
-        pass waits until one has ended: what left the log since is no unit before.
+    def _tell(self, works: Iterable[PartitionWork]) -> None:
+        """Publish also after trouble: held segments are not lost. Who waits for a pass waits for
+        one that saw the log begin where it does now: what left it since is no unit before.
         """
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
         for held in list(self._held.values()):
@@ -220,11 +223,23 @@ class Hold:
                 log_dir = work.local.directory.parent
                 unread = _came_later(log_dir, True) if self._unknown.get(log_dir) else None
                 wait = self._why_wait(unusable.get(work.partition) or unread)
-                if is_passed or wait is not None:
+                if wait is not None or self._has_passed(work.local):
                     work.hold_wait = wait
 
+    def _has_passed(self, local: LocalPartition) -> bool:
+        """True if a pass that ended in this look saw the log begin where it does."""
+        orders = self._passed_orders
+        order = None if orders is None else orders.by_partition.get(local.partition)
+        begins = local.segments[0].base_offset
+        return order is not None and order.local.segments[0].base_offset == begins
+
     def _look_beside(self, log_dirs: Iterable[Path]) -> dict[Path, bool]:
-        return {each: self._outside.holds_unread(each) for each in log_dirs}
+        """Where that can't be read it may be so: it is told, and keeps no pass from being made."""
+        found = dict.fromkeys(log_dirs, True)
+        for each in found:
+            with suppress(OSError):
+                found[each] = self._outside.holds_unread(each)
+        return found
 
     def _why_wait(self, unusable: str | None) -> Wait | None:
         """Wait if unusable held segments may contain the missing offsets."""
@@ -283,6 +298,7 @@ class Hold:
         """
         if self._running is not None:
             await self._ended(self._running)
+        self._running_orders = orders
         self._running = asyncio.ensure_future(asyncio.to_thread(self._pass, orders))
         return await self._ended(self._running)
 
@@ -295,6 +311,7 @@ class Hold:
             )
         self._running = None
         passed = running.result()
+        self._passed_orders = self._running_orders
         for event in passed.released:
             self._on_event(event)
         return passed

@@ -355,7 +355,7 @@ BUGS: dict[str, Patches] = {
         (rlm.copy.copy_plan, "_fills_a_lost_range", _never),
     ),
     "what is copied in part is held no more": (
-        (rlm.local_log.hold_plan, "_copied", _copied_in_part),
+        (rlm.local_log.hold_plan, "is_copied", _copied_in_part),
     ),
 }
 RARE_BUGS: dict[str, Patches] = {
