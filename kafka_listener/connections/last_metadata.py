@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.protocol.refusals import NO_ID
 from rlmm.wire.schema import Values
 
 PARTITIONS_MAX = 20_000
 """Of all topics that are remembered; the ones that were told longest ago go."""
-NO_ID = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)

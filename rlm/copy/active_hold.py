@@ -114,11 +114,8 @@ class _Linked:
         if self.doubt is None and self.is_found:
             # The doubt of the process before is kept with a mark alone, and a busy log has none.
             young = _of_young_epochs(order)
-            return (
-                young
-                if young is None or not self.link.known_epochs()
-                else young.told(self.committed)
-            )
+            known = self.committed if self.link.known_epochs() else -1
+            return None if young is None else young.told(known)
         return None if self.doubt is None else self.doubt.looked(written_ns)
 
     def begins_in(self, doubt: CutDoubt, order: Order) -> None:
@@ -382,8 +379,7 @@ class ActiveHold:
             if waits:
                 self._unproven[link.path] = denied
                 return Fate.KEEP
-            why = orders.why_let_go(denied.unit, None) or Release.DIVERGED
-            self._drop(link, passed, released(denied.unit, why))
+            self._drop(link, passed, released(denied.unit, orders.why_denied(denied.unit, None)))
             return Fate.DROP
         except NoRoomError as denied:
             self._unproven[link.path] = denied
@@ -401,8 +397,7 @@ class ActiveHold:
         if told.unit is not None:
             held.append(told.unit)
         if told.rest is not None:
-            why = orders.why_let_go(told.rest, None) or Release.DIVERGED
-            self._drop(link, passed, released(told.rest, why))
+            self._drop(link, passed, released(told.rest, orders.why_denied(told.rest, None)))
         return Fate.DROP
 
     def _drop(self, link: ActiveLink, passed: Passed, told: HoldReleased | None = None) -> None:

@@ -421,8 +421,7 @@ class Hold:
             except NotCommittedError as denied:
                 if not waits:
                     as_told = replace(denied.unit, doubt=None)
-                    why = orders.why_let_go(as_told, own) or Release.DIVERGED
-                    passed.let_go(directory, as_told, why)
+                    passed.let_go(directory, as_told, orders.why_denied(as_told, own))
                     return None
                 now = replace(doubted, doubt=str(denied))
         reason = Release.CHANGED if now is None else orders.why_let_go(now, own)

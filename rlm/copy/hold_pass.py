@@ -91,6 +91,10 @@ class Orders:
             return why_let_go(order.facts, unit, own)
         return Release.PARTITION_DELETED if unit.partition in self.deleted else None
 
+    def why_denied(self, unit: Unit, own: LocalSegment | None) -> Release:
+        """The reason to release what is not known to be committed: cut off, without another one."""
+        return self.why_let_go(unit, own) or Release.DIVERGED
+
 
 @dataclass(slots=True)
 class Passed:

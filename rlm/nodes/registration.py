@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 REGISTERING = "registering this node"
 AGAIN_S = 5.0
-"""An election at a node's start fails its registration: until the next one no admin request finds
-it, and its broker's plug-in is refused, however seldom the log directories are looked at.
+"""An election at a node's start fails its registration. Until the next one the other nodes do not
+know it, however seldom the log directories are looked at.
 """
 LONG_S = 30.0
 """A registration that failed for longer is a problem of the node."""
@@ -89,7 +89,7 @@ class NodeRegistrar:
                 ProblemArea.NODES,
                 str(node_id),
                 f"node {node_id} is not registered, so that the other nodes hand no request on to "
-                "it, and it copies nothing. It tries again every few seconds; the last time: "
+                "it, and it claims no partition. It tries again every few seconds; the last time: "
                 f"{self._failed}",
             )
 

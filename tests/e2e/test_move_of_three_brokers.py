@@ -7,6 +7,8 @@ consumer misses one.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,28 @@ HISTORY_S = 600.0
 PRODUCED_AT_ONCE = 60
 PHASE_S = 180.0
 PAUSE_S = 30.0
+
+
+@contextmanager
+def three_brokers(tmp_path: Path) -> Iterator[tuple[Site, dict[int, dict[str, str]]]]:
+    """On Kafka's own managers, with a topic; and each one's lines with the bridge."""
+    tier = tmp_path / "kafkas"
+    tier.mkdir()
+    kafkas = of_kafka(tier, replicas=3)
+    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
+        site.make_topic(TOPIC, len(BROKERS))
+        yield (
+            site,
+            {number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers},
+        )
+
+
+def start(site: Site, bridges: Mapping[int, Mapping[str, str]]) -> None:
+    """The move begins, and each broker gets the bridge."""
+    wait_until_tiered(site)
+    site.quorum.operate("finalize", 2)
+    migrate(site, "start", "--why", "a test")
+    roll(site, bridges)
 
 
 def phase(site: Site) -> str:
@@ -109,7 +133,7 @@ def history_of_nodes(site: Site) -> int:
     return found
 
 
-def roll(site: Site, settings: dict[int, dict[str, str]]) -> None:
+def roll(site: Site, settings: Mapping[int, Mapping[str, str]]) -> None:
     """Each broker gets its settings, one after the other."""
     for number, broker in site.cluster.brokers.items():
         broker.restart(overrides=settings[number])
@@ -166,19 +190,9 @@ def change_while_the_carriers_broker_hangs(site: Site, to: str, after_s: float) 
 def test_a_broker_that_hangs_beside_the_carrying_node_costs_less_than_half_a_minute(
     tmp_path: Path,
 ) -> None:
-    tier = tmp_path / "kafkas"
-    tier.mkdir()
-    kafkas = of_kafka(tier, replicas=3)
-    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
-        site.make_topic(TOPIC, len(BROKERS))
-        bridges = {
-            number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
-        }
+    with three_brokers(tmp_path) as (site, bridges):
         with site.writer:
-            wait_until_tiered(site)
-            site.quorum.operate("finalize", 2)
-            migrate(site, "start", "--why", "a test")
-            roll(site, bridges)
+            start(site, bridges)
             # Behind its acknowledgement, before it, and in the middle of a way back.
             for to, after_s, reached in (
                 ("switching", 5.0, "quorum"),
@@ -208,14 +222,7 @@ def test_brokers_that_were_down_or_are_killed_go_on_where_the_truth_is_by_then(
     """One is down while the truth moves, forth and back; behind the switch each is killed once. A
     broker that began by what it knew before would copy past the metadata log, which is an alarm.
     """
-    tier = tmp_path / "kafkas"
-    tier.mkdir()
-    kafkas = of_kafka(tier, replicas=3)
-    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
-        site.make_topic(TOPIC, len(BROKERS))
-        bridges = {
-            number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
-        }
+    with three_brokers(tmp_path) as (site, bridges):
 
         def changed_without_one(*to: object) -> None:
             away = next(number for number in BROKERS if number != site.quorum.leader())
@@ -229,10 +236,7 @@ def test_brokers_that_were_down_or_are_killed_go_on_where_the_truth_is_by_then(
             wait_until_tiered(site)
 
         with site.writer:
-            wait_until_tiered(site)
-            site.quorum.operate("finalize", 2)
-            migrate(site, "start", "--why", "a test")
-            roll(site, bridges)
+            start(site, bridges)
             changed_without_one("switch")
             assert phase(site) == "quorum"
             for broker in site.cluster.brokers.values():
@@ -250,24 +254,15 @@ def test_brokers_that_were_down_or_are_killed_go_on_where_the_truth_is_by_then(
 
 def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
     tier = tmp_path / "kafkas"
-    tier.mkdir()
-    kafkas = of_kafka(tier, replicas=3)
-    with open_site(tmp_path, SEED, tiering=lambda _: kafkas) as site:
-        site.make_topic(TOPIC, len(BROKERS))
+    with three_brokers(tmp_path) as (site, bridges):
         fill_history(site, tier)
-        bridges = {
-            number: of_bridge(site.quorum.nodes[number].url) for number in site.cluster.brokers
-        }
         with (
             site.writer,
             ScanningReader(
                 site.cluster.bootstrap, site.ledger, site.logs, SEED, pause_s=1
             ) as reader,
         ):
-            wait_until_tiered(site)
-            site.quorum.operate("finalize", 2)
-            migrate(site, "start", "--why", "a test")
-            roll(site, bridges)
+            start(site, bridges)
             wait_until_tiered(site)
             wait_until_nothing_is_in_the_way(site)
             took = switch_with_a_killed_leader(site)
@@ -285,7 +280,7 @@ def test_three_brokers_move_go_back_and_move_again(tmp_path: Path) -> None:
             site.tell(f"the way back took {took:.1f} s")
             assert took < PAUSE_S
             wait_until_tiered(site)
-            roll(site, dict.fromkeys(site.cluster.brokers, kafkas))
+            roll(site, dict.fromkeys(site.cluster.brokers, of_kafka(tier, replicas=3)))
             wait_until_tiered(site)
             roll(site, bridges)
             wait_until_nothing_is_in_the_way(site)

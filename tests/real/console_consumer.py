@@ -20,8 +20,8 @@ from tests.real.kafka import tool_command
 DEADLINE_S = 90.0
 POLL_S = 0.1
 MAIN_CLASS = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-PRINTED = ("print.timestamp", "print.partition", "print.offset")
-_RECORD = re.compile(rb"^\w+:(\d+)\tPartition:(\d+)\tOffset:(\d+)\t(.*)$")
+PRINTED = ("print.partition", "print.offset")
+_RECORD = re.compile(rb"^Partition:(\d+)\tOffset:(\d+)\t(.*)$")
 
 
 class PrintedRecord(NamedTuple):
@@ -29,32 +29,29 @@ class PrintedRecord(NamedTuple):
 
     partition: int
     offset: int
-    timestamp_ms: int
     value: bytes
 
 
 class ConsoleConsumer:
-    """It reads from the beginning. `properties` are the consumer's, `arguments` the tool's."""
+    """It reads from the beginning. `properties` are the consumer's."""
 
     def __init__(
         self,
         folder: Path,
         bootstrap: str,
         topic: str,
-        properties: Mapping[str, str] | None = None,
-        *arguments: str,
+        properties: Mapping[str, str],
     ) -> None:
         folder.mkdir()
         self._output = folder / "records"
         self._errors = folder / "errors"
         config = folder / "consumer.properties"
-        lines = {"auto.offset.reset": "earliest", **(properties or {})}.items()
+        lines = {"auto.offset.reset": "earliest", **properties}.items()
         config.write_text("".join(f"{name}={value}\n" for name, value in lines))
         self._command = tool_command(
             MAIN_CLASS,
             *("--bootstrap-server", bootstrap, "--topic", topic, "--command-config", str(config)),
             *(part for name in PRINTED for part in ("--formatter-property", f"{name}=true")),
-            *arguments,
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,11 +70,6 @@ class ConsoleConsumer:
             self._process.kill()
             self._process.wait()
 
-    def wait(self) -> int:
-        """Until it ends by itself; its exit code."""
-        assert self._process is not None
-        return self._process.wait(DEADLINE_S)
-
     def stop(self) -> None:
         """A clean end: it leaves its group, and commits what it has printed."""
         assert self._process is not None
@@ -95,7 +87,7 @@ class ConsoleConsumer:
         """Those that it has printed, in its order."""
         *lines, _ = self._output.read_bytes().split(b"\n")
         found = filter(None, map(_RECORD.match, lines))
-        return [PrintedRecord(int(m[2]), int(m[3]), int(m[1]), m[4]) for m in found]
+        return [PrintedRecord(int(m[1]), int(m[2]), m[3]) for m in found]
 
     def wait_for(self, count: int, *, deadline_s: float = DEADLINE_S) -> list[PrintedRecord]:
         """Its records, once there are `count` of them."""
