@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import cast
 
 from rlmm.wire.begun_at_once import begun_at_once
+from rlmm.wire.tls_alerts import TlsAlerts
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +21,8 @@ log = logging.getLogger(__name__)
 class TlsHandshakes:
     """Of one listener. `accept` is its protocol factory; a connection whose handshake is done
     becomes one of `make`. At most `at_once_max` are under way, each for `deadline_s` at most: a
-    further one ends the oldest, since a peer's takes no time, and `refused` is told. Another `tls`
-    is for new connections.
+    further one ends the oldest, since a peer's takes no time, and `refused` is told; so is a client
+    whose handshake fails, by an alert. Another `tls` is for new connections.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class TlsHandshakes:
         refused: Callable[[str, str], None],
     ) -> None:
         self.tls = tls
+        self._alerts = TlsAlerts()
         self._make = make
         self._at_once_max = at_once_max
         self._deadline_s = deadline_s
@@ -78,7 +80,7 @@ class TlsHandshakes:
             secured = await asyncio.get_running_loop().start_tls(
                 transport,
                 early,
-                self.tls,
+                self._alerts.context(self.tls, transport),
                 server_side=True,
                 ssl_handshake_timeout=self._deadline_s,
             )

@@ -76,6 +76,11 @@ class ConsoleConsumer:
         self._process.terminate()
         self._process.wait(DEADLINE_S)
 
+    def ended(self) -> None:
+        """Once it has ended by itself."""
+        assert self._process is not None
+        self._process.wait(DEADLINE_S)
+
     @property
     def said(self) -> str:
         """All else that it printed: errors that end it are in its output."""

@@ -332,6 +332,11 @@ def test_javas_consumer_with_a_certificate_reads_as_the_node(
         client = trusts | shows | {"group.id": f"with-{kind}"}
         with ConsoleConsumer(tmp_path / "shows", replica.address, TOPIC, client) as console:
             assert [each.value for each in console.wait_for(RECORDS)] == ALL
+        with ConsoleConsumer(tmp_path / "without", replica.address, TOPIC, trusts) as console:
+            console.ended()
+        # The alert of RFC 8446, 6.2, in the words of Java's own TLS.
+        assert "Received fatal alert: certificate_required" in console.said
+        assert not console.records()
 
 
 def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
