@@ -32,9 +32,10 @@ OVER = "the move is DONE"
 class ShadowLimits:
     """`poll_s`: pause between two looks for changes while this node writes, `idle_s` otherwise. The
     topic is read on, and what is written reported, `look_after_s` after a change, and every
-    `look_every_s`. `deadline_s` bounds a round, `retry_s` is the pause after a failed one,
-    `fenced_s` that after another node's writer began; trouble is told after `told_after_s`.
-    `transaction` bounds the work at a stretch on the event loop, `transactions_max` a round's.
+    `look_every_s`; at once, if so many changes are written that no others are seen behind them.
+    `deadline_s` bounds a round, `retry_s` is the pause after a failed one, `fenced_s` that after
+    another node's writer began; trouble is told after `told_after_s`. `transaction` bounds the work
+    at a stretch on the event loop, `transactions_max` a round's.
     """
 
     poll_s: float = 0.1
@@ -119,9 +120,14 @@ class ShadowTask:
             )
         wrote = False
         for _ in range(self.limits.transactions_max):
-            if not await self._writer.step():
+            if await self._writer.step():
+                wrote = True
+            elif self._writer.needs_look:
+                await self._writer.look()
+                wrote = False
+                self._next_look_at = now + self.limits.look_every_s
+            else:
                 break
-            wrote = True
             await self.around.ambient.sleep(0)
         if wrote:
             self._next_look_at = min(self._next_look_at, now + self.limits.look_after_s)

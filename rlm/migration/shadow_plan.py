@@ -82,11 +82,13 @@ class ReadTail:
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """Rows to be written, by the topic's partition, ascending. `written_up_to`: every row at or
-    below it is in the topic already; None: the lowest one is not.
+    below it is in the topic already; None: the lowest one is not. `hides_others`: these are as many
+    as are looked at, so others behind them are not seen until a report removes them.
     """
 
     rows: Mapping[int, Sequence[ShadowRow]] = field(default_factory=dict)
     written_up_to: int | None = None
+    hides_others: bool = False
 
 
 def header_value(metadata_offset: int) -> bytes:
@@ -136,13 +138,14 @@ def next_transaction(
     Partitions without a tail can't be written now: their rows wait, those of others don't.
     """
     chosen: dict[int, list[ShadowRow]] = {}
-    count = size_bytes = 0
+    count = size_bytes = looked_at = 0
     written_up_to: int | None = None
     all_written, before = True, NONE_WRITTEN
     for row in islice(rows, limits.looked_at_max):
         if row.offset <= before:
             raise InternalError(f"row {row.offset} of the shadow follows {before}")
         before = row.offset
+        looked_at += 1
         tail = tails.get(row.partition)
         if tail is not None and row.offset <= tail.last:
             written_up_to = row.offset if all_written else written_up_to
@@ -157,7 +160,7 @@ def next_transaction(
         size_bytes += len(row.value)
         if count >= limits.rows_max:
             break
-    return Transaction(chosen, written_up_to)
+    return Transaction(chosen, written_up_to, all_written and looked_at == limits.looked_at_max)
 
 
 def after_writing(tails: Mapping[int, Tail], written: Transaction) -> dict[int, Tail]:

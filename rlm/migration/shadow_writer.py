@@ -139,6 +139,7 @@ class ShadowWriter:
     _unread: set[int] = field(default_factory=set, init=False)
     _foreign: str = field(default="", init=False)
     _lost_since: float | None = field(default=None, init=False)
+    _hides_others: bool = field(default=False, init=False)
 
     async def step(self) -> bool:
         """Write one transaction, or remove rows that nobody needs; False: there are none.
@@ -146,6 +147,7 @@ class ShadowWriter:
         Conflict: the topic is not what was written; that is in the log now, too. Errors of the
         ports end the session.
         """
+        self._hides_others = False
         shadow = self.log.shadow()
         if shadow is None or shadow.incomplete:
             await self.close()
@@ -159,7 +161,15 @@ class ShadowWriter:
         except BaseException:
             await self.close()
             raise
+        self._hides_others = transaction.hides_others
         return bool(transaction.rows)
+
+    @property
+    def needs_look(self) -> bool:
+        """True if the last step saw none but rows that are written, and others may wait behind
+        them: a look reports these, and so makes room.
+        """
+        return self._hides_others
 
     async def look(self) -> None:
         """Read each partition on to its end, and report what is written. Errors: `step`."""

@@ -218,3 +218,18 @@ async def test_a_scrape_shows_the_lag() -> None:
     assert value("incomplete") == 0
     metrics.shadow.set(Shadow(), ShadowLag(0, None), 5_500)
     assert (value("lag_records"), value("lag_seconds")) == (0, 0)
+
+
+async def test_a_backlog_is_written_and_reported_at_once(scene: Scene) -> None:
+    """However many looks that takes: none waits for the next second. What is left then does."""
+    manager = scene.node.manager
+    await scene.task.round()
+    await scene.node.copy(1_001)
+    end = manager.applied_offset
+    await scene.task.round()
+    assert len(scene.in_topic()) == 2_002
+    assert manager.shadow_lag() == ShadowLag(2, NOW_MS)
+    assert manager.applied_offset == end + 2_000 // LIMITS.transaction.looked_at_max
+    scene.node.now += LIMITS.look_after_s
+    await scene.task.round()
+    assert manager.shadow_lag() == ShadowLag(0, None)

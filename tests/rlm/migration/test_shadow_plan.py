@@ -98,6 +98,24 @@ def test_rows_of_a_partition_without_leader_wait_and_those_behind_are_kept(
     assert plan.written_up_to == (below[-1] if below else None)
 
 
+@pytest.mark.parametrize(
+    ("tails", "rows", "hides"),
+    [
+        ({0: Tail(0, 3, 3)}, (1, 2, 3), True),
+        ({0: Tail(0, 3, 3)}, (1, 2, 3, 4), True),
+        ({0: Tail(0, 3, 3)}, (1, 2), False),
+        ({0: Tail(0, 2, 2)}, (1, 2, 3), False),
+        ({}, (1, 2, 3), False),
+    ],
+)
+def test_written_rows_hide_others_if_no_more_are_looked_at(
+    tails: dict[int, Tail], rows: Sequence[int], hides: bool
+) -> None:
+    """Those of a partition without leader do not: no report removes them."""
+    plan = next_transaction(map(row, rows), tails, TransactionLimits(looked_at_max=3))
+    assert plan.hides_others is hides
+
+
 def test_rows_that_do_not_ascend_are_a_bug() -> None:
     with pytest.raises(InternalError, match="row 3 of the shadow follows 4"):
         next_transaction([row(4), row(3)], {}, NO_LIMITS)
