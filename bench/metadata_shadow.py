@@ -144,7 +144,7 @@ async def shadow_of(node: MetadataNode, broker: KafkaBroker) -> AsyncIterator[as
     at_work = asyncio.Event()
     async with view_of(connection_settings(broker)) as view:
         topic = KafkaTopic(view, transactional_id("bench"), ambient.sleep, ambient.now_ms)
-        task = ShadowTask(node.manager, lambda: topic, around)
+        task = ShadowTask(node.manager, lambda: topic, around, to_nobody)
 
         async def run() -> None:
             while True:
@@ -156,6 +156,11 @@ async def shadow_of(node: MetadataNode, broker: KafkaBroker) -> AsyncIterator[as
             yield at_work
         finally:
             running.cancel()
+
+
+async def to_nobody(_since: int) -> bool:
+    """There is no other node."""
+    return False
 
 
 async def until(is_so: Callable[[], bool]) -> None:

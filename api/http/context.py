@@ -65,8 +65,8 @@ class ApiContext:
 
     `anonymous_role` is the role of a request without a token from this machine; None: everybody
     needs a token. `not_ready` names what is missing until the node may serve. `broker` None: it
-    serves no broker's plug-in. `moving` None: it has no broker. `envelopes` go to
-    other nodes, and come from them.
+    serves no broker's plug-in. `moving` None: it takes part in no move. `envelopes` go to other
+    nodes, and come from them.
     """
 
     manager: RemoteLogMetadataManager

@@ -96,6 +96,13 @@ class NodeMigrationView(Wire):
         Field(description="Null: none was heard since the node's start, or it serves no broker."),
     ]
     attempt: Annotated[AttemptView | None, Field(description="Null: none is under way here.")]
+    has_broker: Annotated[
+        bool,
+        Field(
+            description="False: the node has no `kafka.broker`. While it leads the quorum it can't "
+            "carry a switch out, nor keep the topic up, and lets a voter that can lead."
+        ),
+    ]
 
     @classmethod
     def of_migration(
@@ -104,6 +111,8 @@ class NodeMigrationView(Wire):
         last: Acknowledgement | None,
         attempt: Attempt | None,
         now_s: float,
+        *,
+        has_broker: bool,
     ) -> Self:
         """`last` is the question of the broker's bridge."""
         recorded = migration.phase is not MigrationPhase.NONE
@@ -118,6 +127,7 @@ class NodeMigrationView(Wire):
             attempt=None
             if attempt is None
             else AttemptView(step=attempt.step, share=attempt.share, waits_for=attempt.trouble),
+            has_broker=has_broker,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -71,7 +72,7 @@ async def change_phase(
     if cluster_id is None:
         wrong.append("this node serves no Kafka cluster: ask a node beside a broker")
     elif not wrong and wanted in HEARD_BEFORE:
-        wrong += await _not_heard(request, context)
+        wrong += await _in_the_way(request, context, wanted)
     if wrong and not body.dry_run:
         raise Conflict("; ".join(wrong))
     if not body.dry_run and cluster_id is not None:
@@ -86,22 +87,37 @@ async def change_phase(
     return PhaseChanged(**dict(_of_node(context)), dry_run=body.dry_run, in_the_way=wrong)
 
 
-async def _not_heard(request: Request, context: ApiContext) -> list[str]:
-    """The living brokers whose bridge no node hears, and nodes that can't say."""
-    if context.moving is None:
+async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPhase) -> list[str]:
+    """The living brokers whose bridge no node hears, and that no voter could carry it out."""
+    if context.moving is None or not context.moving.has_broker:
         return ["this node has no broker to ask which brokers live: ask another one"]
     told = await _ask_all(request, context)
+    parts = {each.node_id: each.part for each in told if each.part is not None}
     heard = {
-        each.part.bridge.broker_id
-        for each in told
-        if each.part is not None and each.part.bridge is not None and each.part.bridge.has_lease
+        part.bridge.broker_id
+        for part in parts.values()
+        if part.bridge is not None and part.bridge.has_lease
     }
-    missing = sorted(set(await context.moving.brokers.live()) - heard)
-    return [
+    live = set(await context.moving.brokers.live())
+    able = {node_id for node_id in live & parts.keys() if parts[node_id].has_broker}
+    voters = {each.node_id for each in context.manager.describe().voters}
+    wrong = [
         f"broker {broker} lives and no node hears its bridge: it needs MigratingMetadataManager "
         "and the node beside it"
-        for broker in missing
+        for broker in sorted(live - heard)
     ]
+    if wanted in FROZEN_PHASES and not able & voters:
+        wrong.append(_no_voter_can(able))
+    return wrong
+
+
+def _no_voter_can(able: Collection[int]) -> str:
+    which = f" (node {', '.join(map(str, sorted(able)))})" if able else ""
+    return (
+        "no voter of the metadata quorum has kafka.broker set and a broker that lives, and only "
+        f"the quorum's leader can carry this out: make a node that has both{which} a voter "
+        "(`strandline quorum add-voter`), or set kafka.broker of a voter"
+    )
 
 
 async def _ask_all(request: Request, context: ApiContext) -> list[Told[NodeMigrationView]]:
@@ -115,5 +131,9 @@ def _of_node(context: ApiContext) -> NodeMigrationView:
     last = None if context.broker is None else context.broker.phases.last
     attempt = None if context.moving is None else context.moving.attempt
     return NodeMigrationView.of_migration(
-        context.manager.migration(), last, attempt, context.monotonic()
+        context.manager.migration(),
+        last,
+        attempt,
+        context.monotonic(),
+        has_broker=context.moving is not None and context.moving.has_broker,
     )

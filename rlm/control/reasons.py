@@ -228,7 +228,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "the text says which brokers or ports; *Read replicas*, below",
     ),
     ProblemArea.MIGRATION: AreaReason(
-        "the way back of a move from Kafka's own metadata topic, and deletes if the text says so",
+        "a switch of a move from Kafka's own metadata topic, or its way back, and deletes if the "
+        "text says so",
         "the text says what to do; *The topic is kept up*, below",
     ),
     ProblemArea.LOG: AreaReason(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.comparing import compare
+from rlm.migration.handing_over import HandingOver
 from rlm.migration.import_plan import import_problems, plan_import
 from rlm.migration.kafka_cache import KafkaCache
 from rlm.migration.switching import DifferenceError
@@ -27,28 +26,21 @@ from rlmm.rows.rows import RowReader
 from rlmm.rows.values import Covered
 from rlmm.segment import RemoteLogSegmentMetadata
 
-logger = logging.getLogger(__name__)
-
 IMPORT_DEADLINE_S = 15.0
 """Of each record of an import."""
-HAND_OVER_DEADLINE_S = 5.0
-"""Of an election that makes another node carry the move out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSide:
-    """See `switching.LogPort`. `who` stands in the phases that it records; `transfer` lets the node
-    with that id lead the quorum.
-    """
+    """See `switching.LogPort`. `who` stands in the phases that it records."""
 
     metadata: RemoteLogMetadataManager
-    node_id: int
     who: str
-    transfer: Callable[[int], Awaitable[None]]
+    handing_over: HandingOver
 
     def leads(self) -> bool:
         """True on the quorum leader's node, once its view is up to date."""
-        return self.metadata.describe().leader_id == self.node_id and self.metadata.is_caught_up()
+        return self.handing_over.leads()
 
     def standing(self) -> Migration:
         """The phase by the log as applied here."""
@@ -103,23 +95,8 @@ class LogSide:
         )
 
     async def hand_over(self, since: int) -> bool:
-        """Each node beside a broker that acknowledged is tried; its id is the broker's. One that
-        does not vote, or is away, is refused.
-        """
-        for node_id in sorted(set(self.acknowledged(since)) - {self.node_id}):
-            try:
-                await self.transfer(node_id)
-            except StrandlineError as error:
-                logger.warning("node %d can't carry the move out instead: %s", node_id, error)
-                if self.leads():
-                    continue
-            else:
-                logger.warning(
-                    "node %d carries the move out instead of this one, whose broker is silent",
-                    node_id,
-                )
-            return True
-        return False
+        """See `HandingOver.beside_broker`."""
+        return await self.handing_over.beside_broker(since)
 
 
 @dataclass(frozen=True, slots=True)

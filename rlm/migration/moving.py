@@ -29,7 +29,9 @@ CARRYING_OUT = "carrying the move out"
 
 @dataclass(slots=True)
 class Moving:
-    """One per node with a broker. `last` is the last question of the broker's bridge."""
+    """One per node. `last` is the last question of its broker's bridge. A node without a broker
+    records no acknowledgement, and hands what it would carry out over to one that did.
+    """
 
     metadata: RemoteLogMetadataManager
     around: Surroundings
@@ -37,16 +39,17 @@ class Moving:
     log: LogPort
     brokers: BrokersPort
     deadline_s: float
+    has_broker: bool = True
     attempt: Attempt | None = None
     _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
         """The loops to run while the node does."""
-        return (
-            Loop("acknowledge the phases of a move", self.acknowledge),
-            Loop("carry a move out", self.carry_out, self.problems),
-        )
+        carry_out = Loop("carry a move out", self.carry_out, self.problems)
+        if not self.has_broker:
+            return (carry_out,)
+        return (Loop("acknowledge the phases of a move", self.acknowledge), carry_out)
 
     async def acknowledge(self) -> None:
         """Record, for ever, that the broker has stopped, whenever its bridge has said so."""
@@ -71,8 +74,9 @@ class Moving:
         """Carry out, for ever, each attempt that stands while this node leads the quorum."""
         ambient = self.around.ambient
         switching = Switching(
-            self.log, self.brokers, Time(ambient.monotonic, ambient.sleep), self.deadline_s
-        )
+            self.log, self.brokers, Time(ambient.monotonic, ambient.sleep), self.deadline_s,
+            self.has_broker,
+        )  # fmt: skip
         before: Attempt | None = None
         while True:
             self.attempt = switching.begin(before)

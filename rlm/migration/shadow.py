@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from kafka_formats.errors import Conflict, Fenced
@@ -34,8 +34,10 @@ class ShadowLimits:
     topic is read on, and what is written reported, `look_after_s` after a change, and every
     `look_every_s`; at once, if so many changes are written that no others are seen behind them.
     `deadline_s` bounds a round, `retry_s` is the pause after a failed one, `fenced_s` that after
-    another node's writer began; trouble is told after `told_after_s`. `transaction` bounds the work
-    at a stretch on the event loop, `transactions_max` a round's.
+    another node's writer began; trouble is told after `told_after_s`. After `hand_over_after_s` of
+    it another node is let write, every `hand_over_every_s`; while none can, that is tried every
+    `hand_over_retry_s`. `transaction` bounds the work at a stretch on the event loop,
+    `transactions_max` a round's.
     """
 
     poll_s: float = 0.1
@@ -46,6 +48,9 @@ class ShadowLimits:
     retry_s: float = 1.0
     fenced_s: float = 10.0
     told_after_s: float = 30.0
+    hand_over_after_s: float = 30.0
+    hand_over_every_s: float = 600.0
+    hand_over_retry_s: float = 10.0
     transactions_max: int = 50
     transaction: TransactionLimits = field(
         default_factory=lambda: TransactionLimits(rows_max=100, looked_at_max=500)
@@ -54,16 +59,21 @@ class ShadowLimits:
 
 @dataclass(slots=True)
 class ShadowTask:
-    """One per node. `new_topic` makes the port to the topic, once it is needed."""
+    """One per node. `new_topic` makes the port to the topic, once it is needed. `hand_over` lets a
+    node beside a broker that acknowledged a phase since this metadata offset lead, and is false if
+    none can.
+    """
 
     metadata: RemoteLogMetadataManager
     new_topic: Callable[[], ShadowTopic]
     around: Surroundings
+    hand_over: Callable[[int], Awaitable[bool]]
     _: KW_ONLY
     limits: ShadowLimits = field(default_factory=ShadowLimits)
     _writer: ShadowWriter | None = field(default=None, init=False)
     _next_look_at: float = field(default=0.0, init=False)
     _next_try_at: float = field(default=0.0, init=False)
+    _next_hand_over_at: float = field(default=0.0, init=False)
     _trouble: str = field(default="", init=False)
     _trouble_since: float = field(default=0.0, init=False)
     _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
@@ -104,7 +114,9 @@ class ShadowTask:
             async with asyncio.timeout(self.limits.deadline_s):
                 await self._step(log, now)
         except Exception as error:  # noqa: BLE001 - told, logged, repeated
-            return self._failed(error)
+            pause = self._failed(error)
+            await self._let_another(error)
+            return pause
         self._trouble = ""
         self._log.works(WORK)
         return self.limits.poll_s
@@ -149,6 +161,22 @@ class ShadowTask:
             self._log.failed(WORK, error)
         self._next_try_at = now + pause
         return min(pause, self.limits.idle_s)
+
+    async def _let_another(self, error: Exception) -> None:
+        """Let a node write whose broker may know more, or have given its user more rights. In BACK
+        the attempt does so. A fenced writer or a lost way back is no trouble of this node's.
+        """
+        shadow, phase = self.metadata.shadow(), self.metadata.migration().phase
+        if shadow is None or phase is not MigrationPhase.QUORUM:
+            return
+        if isinstance(error, Fenced | Conflict):
+            return
+        patient_until = self._trouble_since + self.limits.hand_over_after_s
+        if self.around.ambient.monotonic() < max(patient_until, self._next_hand_over_at):
+            return
+        done = await self.hand_over(shadow.begun)
+        pause = self.limits.hand_over_every_s if done else self.limits.hand_over_retry_s
+        self._next_hand_over_at = self.around.ambient.monotonic() + pause
 
     async def _stop(self) -> None:
         writer, self._writer = self._writer, None

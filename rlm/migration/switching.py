@@ -3,12 +3,13 @@
 Forth (SWITCHING): silence, read and import, compare, QUORUM. Back (BACK): silence, the topic has
 all that the log has, compare, KAFKA. A difference, or an attempt that is not through at its
 deadline, returns to where it came from, with the reason. Whoever takes an attempt over after a
-crash begins it again, and comes to the same. A node whose own broker is silent sees nothing of the
-Kafka cluster, and lets another one carry the attempt out.
+crash begins it again, and comes to the same. A node whose own broker is silent, or that has none,
+sees nothing of the Kafka cluster, and lets another one carry the attempt out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -166,12 +167,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """The attempts of one node. `deadline_s` bounds one, from when it is begun here."""
+    """The attempts of one node. `deadline_s` bounds one, from when it is begun here. A node that
+    `has_broker` waits for it for a while, and hands an attempt over once.
+    """
 
     log: LogPort
     brokers: BrokersPort
     time: Time
     deadline_s: float
+    has_broker: bool = True
     watch: Watch = field(default_factory=Watch)
 
     def begin(self, before: Attempt | None = None) -> Attempt | None:
@@ -184,7 +188,7 @@ class Switching:
         if standing.phase not in RETURNS_TO or not self.log.leads():
             return None
         if before is None or before.standing != standing:
-            return Attempt(standing, now, now)
+            return Attempt(standing, now, now if self.has_broker else -math.inf)
         return replace(before, share=0.0)
 
     async def look_on(self) -> None:
@@ -293,7 +297,8 @@ class Switching:
             live = set(await self.brokers.live())
         except RetryLater:
             silent_s = self.time.monotonic() - attempt.answered
-            if silent_s >= OWN_SILENT_S and not attempt.handed_over:
+            may_hand_over = not (attempt.handed_over and self.has_broker)
+            if silent_s >= OWN_SILENT_S and may_hand_over:
                 attempt.handed_over = await self.log.hand_over(attempt.standing.since)
                 self._go_on(attempt)
             raise

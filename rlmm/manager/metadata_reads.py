@@ -18,7 +18,7 @@ from rlmm.partition_state import Mode, PartitionState, Restart, TopicPolicy, Tot
 from rlmm.rows import queries
 from rlmm.rows.cluster_settings import SettingRow
 from rlmm.rows.coverage import covered_ranges
-from rlmm.rows.migration import acknowledged, find_migration
+from rlmm.rows.migration import acknowledged, acknowledged_from, find_migration
 from rlmm.rows.nodes import RegisteredNode, find_node
 from rlmm.rows.queries import ListPosition, MetPartition, SegmentAnswer, ServedSegment
 from rlmm.rows.reads import (
@@ -110,6 +110,12 @@ class MetadataReads:
     def migration_acknowledged(self, since: int) -> frozenset[int]:
         """Ids of the brokers that stopped in the frozen phase that began at this offset."""
         return acknowledged(self._view, since)
+
+    def migration_brokers(self, since: int) -> frozenset[int]:
+        """Ids of the brokers of the move by their last word: those that stopped in the frozen phase
+        that began at this offset, or in a later one. Each has a node beside it, with its id.
+        """
+        return acknowledged_from(self._view, since)
 
     def shadow(self) -> Shadow | None:
         """The shadow in Kafka's metadata topic; None: no switch has begun, or the move is over."""

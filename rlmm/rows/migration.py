@@ -64,6 +64,18 @@ def acknowledged(rows: RowReader, since: int) -> frozenset[int]:
     )
 
 
+def acknowledged_from(rows: RowReader, since: int) -> frozenset[int]:
+    """Ids of the brokers that acknowledged the phase that began at this metadata offset, or a later
+    one.
+    """
+    prefix = keys.MIGRATION_ACKNOWLEDGED_PREFIX
+    return frozenset(
+        keys.node_of(key)
+        for key, value in rows.scan(prefix, prefix_end(prefix))
+        if values.decode_offset(value) >= since
+    )
+
+
 def open_imports(rows: RowReader) -> Iterator[bytes]:
     """The keys of open imports, ascending."""
     return (key for key, _ in rows.scan(keys.IMPORTING_PREFIX, keys.IMPORTING_END))

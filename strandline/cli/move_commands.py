@@ -202,7 +202,8 @@ def _print_status(view: dict[str, Any]) -> None:
 def _row(each: dict[str, Any]) -> tuple[object, ...]:
     bridge, attempt = each["bridge"], each["attempt"]
     if bridge is None:
-        told: tuple[object, ...] = ("no bridge", "", "", "", "")
+        without = "no bridge" if each["has_broker"] else "no broker"
+        told: tuple[object, ...] = (without, "", "", "", "")
     else:
         told = (
             bridge["broker_id"],

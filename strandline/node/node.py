@@ -27,10 +27,7 @@ from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
-from rlm.migration.log_side import HAND_OVER_DEADLINE_S, LogSide
 from rlm.migration.moving import Moving
-from rlm.migration.shadow import ShadowTask
-from rlm.migration.shadow_writer import ShadowTopic
 from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.node_files.audit_log import AuditLimits, AuditLog
 from rlm.node_files.clock_file import FILE_NAME as CLOCK_FILE
@@ -56,7 +53,6 @@ from rlmm.data_directory.data_directory import DataDirectory, open_data_director
 from rlmm.log.recovery import PARTITION_DIRECTORY
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
 from rlmm.manager.tombstones import KnownSegments
-from rlmm.quorum.admin import QuorumAdmin
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.view.view import View
 from rsm_backends.measured_store import MeasuredStore
@@ -65,6 +61,7 @@ from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
 from strandline.node.holding import open_hold
 from strandline.node.log_dir_check import check_log_dirs
+from strandline.node.moving import move_loops, new_moving
 from strandline.node.quorum import open_quorum_log
 from strandline.node.quorum_tls import QuorumTls
 from strandline.node.readiness import quorum_problems
@@ -120,7 +117,7 @@ class Node:
     log_levels: LogLevels
     scrubs: ScrubResults
     repairs: Repairs
-    moving: Moving | None
+    moving: Moving
     pool: WorkerPool
     failure: Failure
     quorum_tls: QuorumTls
@@ -178,7 +175,7 @@ class Node:
             scrubs, repairs = _new_repairs(settings, directory, parts, broker)
             told = snapshots, audit, scrubs, pool, erasures.collector, *((hold,) if hold else ())
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
-            moving = _new_moving(settings, parts, broker, log)
+            moving = new_moving(settings, parts, broker, log)
             topics = _topic_loops(settings, parts, broker, moving)
             beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
@@ -246,58 +243,22 @@ def _stores_loop(configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: W
 
 
 def _topic_loops(
-    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, moving: Moving | None
+    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, moving: Moving
 ) -> Iterator[Loop]:
     """Carry a move out, look for records deleted in Kafka, and for deleted topics if the settings
     ask for it.
     """
+    yield from move_loops(moving, parts, broker)
     if broker is None:
         return
-    if moving is not None:
-        yield from moving.loops
     follower = DeleteRecordsFollower(parts.expirer, broker, parts.around.ambient)
     yield Loop("follow DeleteRecords", follower.run, follower.problems)
-    shadow = _new_shadow(parts, broker)
-    yield Loop("keep Kafka's metadata topic up", shadow.run, shadow.problems)
     if settings.topics.mark_deleted:
         given = parts.given
         absence = TopicAbsence(
             given.metadata, broker, parts.around, parts.held_back.deleting, given.audit
         )
         yield Loop("look for deleted topics", absence.run, absence.problems)
-
-
-def _new_shadow(parts: RemoteLogParts, broker: BrokerView) -> ShadowTask:
-    around = parts.around
-
-    def new_topic() -> ShadowTopic:
-        # Slow to import, and few nodes write it.
-        from rlm.migration.shadow_topic import KafkaTopic, transactional_id
-
-        id_ = transactional_id(around.identity.cluster_id)
-        return KafkaTopic(broker, id_, ambient.sleep, around.ambient.now_ms)
-
-    return ShadowTask(parts.given.metadata, new_topic, around)
-
-
-def _new_moving(
-    settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, log: QuorumLog
-) -> Moving | None:
-    if broker is None:
-        return None
-    from rlm.migration.broker_side import BrokerSide  # slow to import, as the view of the broker
-
-    around, metadata = parts.around, parts.given.metadata
-    node_id = around.identity.incarnation.node_id
-    transfer = partial(QuorumAdmin(log.driver).transfer, deadline_s=HAND_OVER_DEADLINE_S)
-    return Moving(
-        metadata,
-        around,
-        lambda: parts.phases.last,
-        LogSide(metadata, node_id, f"node {node_id}", transfer),
-        BrokerSide(broker),
-        settings.metadata.switch_deadline_s,
-    )
 
 
 def _quorum_problems(

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from api.metrics.metrics import NodeMetrics
+from rlm.migration.no_broker import SHADOW_LIMITS, NoTopic
+from rlm.migration.shadow import ShadowTask
 from tests.api.fakes import FakeNode, make_node
 from tests.monitoring.scraper import Scraper
 from tests.rlm.migration.shadow_node import Moved, moved
@@ -70,6 +72,22 @@ def test_a_topic_that_lags(tmp_path: Path) -> None:
             for each in partitions:
                 each.has_leader = True
             assert await seen.run(2) == set()
+
+    run_virtually(main)
+
+
+def test_a_topic_that_a_leader_without_a_broker_does_not_keep_up(tmp_path: Path) -> None:
+    """And no other voter has one that takes over."""
+
+    async def main() -> None:
+        async with watched(tmp_path) as seen:
+            moved, scene = seen.node, seen.topic
+            scene.task = ShadowTask(
+                moved.manager, NoTopic, moved.around(), scene.hand_over, limits=SHADOW_LIMITS
+            )
+            await moved.copy(1)
+            assert await seen.run(8) == {"StrandlineShadowLags"}
+            assert scene.handed_over, "it was tried"
 
     run_virtually(main)
 

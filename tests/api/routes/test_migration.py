@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,8 +28,11 @@ async def test_each_node_tells_of_itself() -> None:
     own = await cluster.ask("/v1/migration", asked=2)
     assert own == {
         "phase": "kafka", "since": 70, "since_ms": 1_000, "kafka_cluster_id": "kafka-1",
-        "who": "ann", "why": "the move", "bridge": None, "attempt": None,
+        "who": "ann", "why": "the move", "bridge": None, "attempt": None, "has_broker": False,
     }  # fmt: skip
+
+
+NO_VOTER = "no voter of the metadata quorum has kafka.broker set and a broker that lives"
 
 
 class Brokers:
@@ -37,6 +40,31 @@ class Brokers:
 
     async def live(self) -> Collection[int]:
         return [1, 2, 3]
+
+
+def moving_cluster(
+    stands: MigrationPhase, *, ages_s: Mapping[int, float], without: Collection[int] = ()
+) -> FakeCluster:
+    """Each node hears its broker's bridge, so long ago as `ages_s` says, and has `kafka.broker` if
+    it is not `without`.
+    """
+    cluster = FakeCluster()
+    for number, node in cluster.nodes.items():
+        node.manager.move = replace(MOVE, phase=stands)
+        node.manager.feature_level = lambda: 2  # type: ignore[method-assign]
+        heard_s = node.context.monotonic() - ages_s.get(number, 0.0)
+        last = Acknowledgement(number, "0.1.0", stands, 0, 70, heard_s)
+        calls = SimpleNamespace(phases=SimpleNamespace(last=last))
+        moving = SimpleNamespace(brokers=Brokers(), attempt=None, has_broker=number not in without)
+        node.context = replace(
+            node.context,
+            broker=cast("Any", calls),
+            moving=cast("Any", moving),
+            identity=replace(node.context.identity, kafka_cluster_id="kafka-1"),
+        )
+    for number, node in cluster.nodes.items():
+        cluster.vouched[number] = VouchedRequests(node.app(), node.context.identity)
+    return cluster
 
 
 @pytest.mark.parametrize(
@@ -53,22 +81,7 @@ async def test_a_living_broker_that_no_node_hears_stands_in_the_way(
     """Of `done`, too: it may act by an earlier phase still, or have Kafka's own class, and the
     topic that it reads is then written no more.
     """
-    cluster = FakeCluster()
-    for number, node in cluster.nodes.items():
-        node.manager.move = replace(MOVE, phase=stands)
-        node.manager.feature_level = lambda: 2  # type: ignore[method-assign]
-        age_s = 11.0 if number == 3 else 0.0
-        heard_s = node.context.monotonic() - age_s
-        last = Acknowledgement(number, "0.1.0", stands, 0, 70, heard_s)
-        calls = SimpleNamespace(phases=SimpleNamespace(last=last))
-        node.context = replace(
-            node.context,
-            broker=cast("Any", calls),
-            moving=cast("Any", SimpleNamespace(brokers=Brokers(), attempt=None)),
-            identity=replace(node.context.identity, kafka_cluster_id="kafka-1"),
-        )
-    for number, node in cluster.nodes.items():
-        cluster.vouched[number] = VouchedRequests(node.app(), node.context.identity)
+    cluster = moving_cluster(stands, ages_s={3: 11.0})
     body = {"phase": wanted, "why": "", "dry_run": True}
     async with cluster.nodes[1].client() as client:
         answer = await client.put("/v1/migration", json=body)
@@ -77,3 +90,39 @@ async def test_a_living_broker_that_no_node_hears_stands_in_the_way(
         assert wrong.startswith("broker 3 lives and no node hears its bridge")
         refused = await client.put("/v1/migration", json=body | {"dry_run": False})
         assert refused.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("stands", "wanted", "voters", "wrong"),
+    [
+        (MigrationPhase.KAFKA, "switching", (1, 2, 3), ""),
+        (MigrationPhase.KAFKA, "switching", (2, 3), NO_VOTER),
+        (MigrationPhase.QUORUM, "back", (2, 3), NO_VOTER),
+        (MigrationPhase.QUORUM, "done", (2, 3), ""),
+    ],
+)
+async def test_a_voter_that_can_carry_it_out_is_needed(
+    stands: MigrationPhase, wanted: str, voters: tuple[int, ...], wrong: str
+) -> None:
+    """Node 1 alone can: the quorum's leader hands over to it if it votes."""
+    cluster = moving_cluster(stands, ages_s={}, without=(2, 3))
+    asked = cluster.nodes[1]
+    told = asked.manager.describe()
+    told = replace(told, voters=tuple(each for each in told.voters if each.node_id in voters))
+    asked.manager.describe = lambda: told  # type: ignore[method-assign]
+    async with asked.client() as client:
+        body = {"phase": wanted, "why": "", "dry_run": True}
+        answer = await client.put("/v1/migration", json=body)
+        assert answer.status_code == 200, answer.text
+        in_the_way = answer.json()["in_the_way"]
+    assert [each.startswith(wrong) for each in in_the_way] == ([True] if wrong else [])
+    assert all("a node that has both (node 1) a voter" in each for each in in_the_way)
+
+
+async def test_a_node_without_a_broker_begins_no_switch() -> None:
+    """It can't ask which brokers live."""
+    cluster = moving_cluster(MigrationPhase.KAFKA, ages_s={}, without=(1,))
+    async with cluster.nodes[1].client() as client:
+        answer = await client.put("/v1/migration", json={"phase": "switching"})
+    assert answer.status_code == 409
+    assert "no broker to ask which brokers live: ask another one" in answer.json()["detail"]

@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_formats.errors import RetryLater
+from kafka_formats.errors import Conflict, RetryLater
 from rlm.migration import switching
-from rlm.migration.log_side import LogSide
+from rlm.migration.handing_over import HandingOver
 from rlm.migration.switching import Attempt, Switching, Time, Watch
 from rlm.migration.topic_checks import PartitionRead
 from rlm.migration.topic_replay import TopicReplay
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.metadata_log import ReplicaState
 from rlmm.migration_phase import RETURNS_TO, MigrationPhase
 from tests.rlm.migration.test_switching import Broker, TopicAsRead, World, check, late_writes
 
@@ -257,14 +258,21 @@ def test_a_planted_mistake_is_found(
 
 
 class Quorum:
-    """The manager and the quorum as `LogSide` uses them: node 1 leads, and 2 does not vote."""
+    """The manager and the quorum as `HandingOver` uses them: node 1 leads."""
 
     def __init__(self, acknowledged: set[int], away: set[int]) -> None:
         self.acknowledged, self.away, self.leader_id = acknowledged, away, 1
+        self.wins: int | None = None
         self.tried: list[int] = []
 
-    def migration_acknowledged(self, _since: int) -> set[int]:
+    def migration_brokers(self, _since: int) -> set[int]:
         return self.acknowledged
+
+    @property
+    def voters(self) -> list[ReplicaState]:
+        """Node 4 has not fetched for a while, node 5 is an observer."""
+        fetched = {1: 20_000, 2: 19_000, 3: 15_000, 4: 14_999}
+        return [ReplicaState(number, "", 0, at, at) for number, at in fetched.items()]
 
     def describe(self) -> Quorum:
         return self
@@ -274,6 +282,9 @@ class Quorum:
 
     async def transfer(self, node_id: int) -> None:
         self.tried.append(node_id)
+        if self.wins is not None:
+            self.leader_id = self.wins
+            raise Conflict("another node won the election", reason="NOT_TRANSFERRED")
         if node_id in self.away:
             raise RetryLater("it did not catch up in time")
         self.leader_id = node_id
@@ -285,12 +296,23 @@ class Quorum:
         ({1}, set(), [], 1),
         ({1, 2, 3}, {2}, [2, 3], 3),
         ({2, 3}, {2, 3}, [2, 3], 1),
+        ({3, 4, 5}, set(), [3], 3),
+        ({4, 5}, set(), [], 1),
     ],
 )
 async def test_the_quorum_is_led_on_beside_a_broker_that_acknowledged(
     acknowledged: set[int], away: set[int], tried: list[int], leader: int
 ) -> None:
     quorum = Quorum(acknowledged, away)
-    ours = LogSide(cast("RemoteLogMetadataManager", quorum), 1, "node 1", quorum.transfer)
-    assert await ours.hand_over(70) is (leader != 1)
+    ours = HandingOver(cast("RemoteLogMetadataManager", quorum), 1, quorum.transfer)
+    assert await ours.beside_broker(70) is (leader != 1)
     assert (quorum.tried, quorum.leader_id) == (tried, leader)
+
+
+async def test_an_election_that_another_node_wins_is_no_hand_over() -> None:
+    """It is tried again soon, if this node leads again; who leads now hands over itself."""
+    quorum = Quorum({2, 3}, set())
+    quorum.wins = 4
+    ours = HandingOver(cast("RemoteLogMetadataManager", quorum), 1, quorum.transfer)
+    assert await ours.beside_broker(70) is False
+    assert (quorum.tried, quorum.leader_id) == ([2], 4)

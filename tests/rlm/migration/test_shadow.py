@@ -39,13 +39,19 @@ class Scene:
         self.world = World(Random(1), calm=True, partitions=[Partition() for _ in range(3)])
         self.error: Exception | None = None
         self.opened = 0
-        self.task = ShadowTask(node.manager, self.topic, node.around())
+        self.handed_over: list[int] = []
+        self.takes_over = False
+        self.task = ShadowTask(node.manager, self.topic, node.around(), self.hand_over)
 
     def topic(self) -> SimTopic:
         self.opened += 1
         if self.error is not None:
             raise self.error
         return SimTopic(self.world)
+
+    async def hand_over(self, since: int) -> bool:
+        self.handed_over.append(since)
+        return self.takes_over
 
     def in_topic(self) -> list[int]:
         entries = [each for some in self.world.partitions for each in some.entries]
@@ -87,7 +93,9 @@ async def test_changes_are_written_and_the_rows_go(scene: Scene) -> None:
 async def test_a_node_that_does_not_lead_writes_nothing(scene: Scene) -> None:
     await scene.node.copy(1)
     await scene.task.round()
-    other = ShadowTask(scene.node.manager, scene.topic, scene.node.around(node_id=7))
+    other = ShadowTask(
+        scene.node.manager, scene.topic, scene.node.around(node_id=7), scene.hand_over
+    )
     await scene.node.copy(1)
     assert await other.round() == LIMITS.idle_s
     assert (len(scene.in_topic()), scene.opened) == (2, 1)
@@ -141,6 +149,44 @@ async def test_a_fenced_writer_waits_and_then_begins_anew(scene: Scene) -> None:
     assert len(scene.in_topic()) == 2
 
 
+async def test_trouble_that_stays_lets_another_node_write(scene: Scene) -> None:
+    """Its broker may answer. Once in ten minutes, or the quorum's leadership went round while Kafka
+    is away.
+    """
+    shadow = scene.node.manager.shadow()
+    assert shadow is not None
+    scene.error = RetryLater("no broker answers")
+    await scene.task.round()
+    scene.node.now += LIMITS.hand_over_after_s - 1
+    await scene.task.round()
+    assert scene.handed_over == []
+    scene.node.now += 1
+    await scene.task.round()
+    assert scene.handed_over == [shadow.begun]
+    scene.takes_over = True
+    for pause_s in (LIMITS.hand_over_retry_s, LIMITS.hand_over_every_s):
+        before = len(scene.handed_over)
+        scene.node.now += pause_s - 1
+        await scene.task.round()
+        assert len(scene.handed_over) == before
+        scene.node.now += 1
+        await scene.task.round()
+        assert len(scene.handed_over) == before + 1
+
+
+async def test_a_fenced_writer_and_a_way_back_hand_nothing_over(scene: Scene) -> None:
+    """Another one writes already; and the attempt of the way back hands over itself."""
+    for error in (Fenced("another producer"), RetryLater("no broker answers")):
+        scene.error = error
+        for _ in range(3):
+            await scene.task.round()
+            scene.node.now += LIMITS.hand_over_after_s
+        if isinstance(error, Fenced):
+            await scene.node.phase(MigrationPhase.BACK)
+    assert scene.handed_over == []
+    assert scene.opened == 6
+
+
 async def test_whoever_else_writes_freezes_deletes_on_every_node(scene: Scene) -> None:
     await scene.node.copy(1)
     await scene.task.round()
@@ -149,7 +195,7 @@ async def test_whoever_else_writes_freezes_deletes_on_every_node(scene: Scene) -
     await scene.task.round()
     assert "partition 2 of the topic has a record at offset" in scene.told()
     assert "nothing is deleted" in scene.told()
-    follower = ShadowTask(scene.node.manager, scene.topic, scene.node.around())
+    follower = ShadowTask(scene.node.manager, scene.topic, scene.node.around(), scene.hand_over)
     assert [each.text for each in follower.problems()] == [scene.told()]
 
 

@@ -12,7 +12,13 @@ from rlmm.migration_phase import FROZEN_PHASES, NEXT_PHASES, NO_MIGRATION, Migra
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import MigrationAcknowledged, PartitionModeChange
 from rlmm.records.records import MetadataRecord
-from rlmm.rows.migration import acknowledged, decode_migration, encode_migration, find_migration
+from rlmm.rows.migration import (
+    acknowledged,
+    acknowledged_from,
+    decode_migration,
+    encode_migration,
+    find_migration,
+)
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.rows import MemoryRows
 from rlmm.rows.snapshot_rows import from_proposals, to_proposals
@@ -179,6 +185,12 @@ def test_brokers_acknowledge_the_frozen_phase_that_stands(phase: MigrationPhase)
     assert acknowledged(world.rows, since) == {3, 7}
     world.phases(KAFKA)
     assert acknowledged(world.rows, world.migration.since) == set()
+    world.phases(SWITCHING)
+    again = world.migration.since
+    world.accept(MigrationAcknowledged(7, again))
+    assert acknowledged(world.rows, since) == {3}
+    assert acknowledged_from(world.rows, since) == {3, 7}
+    assert acknowledged_from(world.rows, again) == {7}
 
 
 def test_below_level_2_nobody_acknowledges() -> None:
