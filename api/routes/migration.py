@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -94,7 +94,7 @@ async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPh
     told = await _ask_all(request, context)
     parts = {each.node_id: each.part for each in told if each.part is not None}
     heard = {
-        part.bridge.broker_id
+        part.bridge.broker_id: part.bridge.plugin_version
         for part in parts.values()
         if part.bridge is not None and part.bridge.has_lease
     }
@@ -104,10 +104,13 @@ async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPh
     wrong = [
         f"broker {broker} lives and no node hears its bridge: it needs MigratingMetadataManager "
         "and the node beside it"
-        for broker in sorted(live - heard)
+        for broker in sorted(live - heard.keys())
     ]
     if wanted in FROZEN_PHASES and not able & voters:
         wrong.append(_no_voter_can(able))
+    releases = {broker: heard[broker] for broker in live & heard.keys()}
+    if wanted is MigrationPhase.SWITCHING:
+        wrong += _other_releases(releases, context.identity.version)
     return wrong
 
 
@@ -118,6 +121,17 @@ def _no_voter_can(able: Collection[int]) -> str:
         f"the quorum's leader can carry this out: make a node that has both{which} a voter "
         "(`strandline quorum add-voter`), or set kafka.broker of a voter"
     )
+
+
+def _other_releases(releases: Mapping[int, str], own: str) -> Iterator[str]:
+    """What is wrong with the releases of brokers' plug-ins, by broker id; "": not announced yet."""
+    others = {broker: release for broker, release in releases.items() if release not in ("", own)}
+    if others:
+        told = ", ".join(f"broker {each} {release}" for each, release in sorted(others.items()))
+        yield (
+            f"plug-ins of another release than this node's, {own}, run in brokers ({told}), and a "
+            "switch was tried with equal ones alone: give each broker the jars of this release"
+        )
 
 
 async def _ask_all(request: Request, context: ApiContext) -> list[Told[NodeMigrationView]]:

@@ -35,6 +35,9 @@ async def test_each_node_tells_of_itself() -> None:
 NO_VOTER = "no voter of the metadata quorum has kafka.broker set and a broker that lives"
 
 
+EQUAL: Mapping[int, str] = {}
+
+
 class Brokers:
     """The Kafka cluster as node 1 sees it: three brokers live."""
 
@@ -43,17 +46,22 @@ class Brokers:
 
 
 def moving_cluster(
-    stands: MigrationPhase, *, ages_s: Mapping[int, float], without: Collection[int] = ()
+    stands: MigrationPhase,
+    *,
+    ages_s: Mapping[int, float],
+    without: Collection[int] = (),
+    releases: Mapping[int, str] = EQUAL,
 ) -> FakeCluster:
     """Each node hears its broker's bridge, so long ago as `ages_s` says, and has `kafka.broker` if
-    it is not `without`.
+    it is not `without`. `releases` are those of plug-ins that are not the node's.
     """
     cluster = FakeCluster()
     for number, node in cluster.nodes.items():
         node.manager.move = replace(MOVE, phase=stands)
         node.manager.feature_level = lambda: 2  # type: ignore[method-assign]
+        release = releases.get(number, node.context.identity.version)
         heard_s = node.context.monotonic() - ages_s.get(number, 0.0)
-        last = Acknowledgement(number, "0.1.0", stands, 0, 70, heard_s)
+        last = Acknowledgement(number, release, stands, 0, 70, heard_s)
         calls = SimpleNamespace(phases=SimpleNamespace(last=last))
         moving = SimpleNamespace(brokers=Brokers(), attempt=None, has_broker=number not in without)
         node.context = replace(
@@ -126,3 +134,26 @@ async def test_a_node_without_a_broker_begins_no_switch() -> None:
         answer = await client.put("/v1/migration", json={"phase": "switching"})
     assert answer.status_code == 409
     assert "no broker to ask which brokers live: ask another one" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("stands", "wanted", "releases", "wrong"),
+    [
+        (MigrationPhase.KAFKA, "switching", {2: "9.0.0", 3: "9.0.1"}, "broker 2 9.0.0, broker 3 9"),
+        (MigrationPhase.KAFKA, "switching", {2: ""}, ""),
+        (MigrationPhase.QUORUM, "back", {2: "9.0.0"}, ""),
+        (MigrationPhase.QUORUM, "done", {2: "9.0.0"}, ""),
+    ],
+)
+async def test_plug_ins_of_another_release_begin_no_switch(
+    stands: MigrationPhase, wanted: str, releases: Mapping[int, str], wrong: str
+) -> None:
+    """Nor do they keep a move from going back or ending. One that was not announced yet will be."""
+    cluster = moving_cluster(stands, ages_s={}, releases=releases)
+    async with cluster.nodes[1].client() as client:
+        answer = await client.put(
+            "/v1/migration", json={"phase": wanted, "why": "", "dry_run": True}
+        )
+        assert answer.status_code == 200, answer.text
+        in_the_way = answer.json()["in_the_way"]
+    assert [wrong in each for each in in_the_way] == ([True] if wrong else [])
