@@ -79,6 +79,47 @@ class AttemptView(Wire):
     waits_for: Annotated[str, Field(description="Empty: for nothing.")]
 
 
+class ComparedView(Wire):
+    """A partition of Kafka's metadata topic that has the same as the metadata log."""
+
+    metadata_partition: int
+    end: Annotated[int, Field(description="It was read up to this offset, exclusive.")]
+    partitions: Annotated[int, Field(description="Of other topics, that it tells of.")]
+    segments: Annotated[
+        dict[str, int],
+        Field(description="Number by state; id, size, epochs and times were compared as well."),
+    ]
+    epochs: Annotated[int, Field(description="Leader epochs whose highest offset was compared.")]
+    highest_offset: Annotated[
+        int | None, Field(description="The largest of these; null: there is none.")
+    ]
+
+
+class ComparisonView(Wire):
+    """The partitions that the last switch or way back under way on this node found equal."""
+
+    since: Annotated[int, Field(description="Metadata offset of that attempt's phase.")]
+    topic: Annotated[
+        list[ComparedView],
+        Field(description="Those that tell of no partition are left out."),
+    ]
+
+    @classmethod
+    def of_attempt(cls, attempt: Attempt) -> Self:
+        """The comparison so far of an attempt."""
+        return cls(
+            since=attempt.standing.since,
+            topic=[
+                ComparedView.of(
+                    each,
+                    segments={state.name: count for state, count in sorted(each.segments.items())},
+                )
+                for each in attempt.compared
+                if each.partitions
+            ],
+        )
+
+
 class NodeMigrationView(Wire):
     """The move as this node's metadata has it, and the bridge in its broker."""
 
@@ -103,6 +144,9 @@ class NodeMigrationView(Wire):
             "carry a switch out, nor keep the topic up, and lets a voter that can lead."
         ),
     ]
+    comparison: Annotated[
+        ComparisonView | None, Field(description="Null: none was under way since its start.")
+    ]
 
     @classmethod
     def of_migration(
@@ -112,9 +156,11 @@ class NodeMigrationView(Wire):
         attempt: Attempt | None,
         now_s: float,
         *,
+        ended: Attempt | None,
         has_broker: bool,
     ) -> Self:
-        """`last` is the question of the broker's bridge."""
+        """`last` is the question of the broker's bridge, `ended` the last attempt here."""
+        shown = attempt or ended
         recorded = migration.phase is not MigrationPhase.NONE
         return cls(
             phase=phase_name(migration.phase),
@@ -128,6 +174,7 @@ class NodeMigrationView(Wire):
             if attempt is None
             else AttemptView(step=attempt.step, share=attempt.share, waits_for=attempt.trouble),
             has_broker=has_broker,
+            comparison=None if shown is None else ComparisonView.of_attempt(shown),
         )
 
 

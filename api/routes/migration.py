@@ -124,7 +124,7 @@ def _no_voter_can(able: Collection[int]) -> str:
 
 
 def _other_releases(releases: Mapping[int, str], own: str) -> Iterator[str]:
-    """What is wrong with the releases of brokers' plug-ins, by broker id; "": not announced yet."""
+    """The plug-ins of another release, `releases` by broker id; "": not announced yet."""
     others = {broker: release for broker, release in releases.items() if release not in ("", own)}
     if others:
         told = ", ".join(f"broker {each} {release}" for each, release in sorted(others.items()))
@@ -149,5 +149,6 @@ def _of_node(context: ApiContext) -> NodeMigrationView:
         last,
         attempt,
         context.monotonic(),
+        ended=None if context.moving is None else context.moving.ended,
         has_broker=context.moving is not None and context.moving.has_broker,
     )

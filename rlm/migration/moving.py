@@ -30,7 +30,8 @@ CARRYING_OUT = "carrying the move out"
 @dataclass(slots=True)
 class Moving:
     """One per node. `last` is the last question of its broker's bridge. A node without a broker
-    records no acknowledgement, and hands what it would carry out over to one that did.
+    records no acknowledgement, and hands what it would carry out over to one that did. `ended` is
+    the last attempt that was under way here.
     """
 
     metadata: RemoteLogMetadataManager
@@ -41,6 +42,7 @@ class Moving:
     deadline_s: float
     has_broker: bool = True
     attempt: Attempt | None = None
+    ended: Attempt | None = None
     _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
 
     @property
@@ -81,7 +83,7 @@ class Moving:
         while True:
             self.attempt = switching.begin(before)
             if self.attempt is not None:
-                before = self.attempt
+                before = self.ended = self.attempt
                 logger.info("the move: %s begins here", self.attempt.standing.phase.name)
                 try:
                     await switching.run(self.attempt)

@@ -9,6 +9,7 @@ sees nothing of the Kafka cluster, and lets another one carry the attempt out.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from kafka_formats.errors import RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.acknowledgements import LEASE_S
+from rlm.migration.compared import Compared, counted
 from rlm.migration.kafka_cache import KafkaCache
 from rlm.migration.topic_checks import PartitionRead, check_reads
 from rlm.migration.topic_replay import TopicReplay
@@ -148,6 +150,7 @@ class Attempt:
     """What an attempt does now, for people: `share` of the step that is done, 0 to 1, and what it
     waits for. `is_silent`: nobody writes any more, which stays so while the phase does.
     `given_up`: why it returns, once it does. `answered`: when this node's own broker last did.
+    `compared`: what was found equal since the topic was last begun to be read.
     """
 
     standing: Migration
@@ -159,6 +162,7 @@ class Attempt:
     share: float = 0.0
     trouble: str = ""
     given_up: str = ""
+    compared: list[Compared] = field(default_factory=list)
 
     def begin(self, step: str) -> None:
         """Go on to the next step."""
@@ -325,6 +329,7 @@ class Switching:
     async def _import(self, source: TopicSource, attempt: Attempt) -> tuple[int, ...]:
         """Import each partition of the topic and compare it. Returns where the partitions end."""
         attempt.begin("importing")
+        attempt.compared.clear()
         found, ends, since = set[TopicIdPartition](), list[int](), attempt.standing.since
         for place, partition in enumerate(source.partitions):
             attempt.share = place / len(source.partitions)
@@ -335,7 +340,7 @@ class Switching:
                 await self.time.sleep(0)
                 await self.log.bring(tip, cache, since)
                 found.add(tip)
-            await self._check(replay)
+            await self._check(replay, read, attempt)
         for tip in self.log.partitions():
             if tip not in found:
                 await self.log.bring(tip, None, since)
@@ -343,6 +348,7 @@ class Switching:
 
     async def _compare(self, source: TopicSource, attempt: Attempt) -> None:
         attempt.begin("comparing")
+        attempt.compared.clear()
         found = set[TopicIdPartition]()
         for place, partition in enumerate(source.partitions):
             attempt.share = place / len(source.partitions)
@@ -352,7 +358,7 @@ class Switching:
                     f"partition {partition} of the topic ends with a transaction marker, behind "
                     "which Kafka's own manager needs a record: it is on its way"
                 )
-            await self._check(replay)
+            await self._check(replay, read, attempt)
             found.update(replay.caches)
         for tip in self.log.partitions():
             if tip not in found:
@@ -373,9 +379,11 @@ class Switching:
             raise DifferenceError(_told(wrong))
         return replay, read
 
-    async def _check(self, replay: TopicReplay) -> None:
+    async def _check(self, replay: TopicReplay, read: PartitionRead, attempt: Attempt) -> None:
         for tip, cache in replay.caches.items():
             await self._check_one(tip, cache)
+        counts = await asyncio.to_thread(counted, read.partition, read.end, replay)
+        attempt.compared.append(counts)
 
     async def _check_one(self, tip: TopicIdPartition, cache: KafkaCache | None) -> None:
         wrong = await self.log.differences(tip, cache)

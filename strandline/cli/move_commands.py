@@ -126,8 +126,16 @@ def _change(client: NodeClient, phase: str, dry_run: bool, why: str, report: Pat
     write_report(report, answer)
     reached = answer["phase"] == _FROZEN.get(phase, phase)
     return Answer(
-        answer, lambda: _print_phase(answer), ExitCode.OK if reached else ExitCode.INCOMPLETE
+        answer,
+        lambda: _print_changed(answer, ended=phase in _FROZEN),
+        ExitCode.OK if reached else ExitCode.INCOMPLETE,
     )
+
+
+def _print_changed(answer: dict[str, Any], *, ended: bool) -> None:
+    _print_phase(answer)
+    if ended:
+        _print_compared(answer)
 
 
 _FROZEN = {"switching": "quorum", "back": "kafka"}
@@ -151,7 +159,8 @@ def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
             seen = [each for each in found["seen"] if (each["since"] or -1) >= begun["since"]]
             over = [each for each in seen if each["since"] > begun["since"]]
             if over:
-                return _without_node(max(over, key=lambda each: int(each["since"])))
+                newest = _without_node(max(over, key=lambda each: int(each["since"])))
+                return newest | {"comparison": _comparison(seen, begun["since"])}
             attempts = [each["attempt"] for each in seen if each["attempt"] is not None]
             for attempt in attempts:
                 waits = f": {attempt['waits_for']}" if attempt["waits_for"] else ""
@@ -161,6 +170,13 @@ def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
                     f"{begun['phase']} still stands; `strandline migrate status` tells on"
                 )
             asyncio.run(ambient.sleep(ASKED_EVERY_S))
+
+
+def _comparison(seen: list[dict[str, Any]], since: int) -> dict[str, Any] | None:
+    """The one of the node that carried the attempt to its end: another one may have begun it."""
+    told = (each["comparison"] for each in seen if each["comparison"] is not None)
+    mine = [each for each in told if each["since"] == since]
+    return max(mine, key=lambda each: len(each["topic"]), default=None)
 
 
 def _without_node(view: dict[str, Any]) -> dict[str, Any]:
@@ -179,6 +195,23 @@ def _print_phase(answer: dict[str, Any]) -> None:
     print_text(
         f"phase {answer['phase']} since {human_time(answer['since_ms'])}, by {answer['who']}: "
         f"{answer['why'] or 'no reason given'}"
+    )
+
+
+def _print_compared(answer: dict[str, Any]) -> None:
+    """Whichever way it ended."""
+    comparison = answer["comparison"]
+    if comparison is None:
+        return
+    topic = comparison["topic"]
+
+    def sum_of(name: str) -> int:
+        return sum(each[name] for each in topic)
+
+    segments = sum(sum(each["segments"].values()) for each in topic)
+    print_text(
+        f"found equal: {segments} segments of {sum_of('partitions')} partitions, and the highest "
+        f"offsets of {sum_of('epochs')} leader epochs, in {len(topic)} partitions of the topic"
     )
 
 

@@ -127,6 +127,15 @@ class Moved:
     def phase(self) -> str:
         return str(PLAIN.get(f"{self.node.url}/v1/migration").json()["phase"])
 
+    def switch_is_told(self, report: Path) -> None:
+        """With all that was compared."""
+        told = json.loads(report.read_text())
+        assert told["phase"] == self.phase() == "quorum"
+        (compared,) = told["comparison"]["topic"]
+        assert compared["partitions"] == 1
+        assert compared["segments"]["COPY_SEGMENT_FINISHED"] >= len(self.starts()) > 0
+        assert compared["highest_offset"] == self.local_start() - 1
+
     def has_what_kafkas_manager_has(self, folder: Path) -> None:
         """The node's segments and look-ups are those of Kafka's own class, which reads the topic
         that the node keeps up.
@@ -194,8 +203,7 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path, version: st
         site.command("migrate", "switch", "--report", nowhere, code=ExitCode.USAGE)
         assert site.phase() == "kafka", "what can't be told is not begun"
         site.command("migrate", "switch", "--report", tmp_path / "switch.json")
-        assert json.loads((tmp_path / "switch.json").read_text())["phase"] == "quorum"
-        assert site.phase() == "quorum"
+        site.switch_is_told(tmp_path / "switch.json")
         print(f"the switch took {time.monotonic() - begun:.1f} s")
         assert site.starts()
         site.read_all()
@@ -203,7 +211,7 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path, version: st
         site.read_all()
 
         site.wait_until_all_is_tiered()
-        site.command("migrate", "back")
+        assert "found equal: " in site.command("migrate", "back")
         assert site.phase() == "kafka"
         site.has_what_kafkas_manager_has(tmp_path / "behind the way back")
         site.write_until_tiered()

@@ -29,6 +29,7 @@ async def test_each_node_tells_of_itself() -> None:
     assert own == {
         "phase": "kafka", "since": 70, "since_ms": 1_000, "kafka_cluster_id": "kafka-1",
         "who": "ann", "why": "the move", "bridge": None, "attempt": None, "has_broker": False,
+        "comparison": None,
     }  # fmt: skip
 
 
@@ -63,7 +64,9 @@ def moving_cluster(
         heard_s = node.context.monotonic() - ages_s.get(number, 0.0)
         last = Acknowledgement(number, release, stands, 0, 70, heard_s)
         calls = SimpleNamespace(phases=SimpleNamespace(last=last))
-        moving = SimpleNamespace(brokers=Brokers(), attempt=None, has_broker=number not in without)
+        moving = SimpleNamespace(
+            brokers=Brokers(), attempt=None, ended=None, has_broker=number not in without
+        )
         node.context = replace(
             node.context,
             broker=cast("Any", calls),
