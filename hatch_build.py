@@ -39,7 +39,7 @@ COMPILER_ANSWERS_WITHIN_S = 30
 
 
 def source_of(module: str) -> Path:
-    """What it is built from."""
+    """The source that it is built from."""
     return ROOT / (module.replace(".", "/") + ".pyx")
 
 

@@ -19,5 +19,5 @@ def numbers(doc: str | None, **defaults: int) -> list[int]:
 
 def _above_zero(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -1,6 +1,6 @@
-"""Keys and values of control records: transaction markers and the metadata quorum's own records.
+"""Keys of control records: transaction markers and the metadata quorum's own records.
 
-Source: Kafka's ControlRecordType and EndTransactionMarker. The key is int16 version and int16 type;
+Source: Kafka's ControlRecordType. The key is int16 version and int16 type;
 a reader skips types that it does not know, and keys may grow in later versions.
 """
 
@@ -12,7 +12,6 @@ from enum import IntEnum
 from kafka_formats.errors import CorruptData, InvalidRequest
 
 _KEY = struct.Struct(">hh")
-_END_TRANSACTION = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
@@ -41,8 +40,3 @@ def parse_control_key(key: bytes | None, *, source: str, position: int) -> int:
         raise CorruptData("a control record lacks its key", source=source, position=position)
     type_: int = _KEY.unpack_from(key)[1]
     return type_
-
-
-def end_transaction_value(coordinator_epoch: int, version: int = 0) -> bytes:
-    """The value of an ABORT or COMMIT marker."""
-    return _END_TRANSACTION.pack(version, coordinator_epoch)

@@ -42,11 +42,6 @@ def compress(data: bytes) -> bytes:
     return bytes(stream)
 
 
-def compress_raw(data: bytes) -> bytes:
-    """One raw block."""
-    return bytes(cramjam.snappy.compress_raw(data))
-
-
 def decompress(data: Buffer, *, bytes_max: int) -> bytes:
     """Read a stream or a raw block of at most `bytes_max` decompressed bytes."""
     view = memoryview(data)

@@ -117,7 +117,7 @@ def _principal(
     if request.method not in _ONLY_ASK and is_from_a_page(request.headers):
         raise Refused(
             "this request comes from a web page (Origin, Sec-Fetch-Site), and pages "
-            f"without a token only read: {_SEND}, or ask with a program that is no browser"
+            f"without a token only read: {_SEND}, or ask with another program than a browser"
         )
     return Principal(ANONYMOUS, context.anonymous_role)
 

@@ -33,8 +33,8 @@ def encode_cursor(listing: str, filters: Mapping[str, object], key: CursorKey) -
 def decode_cursor(
     listing: str, filters: Mapping[str, object], cursor: str, shape: tuple[type, ...]
 ) -> CursorKey:
-    """The key in a cursor, whose parts have the types of `shape`. InvalidRequest: it is no such
-    cursor.
+    """The key in a cursor, whose parts have the types of `shape`. InvalidRequest: it is not a
+    cursor of this listing and these filters.
     """
     wrong = InvalidRequest(
         "not a cursor of this list: pass `next_cursor` of the previous page unchanged, "

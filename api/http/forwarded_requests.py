@@ -86,10 +86,10 @@ def decode_request(data: bytes) -> ForwardedRequest:
     )  # fmt: skip
     _end(reader)
     if request.method not in METHODS:
-        raise reader.corrupt(f"{request.method[:20]!r} is no method that is handed on")
+        raise reader.corrupt(f"{request.method[:20]!r} is not a method that is handed on")
     path = request.path
     if not (path.isascii() and path.startswith("/") and may_be_forwarded(unquote(path))):
-        raise reader.corrupt(f"{path[:100]!r} is no path that is handed on")
+        raise reader.corrupt(f"{path[:100]!r} is not a path that is handed on")
     if not request.query.isascii():
         raise reader.corrupt("its query is not encoded as in an address")
     return request
@@ -112,11 +112,11 @@ def decode_vouched(data: bytes) -> Vouched:
     by_node, name, number = reader.int32(), reader.string(), reader.int8()
     _end(reader)
     if NAME.fullmatch(name) is None:  # it comes into the log
-        raise reader.corrupt(f"{name[:100]!r} is no caller's name")
+        raise reader.corrupt(f"{name[:100]!r} is not a caller's name")
     try:
         role = Role(number)
     except ValueError:
-        raise reader.corrupt(f"there is no role {number}") from None
+        raise reader.corrupt(f"{number} is not a role") from None
     return Vouched(Principal(f"{name} by way of node {by_node}", role), by_node)
 
 
@@ -140,7 +140,7 @@ def decode_reply(data: bytes) -> Reply:
     )
     _end(reader)
     if not 200 <= reply.status < 600 or reply.status in _WITHOUT_BODY:
-        raise reader.corrupt(f"{reply.status} is no status of an answer")
+        raise reader.corrupt(f"{reply.status} is not a status of an answer")
     return reply
 
 
@@ -202,5 +202,5 @@ def _read_headers(reader: Reader, names: tuple[bytes, ...]) -> Headers:
     headers = picked(found, names)
     for name, value in headers:
         if _FIELD_VALUE.fullmatch(value) is None:  # it would end the header, and begin another one
-            raise reader.corrupt(f"{value[:100]!r} is no value of the header {name.decode()}")
+            raise reader.corrupt(f"{value[:100]!r} is not a value for the header {name.decode()}")
     return headers

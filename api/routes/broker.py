@@ -269,7 +269,7 @@ async def broker_index(request: Request, context: Context, calls: Calls) -> Resp
     """
     asked = decode_index(await request.body())
     if not 0 <= asked.index < len(INDEXES):
-        raise InvalidRequest(f"{asked.index} is no index", field="index")
+        raise InvalidRequest(f"{asked.index} is not the number of an index", field="index")
     row, index = calls.segment_to_read(asked.row), INDEXES[asked.index]
     if index in OF_A_FOLLOWER:
         await _in_time(calls.reads.check_size(row, asked.row))

@@ -19,7 +19,7 @@ UNKNOWN = ""
 
 
 def parse_user(mechanism: str, message: bytes) -> str:
-    """The user's name; `UNKNOWN`: there is none to be found."""
+    """The user's name; `UNKNOWN` if the message has none."""
     text = message.decode(errors="replace")
     if mechanism == PLAIN:
         parts = text.split("\0")

@@ -363,8 +363,8 @@ class Fetching:
         await self._correct(run, found)
 
     async def _correct(self, run: FetchRun, found: dict[Where, Values]) -> None:
-        """The whole log's start in the place of the broker's; and what the broker dropped between
-        two questions is no offset out of range.
+        """Put the whole log's start in the place of the broker's. An offset that the broker dropped
+        between two questions is not out of range.
         """
         await self.turns.in_slices(run.to_broker, partial(self._correct_some, run, found))
 

@@ -275,7 +275,8 @@ class ReadListener:
                 self._note(
                     "broker_ids",
                     f"brokers {left_out} have no port or id here, and clients do not see them: "
-                    "their id counted up from read.listen is no port, or it is not below 32768",
+                    "the port of read.listen counted up to their id is above 65535, or the id is "
+                    "not below 32768",
                 )
             for broker_id in sorted(self.brokers.known):
                 if self.replicas.nodes.shown(broker_id) and broker_id not in self._ports:

@@ -6,7 +6,6 @@ Source: Avro 1.12 specification (primitive, complex and logical types).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -15,12 +14,10 @@ import pyarrow as pa
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.export.json_text import json_text
+from pipeline.export.struct_column import Convert, struct_of
 
 if TYPE_CHECKING:
     from pipeline.export.schema_registry import Deserialise, RegisteredText, Registry
-
-Convert = Callable[[Any], Any]
-"""Converts a value of fastavro to one that Arrow accepts."""
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -115,15 +112,9 @@ class _Types:
         fields = {each["name"]: self.of(each["type"], inner) for each in schema["fields"]}
         if not fields:
             raise self._refused(f"record {full} has no fields, which no table can hold")
-        kind = pa.struct([pa.field(name, kind) for name, (kind, _) in fields.items()])
-        converts = {name: convert for name, (_, convert) in fields.items()}
-
-        def convert(value: Any) -> Any:
-            return {name: None if value.get(name) is None else each(value[name])
-                    for name, each in converts.items()}  # fmt: skip
-
-        self._named[full] = kind, convert
-        return kind, convert
+        found = struct_of(fields)
+        self._named[full] = found
+        return found
 
     def _union(self, branches: list[Any], namespace: str) -> tuple[pa.DataType, Convert]:
         others = [each for each in branches if each not in ("null", {"type": "null"})]

@@ -7,7 +7,6 @@ A JSON schema restricts values and need not name every field: objects with `prop
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,14 +14,14 @@ import pyarrow as pa
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.export.json_text import json_text
+from pipeline.export.struct_column import Convert, struct_of
 
 if TYPE_CHECKING:
     from pipeline.export.schema_registry import Deserialise, RegisteredText, Registry
 
-Convert = Callable[[Any], Any]
 DEPTH_MAX = 20
 
-_PLAIN: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
+_PLAIN: dict[str, tuple[pa.DataType, Convert]] = {
     "string": (pa.string(), str),
     "integer": (pa.int64(), int),
     "number": (pa.float64(), float),
@@ -85,17 +84,7 @@ def _type_of(schema: Any, root: Any, depth: int) -> tuple[pa.DataType, Convert]:
 
 
 def _object(properties: dict[str, Any], root: Any, depth: int) -> tuple[pa.DataType, Convert]:
-    fields = {name: _type_of(each, root, depth + 1) for name, each in properties.items()}
-    kind = pa.struct([pa.field(name, each) for name, (each, _) in fields.items()])
-    converts = {name: convert for name, (_, convert) in fields.items()}
-
-    def convert(value: Any) -> Any:
-        return {
-            name: None if value.get(name) is None else each(value[name])
-            for name, each in converts.items()
-        }
-
-    return kind, convert
+    return struct_of({name: _type_of(each, root, depth + 1) for name, each in properties.items()})
 
 
 def _resolved(schema: Any, root: Any) -> Any:

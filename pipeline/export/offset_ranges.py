@@ -7,13 +7,10 @@ First and last offset are both inclusive; adjacent ranges are merged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from kafka_formats.errors import InvalidRequest
 
 Ranges = tuple[tuple[int, int], ...]
-
-NOTHING: Final[Ranges] = ()
 
 
 def united(*sets: Iterable[tuple[int, int]]) -> Ranges:

@@ -135,8 +135,8 @@ def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _told_by(custom_metadata: bytes | None) -> dict[str, object]:
-    """The store and the lengths of the three objects; nulls if another manager wrote the row. That
-    may be Aiven's, whose objects have our names, if its custom metadata can be read, or is none.
+    """The store and the lengths of the three objects; nulls if another manager wrote the row. If
+    that has no custom metadata, or Aiven's, its objects may have our names.
     """
     custom = custom_of(custom_metadata)
     if custom is not None:

@@ -252,7 +252,7 @@ def _subscription(found: Mapping[str, str]) -> Subscription:
 
 
 def checked_pattern(text: str, *, option: str) -> str:
-    """`text`, a pattern of topic names; InvalidRequest if it is none."""
+    """`text`, a pattern of topic names; InvalidRequest if it is not one."""
     try:
         re.compile(text)
     except re.error as error:

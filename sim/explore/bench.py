@@ -72,7 +72,6 @@ class Bench:
     voter_count = 3
     batches_per_fetch = 1000
     install_ms_max = 1
-    voters_alone = False
 
     def __init__(self, settings: RaftSettings, keys: Sequence[ReplicaKey], *, stale: bool) -> None:
         self.settings = settings

@@ -64,7 +64,7 @@ def claims_reset_command(
     path = f"{partition_path(topic, partition)}/claim"
     claim = client.get(path, topic_id=topic_id)
     if yes:
-        # No claim has the token 0: the node answers that there is none.
+        # No claim has the token 0: the node answers that the partition is not claimed.
         token = 0 if claim["claim"] is None else claim["claim"]["token"]
         body = {"token": token, "cut_at": cut_at, "cut_offsets": offsets}
         claim = client.change("POST", f"{path}/reset", body, topic_id=topic_id)

@@ -91,7 +91,7 @@ def _ranges_of(text: str) -> list[dict[str, int]]:
     for each in text.split(","):
         first, dash, last = each.strip().partition("-")
         if not (dash and first.isdecimal() and last.isdecimal()):
-            raise InvalidRequest(f"{each[:40]!r} is no range of offsets, such as 100-120")
+            raise InvalidRequest(f"{each[:40]!r} is not a range of offsets, such as 100-120")
         ranges.append({"first_offset": int(first), "last_offset": int(last)})
     return ranges
 

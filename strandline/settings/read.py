@@ -161,6 +161,6 @@ class ReadSettings(Section):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and first port of `listen`; port 0 if it is none."""
+        """Host and first port of `listen`; port 0 if it has none."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port) if port.isascii() and port.isdecimal() else 0

@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import cache, partial
 from unittest.mock import patch
 
+import cramjam
+
 from kafka_formats import (
     checkpoint_text,
     compression,
@@ -17,7 +19,6 @@ from kafka_formats import (
     producer_snapshot,
     properties,
     record_batch,
-    snappy_stream,
     transaction_index,
     varints,
 )
@@ -160,7 +161,7 @@ def codec_seeds(codec: Codec) -> list[bytes]:
     stream = compress(codec, _PLAIN)
     found = [stream, compress(codec, b""), compress(codec, bytes(60 * KIB))]
     if codec is Codec.SNAPPY:
-        found += [snappy_stream.compress_raw(_PLAIN), stream + stream]
+        found += [bytes(cramjam.snappy.compress_raw(_PLAIN)), stream + stream]
     if codec in (Codec.GZIP, Codec.ZSTD):
         found.append(stream + stream)
     return found

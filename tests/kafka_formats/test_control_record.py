@@ -7,10 +7,10 @@ import pytest
 from kafka_formats.control_record import (
     ControlType,
     control_key,
-    end_transaction_value,
     parse_control_key,
 )
 from kafka_formats.errors import CorruptData, InvalidRequest
+from tests.kafka_formats.transaction_markers import end_transaction_value
 
 
 def test_keys_have_kafkas_form() -> None:

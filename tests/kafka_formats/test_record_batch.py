@@ -14,7 +14,6 @@ from kafka_formats.bare_records import (
     encode_control_values,
 )
 from kafka_formats.compression import Codec
-from kafka_formats.control_record import end_transaction_value
 from kafka_formats.crc32c import Buffer, crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest
 from kafka_formats.record_batch import (
@@ -30,6 +29,7 @@ from kafka_formats.record_batch import (
     parse_header,
 )
 from tests.kafka_formats.damage import SOURCE, damaged, survives
+from tests.kafka_formats.transaction_markers import end_transaction_value
 
 BARE = encode_batch([Record(7, 9, None, b"v" * 300)], base_offset=7)
 GOLDEN = bytes.fromhex(

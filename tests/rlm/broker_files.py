@@ -17,7 +17,7 @@ from kafka_formats import (
     transaction_index,
 )
 from kafka_formats.compression import Codec
-from kafka_formats.control_record import ControlType, control_key, end_transaction_value
+from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import segment_file_name
@@ -34,6 +34,7 @@ from kafka_formats.record_batch import (
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
+from tests.kafka_formats.transaction_markers import end_transaction_value
 
 CLUSTER_ID = "c3RyYW5kbGluZS10ZXN0Mg"
 TOPIC_ID = Uuid(b"orders-topic-id!")

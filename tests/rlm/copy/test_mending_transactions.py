@@ -11,13 +11,14 @@ import pytest
 
 from kafka_formats import transaction_index
 from kafka_formats.batch_scan import scan
-from kafka_formats.control_record import control_key, end_transaction_value
+from kafka_formats.control_record import control_key
 from kafka_formats.errors import NotFound
 from kafka_formats.record_batch import ControlType, Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.copy.mending import MendLimits
 from rlm.data_plane.read_request import Isolation, RecordsRequest
 from rlm.format.manifest import IndexType
+from tests.kafka_formats.transaction_markers import end_transaction_value
 from tests.rlm.copy.test_head_hole import ALL, Trial, log, remove_all
 from tests.rlm.held_segments import A_FEW_SCANS_S
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog

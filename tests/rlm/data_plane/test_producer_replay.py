@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.batch_scan import BatchRun, BatchScanner
-from kafka_formats.control_record import ControlType, control_key, end_transaction_value
+from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import CorruptData
 from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.data_plane.producer_replay import ProducerReplay
 from rlm.local_log.log_dir import LocalPartition, find_partitions
+from tests.kafka_formats.transaction_markers import end_transaction_value
 from tests.rlm.broker_files import CAPTURED, ReplicaWriter, write_log_dir
 
 

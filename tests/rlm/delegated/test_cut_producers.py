@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_formats import producer_snapshot
-from kafka_formats.control_record import ControlType, control_key, end_transaction_value
+from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.producer_snapshot import ProducerState
@@ -19,6 +19,7 @@ from rlm.delegated.cut_producers import CutProducers
 from rlm.format.manifest import IndexType
 from rlmm.rows.served_ranges import ServedRange
 from rlmm.segment import RemoteLogSegmentMetadata
+from tests.kafka_formats.transaction_markers import end_transaction_value
 from tests.rlm.planner_facts import segment_row
 
 BEFORE = ProducerState(7, 0, 4, 9, 4, 1, -1, -1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats import transaction_index
-from kafka_formats.control_record import ControlType, control_key, end_transaction_value
+from kafka_formats.control_record import ControlType, control_key
 from kafka_formats.errors import InvalidRequest, Refused
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import Record, encode_batch
@@ -20,6 +20,7 @@ from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_director
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import read_replica
+from tests.kafka_formats.transaction_markers import end_transaction_value
 from tests.rlm.held_segments import all_of_it, nothing
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.planner_facts import epochs

@@ -1,0 +1,25 @@
+"""Struct columns, with the conversion of their values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+Convert = Callable[[Any], Any]
+"""Converts a decoded value to one that Arrow accepts; never called with None."""
+
+
+def struct_of(fields: Mapping[str, tuple[pa.DataType, Convert]]) -> tuple[pa.DataType, Convert]:
+    """A struct; a field that a value lacks is NULL."""
+    kind = pa.struct([pa.field(name, each) for name, (each, _) in fields.items()])
+    converts = {name: convert for name, (_, convert) in fields.items()}
+
+    def convert(value: Any) -> Any:
+        return {
+            name: None if value.get(name) is None else each(value[name])
+            for name, each in converts.items()
+        }
+
+    return kind, convert
