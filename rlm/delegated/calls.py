@@ -128,6 +128,8 @@ class BrokerCalls:
         tip = asked.partition
         self._check_readable(tip)
         if self.why_not_writable(tip) is None:
+            if asked.epoch is None:  # of an expiration, which moves the log start, then deletes
+                self._check_deleting(tip)
             await self.older.before_list(tip)
         elif not await self._is_topic_deleted(tip):
             self._check_writable(tip)
@@ -284,7 +286,9 @@ class BrokerCalls:
             await self.around.ambient.sleep(DELETED_LOOK_S)
 
     async def delete_objects(self, body: bytes) -> bytes:
-        """Return once the segment's objects are gone. The node's clean-up ends the deletion."""
+        """Return once the segment's objects are gone, or will be: the clean-up ends the deletion.
+        Behind one that fails, an expiration that goes by size counts what it did not come to again.
+        """
         asked = wire.decode_row(body)
         self._check_not_held()
         self.plugin.serves_storage = True
@@ -301,9 +305,8 @@ class BrokerCalls:
         why = self.plugin.why_by_broker(row)
         if why is not None:
             raise Conflict(f"{row.segment_id}: {why}")
-        clean_ups = self.driver.clean_ups
-        await clean_ups.begin(row, row.token, DELETED_BY_BROKER)
-        await clean_ups.remove_objects(row, DELETED_BY_BROKER)
+        await self.driver.clean_ups.begin(row, row.token, DELETED_BY_BROKER)
+        await self.driver.clean_ups.try_to_remove(row, DELETED_BY_BROKER)
         return self._applied()
 
     async def copy(self, files: wire.CopyFiles) -> bytes:

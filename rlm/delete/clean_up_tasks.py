@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kafka_formats.errors import Conflict, Fenced, StrandlineError
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 PENDING_MAX = 1_000
 """Clean-ups remembered, running or failed; a later scan finds more left-overs."""
+
+TRIED_FOR_S = 2.0
+"""A broker deletes one segment after the other, and waits for each."""
 
 OnTrouble = Callable[[RemoteLogSegmentMetadata, str, str], None]
 """Takes (row, kind, text) of a failed clean-up, which is tried again after a later scan."""
@@ -101,9 +105,13 @@ class CleanUpTasks:
         self._remove(row, why)
         return True
 
-    async def remove_objects(self, row: RemoteLogSegmentMetadata, why: str) -> None:
-        """`CleanUp.remove_objects`: the objects go now, the clean-up begun before ends it."""
-        await self._clean_up.remove_objects(row, why)
+    async def try_to_remove(self, row: RemoteLogSegmentMetadata, why: str) -> None:
+        """The objects go now where the store does it at once. The clean-up begun before ends the
+        deletion, repeats what failed here, and tells of it.
+        """
+        with suppress(StrandlineError, TimeoutError):
+            async with asyncio.timeout(TRIED_FOR_S):
+                await self._clean_up.remove_objects(row, why)
 
     def _remove(self, row: RemoteLogSegmentMetadata, why: str) -> None:
         id_ = row.segment_id.id
