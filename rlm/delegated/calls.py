@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kafka_formats.errors import (
@@ -27,6 +26,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.expirations import Expirations
 from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.phase_calls import PhaseCalls
 from rlm.delegated.plugin import Plugin
@@ -60,9 +60,8 @@ class GoneError(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class BrokerCalls:
-    """One per node. `why_not_delete` says why nothing of a topic may be deleted now. `_adding`:
-    rows on their way into the metadata log, also of calls that the broker gave up. `_unheard_of`:
-    such rows that failed, by partition: they may have been accepted.
+    """One per node. `_adding`: rows on their way into the metadata log, also of calls that the
+    broker gave up. `_unheard_of`: such rows that failed, by partition: they may have been accepted.
     """
 
     plugin: Plugin
@@ -76,7 +75,7 @@ class BrokerCalls:
     older: OlderHistory
     copied: CopiedOffsets
     phases: PhaseCalls
-    why_not_delete: Callable[[str], str | None]
+    expirations: Expirations
     _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
     _unheard_of: Counter[TopicIdPartition] = field(default_factory=Counter)
 
@@ -128,8 +127,9 @@ class BrokerCalls:
         tip = asked.partition
         self._check_readable(tip)
         if self.why_not_writable(tip) is None:
-            if asked.epoch is None:  # of an expiration, which moves the log start, then deletes
-                self._check_deleting(tip)
+            if asked.epoch is None:
+                await self.expirations.before_list(tip)
+                self._check_writable(tip)
             await self.older.before_list(tip)
         elif not await self._is_topic_deleted(tip):
             self._check_writable(tip)
@@ -220,7 +220,7 @@ class BrokerCalls:
             state = self.metadata.partition_state(tip)
             if state and is_kept(row, state) and not await self._is_topic_deleted(tip):
                 await self.older.check(row, token)
-            self._check_deleting(tip)
+            self.expirations.check(tip)
         if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:  # no repetition
             await self._propose(
                 replace(
@@ -457,11 +457,6 @@ class BrokerCalls:
         if state is None or state.claim is None or state.claim.incarnation != mine:
             return False
         return await self.table.is_topic_deleted(tip)
-
-    def _check_deleting(self, tip: TopicIdPartition) -> None:
-        why = self.why_not_delete(tip.topic)
-        if why is not None:
-            raise RetryLater(f"nothing of {tip} is deleted now: {why}")
 
     def _token(self, tip: TopicIdPartition, made: Made) -> int:
         """The token of this node's own claim, for a call that was made since. It outlives the

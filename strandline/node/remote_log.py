@@ -34,6 +34,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.expirations import Expirations
 from rlm.delegated.failed_copies import FailedCopies
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
@@ -155,7 +156,7 @@ class RemoteLogParts:
             self.plugin, given.metadata, self.table, driver, self.around, copies,
             SegmentReads(self.reads, own_epochs), lists, older,
             CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
-            self.held_back.deleting,
+            Expirations(given.metadata, self.held_back.deleting, self.around),
         )  # fmt: skip
 
     def new_repairs(

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from rlm.delegated.expirations import CONFIRMED_FOR_S
 from tests.e2e.broker_site import SEGMENT_BYTES
 from tests.e2e.bucket import store_settings
 from tests.e2e.http import PLAIN
+from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.test_broker_that_tiers_in_trouble import Tiering, beside_three_nodes
 from tests.e2e.tiering_broker import TOPIC
 from tests.real.kafka import KAFKA_VERSION
@@ -33,9 +35,9 @@ RUNS_S = 30
 
 
 @contextmanager
-def tiering(tmp_path: Path) -> Iterator[tuple[Tiering, str, StoreGate]]:
-    """A broker with all that is sealed in MinIO; its node's URL, and what its store's requests pass
-    through.
+def tiering(tmp_path: Path) -> Iterator[tuple[Tiering, NodeQuorum, StoreGate]]:
+    """A broker with all that is sealed in MinIO. Its node is 1 of three; its store's requests pass
+    the gate.
     """
     (tmp_path / "minio").mkdir()
     with (
@@ -51,7 +53,7 @@ def tiering(tmp_path: Path) -> Iterator[tuple[Tiering, str, StoreGate]]:
             there.broker.wait_until(
                 lambda: len(there.broker.segment_files(TOPIC, 0)) <= 2, "local retention"
             )
-            yield there, quorum.nodes[1].url, gate
+            yield there, quorum, gate
 
 
 def readable_bytes(there: Tiering, rows: list[dict[str, object]]) -> int:
@@ -69,9 +71,9 @@ def expire(there: Tiering) -> tuple[list[dict[str, object]], int]:
 
 
 def test_nothing_expires_while_deleting_is_paused(tmp_path: Path) -> None:
-    with tiering(tmp_path) as (there, node, _):
+    with tiering(tmp_path) as (there, quorum, _):
         policy = {"retention_ms": None, "retention_bytes": None, "copy_paused": False}
-        url = f"{node}/v1/topics/{TOPIC}/policy"
+        url = f"{quorum.nodes[1].url}/v1/topics/{TOPIC}/policy"
         assert PLAIN.put(url, json=policy | {"delete_paused": True}).status_code == 200
         rows, kept = expire(there)
         time.sleep(RUNS_S)
@@ -91,6 +93,21 @@ def test_no_more_expires_than_is_due_while_the_store_is_away(tmp_path: Path) -> 
         time.sleep(RUNS_S)
         assert readable_bytes(there, rows) > kept - MORE_BYTES
         gate.passing = Passing.ALL
+        there.broker.wait_until(
+            lambda: len(there.tier.segments()) < len(rows), "the objects to go", deadline_s=200
+        )
+        assert readable_bytes(there, rows) > kept - MORE_BYTES
+
+
+def test_no_more_expires_than_is_due_while_the_quorum_has_no_majority(tmp_path: Path) -> None:
+    with tiering(tmp_path) as (there, quorum, _):
+        for other in (2, 3):
+            quorum.nodes[other].kill()
+        time.sleep(3 * CONFIRMED_FOR_S)  # no run is under way
+        rows, kept = expire(there)
+        time.sleep(RUNS_S)
+        assert readable_bytes(there, rows) > kept - MORE_BYTES
+        quorum.start(2, 3)
         there.broker.wait_until(
             lambda: len(there.tier.segments()) < len(rows), "the objects to go", deadline_s=200
         )

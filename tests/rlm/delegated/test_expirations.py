@@ -8,7 +8,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.errors import RetryLater
+from rlm.delegated.expirations import CONFIRMED_FOR_S
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import TopicPolicyChange
 from rlmm.segment import SegmentState
@@ -46,6 +50,43 @@ def test_no_expiration_begins_while_deleting_is_paused(tmp_path: Path, orders: K
             change = TopicPolicyChange(tip.topic, TopicPolicy(), at)
             await node.metadata.set_topic_policy(change)
             assert (await plugin.page(tip))[1] is not None
+
+    run_virtually(main)
+
+
+def test_no_expiration_begins_while_the_quorum_has_no_majority(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up = RemoteLogMetadataManager.catch_up
+    has_majority, asked = True, 0
+
+    async def confirm(self: RemoteLogMetadataManager, *, deadline_s: float) -> None:
+        nonlocal asked
+        asked += 1
+        if not has_majority:
+            await asyncio.sleep(deadline_s)
+            raise RetryLater("no majority")
+        await catch_up(self, deadline_s=deadline_s)
+
+    async def main() -> None:
+        nonlocal has_majority
+        async with beside(tmp_path, orders) as (_, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            monkeypatch.setattr(RemoteLogMetadataManager, "catch_up", confirm)
+            for _ in range(3):
+                await plugin.page(tip)
+            assert asked == 1, "partitions that are listed one after the other share a barrier"
+            has_majority = False
+            await asyncio.sleep(2 * CONFIRMED_FOR_S)
+            for _ in range(2):
+                told = await refused(plugin.page(tip))
+                assert (told.kind, told.detail) == ("retry_later", "no majority")
+            assert await plugin.ready(tip) == (True, "")
+            await plugin.page(tip, 0)
+            has_majority = True
+            await plugin.page(tip)
 
     run_virtually(main)
 

@@ -1,0 +1,46 @@
+"""Whether a broker's expiration may begin.
+
+It lists all segments, moves its log start, then deletes one after the other, up to the first that
+fails. What is left lies below its log start, and `retention.bytes` counts it again at the next run
+(Kafka's RemoteLogManager, cleanupExpiredRemoteLogSegments): behind each run that fails as much
+again expires. So a run whose deletions would fail gets no list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_formats.errors import RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Surroundings
+from rlmm.manager.manager import RemoteLogMetadataManager
+
+CONFIRM_DEADLINE_S = 0.6
+"""A list is answered in 0.8 s."""
+CONFIRMED_FOR_S = 1.0
+"""A broker lists its partitions one after the other: they share a barrier, which is a record."""
+
+
+@dataclass(slots=True)
+class Expirations:
+    """One per node. `why_not_delete` says why nothing of a topic may be deleted now."""
+
+    metadata: RemoteLogMetadataManager
+    why_not_delete: Callable[[str], str | None]
+    around: Surroundings
+    _confirmed_s: float | None = None
+
+    def check(self, tip: TopicIdPartition) -> None:
+        """RetryLater: nothing of the partition may be deleted now."""
+        why = self.why_not_delete(tip.topic)
+        if why is not None:
+            raise RetryLater(f"nothing of {tip} is deleted now: {why}")
+
+    async def before_list(self, tip: TopicIdPartition) -> None:
+        """RetryLater: deletions would fail, as by `check`, or for want of a majority."""
+        self.check(tip)
+        now, confirmed = self.around.ambient.monotonic(), self._confirmed_s
+        if confirmed is None or not 0 <= now - confirmed < CONFIRMED_FOR_S:
+            await self.metadata.catch_up(deadline_s=CONFIRM_DEADLINE_S)
+            self._confirmed_s = now
