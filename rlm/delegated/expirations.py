@@ -1,4 +1,4 @@
-"""Whether a broker's expiration may begin.
+"""The runs of a broker's expiration, and those that may not begin.
 
 It lists all segments, moves its log start, then deletes one after the other, up to the first that
 fails. What is left lies below its log start, and `retention.bytes` counts it again at the next run
