@@ -21,7 +21,7 @@ Progress = Callable[[int, int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What the topic tells of one partition. `digest`: see `topic_replay.digest`. `bytes`: those of
+    """One partition in the topic's words. `digest`: see `topic_replay.digest`. `bytes`: those of
     finished segments' `.log` files. `deleting`: its deletion began.
     """
 
@@ -76,7 +76,7 @@ async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
 
 
 def summaries(metadata_partition: int, replay: TopicReplay) -> list[PartitionSummary]:
-    """What one partition of the topic tells of each partition that is not deleted, by name."""
+    """Each partition that is not deleted, by name, as one partition of the topic tells of it."""
     found = []
     for tip, cache in replay.caches.items():
         rows = cache.rows.values()

@@ -27,7 +27,7 @@ PROBLEMS_TOLD_MAX = 5
 
 
 def import_problems(partition: TopicIdPartition, cache: KafkaCache) -> list[str]:
-    """What the metadata log would refuse of a partition, a few of it told; empty: nothing."""
+    """Sentences on rows that the metadata log would refuse, a few of them told; empty: none."""
     wrong = check_partition(partition)
     if wrong is not None:
         return [f"{partition}: {wrong.message}"]

@@ -69,7 +69,7 @@ class LogSide:
             await self.metadata.import_segments(record, deadline_s=IMPORT_DEADLINE_S)
 
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
-        """What a broker would see otherwise, told as sentences."""
+        """Sentences about all that a broker would see otherwise."""
         standing = self.standing()
         imported = standing.since if standing.phase is MigrationPhase.SWITCHING else None
         return await asyncio.to_thread(_compared, self.metadata, tip, cache, imported)

@@ -1,4 +1,4 @@
-"""Whether this node's broker knows the newest leaders of the metadata topic.
+"""A check that this node's broker knows the newest leaders of the metadata topic.
 
 A broker that was cut off from its controller goes on as leader of what it led, for those who don't
 know better, and gives an older end of the partition than its successor: what was written since
@@ -88,7 +88,7 @@ async def _asked(
 
 
 def why_old(own: TopicLeaders, other: TopicLeaders) -> str | None:
-    """What another broker knows and `own` does not; None: nothing newer."""
+    """Something that another broker knows and `own` does not; None: nothing newer."""
     if other.topic_id != own.topic_id:
         return f"it knows it by another id, {other.topic_id} instead of {own.topic_id}"
     if len(other.leaders) > len(own.leaders):

@@ -1,4 +1,4 @@
-"""Whether the metadata topic keeps its records for ever."""
+"""A check that the metadata topic keeps its records for ever."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class LogPort(Protocol):
         """Import a partition in place of what stands of it; None: the topic has it no more."""
 
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
-        """What a broker would see otherwise in the log than in the topic; None: which has nothing
-        of the partition. Sentences.
+        """Sentences on all that a broker would see otherwise in the log than in the topic; None: it
+        has nothing of the partition.
         """
 
     def behind_topic(self) -> int:
@@ -125,7 +125,7 @@ class Time:
 
 @dataclass(slots=True)
 class Watch:
-    """What a node saw of a phase that stands, whichever node carries it out. `since`: when it stood
+    """A phase that stands, as a node saw it, whichever node carries it out. `since`: when it stood
     here first; `known`: the brokers that lived by the word of this node's own broker once they had
     acknowledged the phase. If that broker calls one of them dead later, it heard so from its
     controller since, and with it of all that the other one led before.
@@ -147,10 +147,10 @@ class Watch:
 
 @dataclass(slots=True)
 class Attempt:
-    """What an attempt does now, for people: `share` of the step that is done, 0 to 1, and what it
-    waits for. `is_silent`: nobody writes any more, which stays so while the phase does.
-    `given_up`: why it returns, once it does. `answered`: when this node's own broker last did.
-    `compared`: what was found equal since the topic was last begun to be read.
+    """The step of an attempt, for people: `share` of it that is done, 0 to 1, and what it waits
+    for. `is_silent`: nobody writes any more, which stays so while the phase does. `given_up`: why
+    it returns, once it does. `answered`: when this node's own broker last did. `compared`: what was
+    found equal since the topic was last begun to be read.
     """
 
     standing: Migration

@@ -1,4 +1,4 @@
-"""Whether a metadata topic can be moved into the metadata log: each check, and what to do. Pure."""
+"""Checks that a metadata topic can be moved into the metadata log, and what to do. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kafka's manager makes of one partition of its metadata topic, record by record. Pure.
+"""The rows that Kafka's manager makes of a partition of its metadata topic, by record. Pure.
 
 All records of a user's partition are in one partition of the metadata topic, so each of those is
 replayed alone and forgotten before the next. Sources: ConsumerTask, RemotePartitionMetadataStore.
