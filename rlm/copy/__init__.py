@@ -1,1 +1,15 @@
-"""Copying: the choice of the next segment, and the steps of one copy."""
+"""Copying: the choice of the next segment, and the steps of one copy.
+
+| Step | File |
+|---|---|
+| looks at the log directories | `look_loop.py`, `scanner.py` |
+| ... at leaderships, and the facts of a decision | `leadership_watch.py`, `leadership_facts.py` |
+| ... of a broker whose disk this node does not see | `told_partitions.py` |
+| uncopied segments kept from local retention | `hold.py`, `hold_pass.py` |
+| ... active ones, which time retention takes before they are sealed | `active_hold.py` |
+| all partitions; the task of one | `work_table.py`, `partition_driver.py`, `partition_work.py` |
+| the next step, or the reason for a wait | `copy_plan.py` |
+| a slot, the order, one attempt | `copy_slots.py`, `copy_order.py`, `copier.py` |
+| a damaged segment mended from the other replicas | `mending.py`, `replica_*.py` |
+| status and lag | `partition_status.py`, `lag.py` |
+"""
