@@ -79,23 +79,28 @@ class Moving:
             self.log, self.brokers, Time(ambient.monotonic, ambient.sleep), self.deadline_s,
             self.has_broker,
         )  # fmt: skip
-        before: Attempt | None = None
         while True:
-            self.attempt = switching.begin(before)
-            if self.attempt is not None:
-                before = self.ended = self.attempt
-                logger.info("the move: %s begins here", self.attempt.standing.phase.name)
-                try:
-                    await switching.run(self.attempt)
-                    self._log.works(CARRYING_OUT)
-                except Exception as error:  # noqa: BLE001 - logged, and begun again
-                    self._log.failed(CARRYING_OUT, error)
-                    self.attempt.trouble = f"{type(error).__name__}: {error}"
-                stands = self.metadata.migration()
-                logger.info("the move: %s, since %s", stands.phase.name, stands.why)
-            else:
-                await switching.look_on()
+            try:
+                await self._carry_out(switching)
+            except StrandlineError as error:  # as while a snapshot replaces the view
+                self._log.failed(CARRYING_OUT, error)
             await ambient.sleep(LOOK_EVERY_S)
+
+    async def _carry_out(self, switching: Switching) -> None:
+        self.attempt = switching.begin(self.ended)
+        if self.attempt is None:
+            await switching.look_on()
+            return
+        self.ended = self.attempt
+        logger.info("the move: %s begins here", self.attempt.standing.phase.name)
+        try:
+            await switching.run(self.attempt)
+            self._log.works(CARRYING_OUT)
+        except Exception as error:  # noqa: BLE001 - logged, and begun again
+            self._log.failed(CARRYING_OUT, error)
+            self.attempt.trouble = f"{type(error).__name__}: {error}"
+        stands = self.metadata.migration()
+        logger.info("the move: %s, since %s", stands.phase.name, stands.why)
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """A pause that takes longer than people expect."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-from kafka_formats.errors import Conflict, Fenced
+from kafka_formats.errors import Conflict, Fenced, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.migration.shadow_plan import TransactionLimits
@@ -90,10 +91,11 @@ class ShadowTask:
         """Why the way back is closed, who else writes to the topic, or why this node gets nowhere;
         in one line.
         """
-        shadow = self.metadata.shadow()
         told: list[str] = []
-        if shadow is not None and self.metadata.migration().phase is not MigrationPhase.DONE:
-            told += _of_state(shadow)
+        with suppress(RetryLater):  # while a snapshot replaces the view
+            shadow = self.metadata.shadow()
+            if shadow is not None and self.metadata.migration().phase is not MigrationPhase.DONE:
+                told += _of_state(shadow)
         standing = self.around.ambient.monotonic() - self._trouble_since
         if self._trouble and standing >= self.limits.told_after_s:
             told.append(f"Kafka's metadata topic is not kept up: {self._trouble}")
@@ -101,6 +103,13 @@ class ShadowTask:
 
     async def round(self) -> float:
         """One round; the pause before the next one, in seconds."""
+        try:
+            return await self._round()
+        except RetryLater as error:  # of the view, while a snapshot replaces it
+            self._log.failed(WORK, error)
+            return self.limits.idle_s
+
+    async def _round(self) -> float:
         node_id = self.around.identity.incarnation.node_id
         log = _Log(self.metadata)
         if log.shadow() is None or self.metadata.describe().leader_id != node_id:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from kafka_formats.errors import RetryLater
 from rlm.migration.moving import Moving
 from rlmm.migration_phase import MigrationPhase
 from tests.rlm.migration.test_switching import DEADLINE_S, World
@@ -49,3 +50,21 @@ def test_an_attempt_that_fails_by_a_mistake_of_the_program_ends_at_its_deadline(
     assert world.phase is MigrationPhase.KAFKA
     assert world.now < DEADLINE_S + 10
     assert "nobody expected this" in world.why
+
+
+def test_a_view_that_a_snapshot_replaces_ends_no_loop() -> None:
+    world = World(2)
+    leads, asked = world.leads, 0
+
+    def replaced() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise RetryLater("the view is being replaced by a snapshot")
+        return leads()
+
+    world.leads = replaced  # type: ignore[method-assign]
+    with pytest.raises(_StoppedError):
+        asyncio.run(moving_of(world).carry_out())
+    assert asked > 1
+    assert world.phase not in (MigrationPhase.SWITCHING, MigrationPhase.BACK)

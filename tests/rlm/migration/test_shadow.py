@@ -279,3 +279,20 @@ async def test_a_backlog_is_written_and_reported_at_once(scene: Scene) -> None:
     scene.node.now += LIMITS.look_after_s
     await scene.task.round()
     assert manager.shadow_lag() == ShadowLag(0, None)
+
+
+async def test_a_view_that_a_snapshot_replaces_stops_no_round(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that ends is told, and stays ended until the node is started again."""
+    await scene.node.copy(3)
+
+    def replaced(_self: object) -> None:
+        raise RetryLater("the view is being replaced by a snapshot")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(scene.node.manager), "shadow", replaced)
+        assert await scene.task.round() == LIMITS.idle_s
+        assert scene.told() == ""
+    await scene.task.round()
+    assert len(scene.in_topic()) == 6
