@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from kafka_formats.errors import StrandlineError
 from rlm.control.node_problem import ProblemLog
 from rlm.control.surroundings import Ambient
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -14,7 +15,9 @@ from rlmm.rows.cluster_settings import SettingRow
 
 logger = logging.getLogger(__name__)
 
+LOOKING = "looking for changed settings of the cluster"
 ACTING = "acting on a changed setting of the cluster"
+RETRY_S = 1.0
 ROUND_S = 600.0
 """A round ends then even if nothing changed, and shows that the loop lives."""
 
@@ -42,7 +45,11 @@ class SettingsFollower:
                     self._known = await self.metadata.other_cluster_settings(self._known)
             except TimeoutError:
                 pass
+            except StrandlineError as error:  # as while a snapshot replaces the view
+                self._problem_log.failed(LOOKING, error)
+                await self.ambient.sleep(RETRY_S)
             else:
+                self._problem_log.works(LOOKING)
                 await self._act()
             await self.ambient.sleep(0)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats.errors import RetryLater
 from rlm.cluster_settings.follower import SettingsFollower
 from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.cluster_settings.known_settings import Setting
@@ -15,6 +16,7 @@ from rlm.control.why_not import WhyNot
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import FlowLimits, Rates
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import ClusterSetting
 from rlmm.records.setting_scope import CLUSTER, SettingScope, of_node, of_topic
 from rlmm.rows.cluster_settings import find_setting
@@ -126,5 +128,35 @@ def test_a_limit_that_is_set_before_the_loops_run_holds(tmp_path: Path) -> None:
             await asyncio.sleep(1)
             task.cancel()
             assert flow.limits.node.copy_bytes_per_s == 50 * 2**20
+
+    run_virtually(main)
+
+
+def test_a_view_that_a_snapshot_replaces_stops_no_following(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that ends is told, and stays ended until the node is started again."""
+
+    async def main() -> None:
+        async with new_world(tmp_path, ()).boot() as node:
+            acted = 0
+
+            async def act() -> None:
+                nonlocal acted
+                acted += 1
+
+            def replaced(_self: object) -> None:
+                raise RetryLater("the view is being replaced by a snapshot")
+
+            follower = SettingsFollower(node.metadata, node.parts.around.ambient, act)
+            with monkeypatch.context() as patch:
+                patch.setattr(RemoteLogMetadataManager, "cluster_settings", replaced)
+                task = asyncio.create_task(follower.run())
+                await asyncio.sleep(3)
+                assert not task.done()
+            await put(node, Setting.COPY_RATE, CLUSTER, str(50 * 2**20))
+            await asyncio.sleep(2)
+            task.cancel()
+            assert acted == 1
 
     run_virtually(main)
