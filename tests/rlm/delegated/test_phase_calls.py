@@ -157,7 +157,8 @@ def test_what_the_broker_says_is_shown_with_the_phase(tmp_path: Path, orders: Ka
             nothing = await shown(plugin)
             assert nothing == {
                 "phase": "none", "since": None, "since_ms": None, "kafka_cluster_id": None,
-                "who": None, "why": None, "bridge": None, "attempt": None,
+                "who": None, "why": None, "bridge": None, "attempt": None, "comparison": None,
+                "has_broker": False,
             }  # fmt: skip
             await plugin.announce()
             await node.metadata.finalise_feature_level(2)
