@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import Conflict, Fenced, InvalidRequest, RetryLater
+from kafka_formats.errors import Conflict, Fenced, InvalidRequest, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import (
@@ -111,7 +112,7 @@ class BrokerCopies:
         """
         row = self._row(files)
         with self._in_line(row.segment_id.id):
-            return await self._copy(row, files, await asyncio.to_thread(self._directory, files))
+            return await self._copy(row, files, await self._seen_directory(row, files))
 
     @property
     def sees_disk(self) -> bool:
@@ -215,9 +216,18 @@ class BrokerCopies:
         self._check_not_held(row)
         return row
 
+    async def _seen_directory(self, row: RemoteLogSegmentMetadata, files: CopyFiles) -> Path:
+        """As `_directory`. What is not seen now will not be at the broker's next run either."""
+        _check_names(files)
+        try:
+            return await asyncio.to_thread(self._directory, files)
+        except (InvalidRequest, Refused) as error:
+            self.failed.unseen(row.segment_id.partition, row.start_offset, error)
+            raise
+
     def _directory(self, files: CopyFiles) -> Path:
         """The replica's directory. Blocks. InvalidRequest: the files are not where this node reads
-        the broker's partitions.
+        the broker's partitions. Refused: it may not read them.
         """
         tip = files.row.segment_id.partition
         directory = Path(files.log).resolve().parent
@@ -225,10 +235,11 @@ class BrokerCopies:
         if directory.parent not in log_dirs or directory.name != f"{tip.topic}-{tip.partition}":
             raise InvalidRequest(
                 f"{files.log[:300]} is no segment of {tip} in this node's kafka.log_dirs: node and "
-                "broker have to see the same disks",
+                "broker have to see the same disks under the same paths",
                 field="log",
             )
-        _check_names(files)
+        if Path(files.log).is_file() and not os.access(files.log, os.R_OK):
+            raise Refused(f"this node's user may not read {files.log[:300]}")
         return directory
 
     def _job(

@@ -227,9 +227,9 @@ def test_a_segment_with_gaps_is_copied_once_they_are_known_to_be_legal(
     run_virtually(main)
 
 
-def told(node: Node) -> list[str]:
+def told(node: Node, name: str = "copy_failed") -> list[str]:
     problems = node.remote_log.node_problems()
-    return [each.text for each in problems if each.name == "copy_failed"]
+    return [each.text for each in problems if each.name == name]
 
 
 def test_a_segment_that_cannot_be_copied_is_told_until_it_is_or_nobody_tries_any_more(
@@ -268,5 +268,53 @@ def test_a_segment_that_cannot_be_copied_is_told_until_it_is_or_nobody_tries_any
             await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
             assert node.finished(orders.partition) == [(0, 19)], "the end stays the broker's"
             assert told(node) == []
+
+    run_virtually(main)
+
+
+def test_a_node_that_has_other_paths_than_its_broker_is_told_and_makes_no_row_each_run(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """As where broker and node run in containers that mount the same disk in different places."""
+    elsewhere = Path("/var/lib/kafka-of-the-broker") / orders.directory.name
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            seen = files_of(orders, row)
+            unseen = replace(seen, log=str(elsewhere / Path(seen.log).name))
+            await plugin.add(row)
+            assert (await refused(plugin.copy(unseen))).kind == "invalid_request"
+            (text,) = told(node, "paths")
+            assert text.startswith("1 partition is not copied for the broker: orders-0: the segm")
+            assert str(elsewhere) in text
+            assert "empty kafka.log_dirs: then the broker sends the files" in text
+            assert told(node) == []
+            again = of_disk(orders, 2, 0, 9)
+            refusal = await refused(plugin.add(again))
+            assert (refusal.kind, "tried later" in refusal.detail) == ("retry_later", True)
+            await asyncio.sleep(610)
+            assert told(node, "paths") == [text], "it stays as long as the broker tries"
+            await plugin.add(again)
+            custom = await plugin.copy(files_of(orders, again))
+            await plugin.update(again, FINISHED, custom)
+            assert told(node, "paths") == []
+
+    run_virtually(main)
+
+
+def test_files_that_the_nodes_user_may_not_read_are_told_and_make_no_row_each_run(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            with monkeypatch.context() as patch:
+                patch.setattr("os.access", lambda *_: False)
+                assert (await refused(plugin.copy(files_of(orders, row)))).kind == "refused"
+            (text,) = told(node, "paths")
+            assert "this node's user may not read" in text
+            assert (await refused(plugin.add(of_disk(orders, 2, 0, 9)))).kind == "retry_later"
 
     run_virtually(main)
