@@ -46,17 +46,16 @@ SLACK_FACTOR = 1.5
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
     """The segment to copy and its claim. `lineage`: the view's merged one; `log_start_offset`: the
-    tier's; `local_log_start_offset`: that of the files' log. `from_links`: the files are links
-    kept from local retention, with a history of their own. `gaps_allowed`, `once_there`: see
-    `gap_rule.GapWatch`. `stretch`: the part of a segment with `damage` to copy;
-    `producers_at_base`: a producer snapshot at its first offset, None if unknown.
+    tier's. `from_links`: the files are links kept from local retention, with a history of their
+    own. `gaps_allowed`, `once_there`: see `gap_rule.GapWatch`. `stretch`: the part of a segment
+    with `damage` to copy; `producers_at_base`: a producer snapshot at its first offset, None if
+    unknown.
     """
 
     partition: TopicIdPartition
     segment: LocalSegment
     lineage: Epochs
     log_start_offset: int
-    local_log_start_offset: int
     token: int
     from_links: bool = False
     gaps_allowed: bool = False
@@ -64,11 +63,6 @@ class CopyOrder:
     damage: Damage | None = None
     stretch: Stretch | None = None
     producers_at_base: bytes | None = None
-
-    @property
-    def first_known_offset(self) -> int:
-        """The start of known epochs; DeleteRecords took the records below. -1: all are known."""
-        return self.segment.first_known_offset if self.from_links else self.local_log_start_offset
 
     @property
     def offsets(self) -> tuple[int, int]:
@@ -108,7 +102,7 @@ class AttemptFailed:
     row: RemoteLogSegmentMetadata | None
 
 
-FactsReader = Callable[[LocalSegment, Epochs, int], SegmentFacts]
+FactsReader = Callable[[LocalSegment, Epochs], SegmentFacts]
 
 RecordCleaned = Callable[[TopicIdPartition, str], Awaitable[None]]
 """Records that gaps are legal in the partition from now on, and why."""
@@ -217,9 +211,7 @@ class Copier:
         deadline_s = self._around.limits.stall_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                facts = await asyncio.to_thread(
-                    self.read_facts, segment, order.lineage, order.first_known_offset
-                )
+                facts = await asyncio.to_thread(self.read_facts, segment, order.lineage)
         except TimeoutError:
             raise RetryLater(
                 f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
@@ -273,7 +265,7 @@ class Copier:
         """The job for a copy of the whole segment, only to look at it."""
         segment = order.segment
         assert segment.next_base_offset is not None, "the active segment is never copied"
-        first = max(segment.base_offset, order.first_known_offset)
+        first = max(segment.base_offset, segment.first_known_offset)
         row = RemoteLogSegmentMetadata(
             segment_id=RemoteLogSegmentId(order.partition, self._around.ambient.new_uuid()),
             start_offset=segment.base_offset,
@@ -343,7 +335,7 @@ class Copier:
             store=store.name,
             prefix=store.prefix,
             upload_deadline_ms=row.upload_deadline_ms,
-            log_start_offset=max(order.log_start_offset, order.first_known_offset),
+            log_start_offset=max(order.log_start_offset, order.segment.first_known_offset),
             limits=UploadLimits(
                 self._around.limits.part_bytes,
                 self._around.limits.parts_parallel,
@@ -416,9 +408,8 @@ def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:
     stretch, damage = order.stretch, order.damage
     assert stretch is not None, "asked for a stretch"
     assert damage is not None, "which is of a damaged segment"
-    epochs = segment_epochs(
-        order.lineage, max(stretch.first, order.first_known_offset), stretch.last + 1
-    )
+    first = max(stretch.first, order.segment.first_known_offset)
+    epochs = segment_epochs(order.lineage, first, stretch.last + 1)
     return SegmentFacts(
         size_bytes=stretch.size_bytes,
         max_timestamp_ms=max(facts.max_timestamp_ms, damage.survey.max_timestamp_ms),

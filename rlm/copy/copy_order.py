@@ -30,12 +30,11 @@ async def order_of(
         return None
     held = tuple(unit for unit in work.kept if unit.segment == segment)
     from_links = step.gone or bool(held)
-    known = segment.first_known_offset if from_links else local.local_log_start_offset
+    first = max(segment.base_offset, segment.first_known_offset)
     # A held segment may lie below all that the claims' checkpoints told, also in lower epochs.
-    lineage = known_from(with_heads(held, state.lineage), max(known, segment.base_offset))
+    lineage = known_from(with_heads(held, state.lineage), first)
     return CopyOrder(
-        work.partition, segment, lineage, state.log_start_offset,
-        local.local_log_start_offset, work.claim.token,
+        work.partition, segment, lineage, state.log_start_offset, work.claim.token,
         from_links=from_links,
         gaps_allowed=not step.gone and (local.cleaned or bool(state.gaps_allowed)),
         once_there=work.once_there(step.base_offset, step.end_offset, state.lost_ranges),

@@ -37,8 +37,8 @@ class Segment(Protocol):
 
     @property
     def first_known_offset(self) -> int:
-        """The start of the records with known epochs: DeleteRecords had taken those below it before
-        the segment was held.
+        """The start of the records with known epochs, if DeleteRecords took those below it; else
+        anything at or below the base.
         """
 
 
@@ -201,7 +201,7 @@ def _history_start(facts: PlanFacts) -> int:
     for segment in reversed(facts.segments[: facts.linked_count]):
         if segment.next_base_offset is None or segment.next_base_offset < offset:
             break
-        first = _first_known(facts, segment)
+        first = _first_known(segment)
         if epoch_for_offset(facts.state.lineage, first) is None:
             break
         offset = first
@@ -235,7 +235,7 @@ def _first_offset_left(facts: PlanFacts) -> int:
     for segment in facts.segments[: facts.linked_count]:
         end = segment.next_base_offset
         if end is None or end > facts.state.next_offset:
-            return _first_known(facts, segment)
+            return _first_known(segment)
     return facts.local_log_start_offset
 
 
@@ -327,7 +327,7 @@ def _first_served(facts: PlanFacts, segment: Segment) -> int:
     """The start of the segment's records that the lineage serves: of epochs below its first one it
     serves none.
     """
-    first, lineage = _first_known(facts, segment), facts.state.lineage
+    first, lineage = _first_known(segment), facts.state.lineage
     if not lineage:
         return first
     lowest = lineage[0].epoch
@@ -335,17 +335,14 @@ def _first_served(facts: PlanFacts, segment: Segment) -> int:
     return max(first, next(served, first))
 
 
-def _first_known(facts: PlanFacts, segment: Segment) -> int:
-    """The start of the segment's records with known epochs."""
-    linked = segment.base_offset < facts.segments[facts.linked_count].base_offset
-    known = segment.first_known_offset if linked else facts.local_log_start_offset
-    return max(segment.base_offset, known)
+def _first_known(segment: Segment) -> int:
+    return max(segment.base_offset, segment.first_known_offset)
 
 
 def _in_lineage(facts: PlanFacts, segment: Segment, next_base: int) -> bool:
     """By its own epochs: below its first known offset the checkpoint has those of held segments."""
     base = segment.base_offset
-    epochs = entries_in_range(facts.checkpoint, _first_known(facts, segment), next_base)
+    epochs = entries_in_range(facts.checkpoint, _first_known(segment), next_base)
     log_end = max(facts.last_stable_offset, next_base)
     return within_lineage(base, next_base - 1, epochs, facts.state.lineage, log_end)
 

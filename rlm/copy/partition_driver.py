@@ -451,7 +451,8 @@ class PartitionDriver:
         state = self.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         if step.fills_lost_range:
-            fill = next_fill(damage, state.next_offset, state.lost_ranges, order.first_known_offset)
+            known = order.segment.first_known_offset
+            fill = next_fill(damage, state.next_offset, state.lost_ranges, known)
             if fill is not None:
                 return replace(order, damage=damage, stretch=fill)
             if damage.goes_on:

@@ -155,7 +155,7 @@ class PartitionWork:
         """Segments to copy from this machine: held ones, then the broker's; ascending."""
         if self.local is None:
             return ()
-        return (*(unit.segment for unit in self.kept), *self.local.segments)
+        return (*(unit.segment for unit in self.kept), *self.local.known_segments)
 
     def once_there(self, base: int, end: int, lost: Iterable[LostOffsets]) -> tuple[Offsets, ...]:
         """Offsets of the segment `base` to `end` (inclusive) that had batches by other evidence: an

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -82,6 +82,17 @@ class LocalPartition:
         if self.leader_epochs:
             return max(self.segments[0].base_offset, self.leader_epochs[0].start_offset)
         return max(self.segments[0].base_offset, self.log_start_offset or 0)
+
+    @property
+    def known_segments(self) -> tuple[LocalSegment, ...]:
+        """`segments`, those that reach below the local log start with their first known offset."""
+        start = self.local_log_start_offset
+        if start <= self.segments[0].base_offset:
+            return self.segments
+        return tuple(
+            replace(each, first_known_offset=start) if each.base_offset < start else each
+            for each in self.segments
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,8 @@ class _ChangedError(Exception):
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
     """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
-    the active one. `first_known_offset` above the base: of a held segment of which DeleteRecords
-    had taken the part below, whose epochs are unknown.
+    the active one. `first_known_offset` above the base: DeleteRecords took the part below, whose
+    epochs are unknown; -1: all are known. Of a replica `LocalPartition.known_segments` tell it.
     """
 
     base_offset: int

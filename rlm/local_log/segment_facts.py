@@ -25,16 +25,16 @@ class SegmentFacts:
     leader_epochs: Epochs
 
 
-def segment_facts(segment: LocalSegment, lineage: Epochs, log_start_offset: int) -> SegmentFacts:
+def segment_facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
     """Look at a sealed segment. Blocks for a few file reads; callers use an executor.
 
-    Records below `log_start_offset` have no epoch: DeleteRecords took them, the broker's checkpoint
-    lost the epochs, and the lineage may have another leader's. Conflict(SOURCE_CHANGED): its files
-    are gone. InvalidRequest: it is the active segment.
+    Records below its first known offset have no epoch: DeleteRecords took them, the broker's
+    checkpoint lost the epochs, and the lineage may have another leader's. Conflict(SOURCE_CHANGED):
+    its files are gone. InvalidRequest: it is the active segment.
     """
     if segment.next_base_offset is None:
         raise InvalidRequest("the active segment is never copied", field="segment")
-    first_offset = max(segment.base_offset, log_start_offset)
+    first_offset = max(segment.base_offset, segment.first_known_offset)
     epochs = segment_epochs(lineage, first_offset, segment.next_base_offset)
     try:
         status = segment.log_path.stat()

@@ -275,7 +275,6 @@ class SegmentRepairs:
             ),
             state.lineage,
             state.log_start_offset,
-            -1,
             work.claim.token,
             from_links=True,
             # The same bytes were judged when they were first copied.

@@ -35,7 +35,7 @@ def now_ms() -> int:
 def copy_job(partition: LocalPartition, segment: LocalSegment, *, attempt: int = 0) -> CopyJob:
     """The job the control plane would make of a partition that was compacted once."""
     assert segment.next_base_offset is not None
-    facts = segment_facts(segment, partition.leader_epochs, -1)
+    facts = segment_facts(segment, partition.leader_epochs)
     id_ = Uuid(segment.base_offset.to_bytes(8, "big") + attempt.to_bytes(8, "big"))
     return CopyJob(
         segment_id=RemoteLogSegmentId(partition.partition, id_),

@@ -38,7 +38,7 @@ from tests.rlm.planner_facts import ME, ONE_EPOCH, PARTITION
 from tests.rlm.virtual_time import START_MS, run_virtually, virtual_ambient
 
 LETS_GO_AFTER_S = 40.0
-ORDER = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 1_000, 10), ONE_EPOCH, 0, 0, 7)
+ORDER = CopyOrder(PARTITION, LocalSegment(0, Path("/log/0.log"), 1_000, 10), ONE_EPOCH, 0, 7)
 
 
 class Rows(RemoteLogMetadataManager):
@@ -105,7 +105,7 @@ async def never_cleaned(partition: TopicIdPartition, _why: str) -> None:
     raise AssertionError(f"{partition} was never compacted")
 
 
-def facts(segment: LocalSegment, lineage: Epochs, _: int) -> SegmentFacts:
+def facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
     return SegmentFacts(segment.size_bytes, 1, txn_index_empty=True, leader_epochs=lineage)
 
 
@@ -194,8 +194,8 @@ def test_a_log_that_the_cleaner_replaced_behind_its_row_is_copied_under_a_row_of
     kept = [Record(at, START_MS, None, b"v", ()) for at in (0, 9)]
     cleaned = encode_batch(kept, base_offset=0, partition_leader_epoch=0)
 
-    def then_cleaned(segment: LocalSegment, lineage: Epochs, first: int) -> SegmentFacts:
-        found = segment_facts(segment, lineage, first)
+    def then_cleaned(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
+        found = segment_facts(segment, lineage)
         path.with_suffix(".cleaned").write_bytes(cleaned)
         path.with_suffix(".cleaned").rename(path)
         return found

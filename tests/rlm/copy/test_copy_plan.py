@@ -28,11 +28,19 @@ def facts(
     partition_state: PartitionState,
     *,
     local_start: int | None = None,
+    linked: int = 0,
 ) -> PlanFacts:
+    """The first `linked` segments are held; of the others those below `local_start` are cut."""
+    start = segments[0].base_offset if local_start is None else local_start
+    cut = (
+        replace(each, first_known_offset=start) if each.base_offset < start else each
+        for each in segments[linked:]
+    )
     return PlanFacts(
-        segments=segments,
+        segments=(*segments[:linked], *cut),
+        linked_count=linked,
         checkpoint=partition_state.lineage,
-        local_log_start_offset=segments[0].base_offset if local_start is None else local_start,
+        local_log_start_offset=start,
         last_stable_offset=lso,
         state=partition_state,
         now_ms=NOW_MS,
@@ -154,7 +162,7 @@ def test_history_begins_where_held_segments_of_the_lineage_reach_down_without_a_
     segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(30, 40), LogSegment(40, None))
     nothing = state(lineage=epochs((0, 0)), next_offset=-1)
     for local_start, expected in ((40, 20), (45, 45)):
-        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), linked_count=3))
+        step = plan(facts(segments, 500, nothing, local_start=local_start, linked=3))
         assert step == RecordLogStart(expected, 0)
 
 
@@ -162,7 +170,7 @@ def test_history_begins_where_held_segments_that_overlap_reach_down() -> None:
     segments = (LogSegment(10, 35), LogSegment(30, 45), LogSegment(40, 50), LogSegment(50, None))
     nothing = state(lineage=epochs((0, 0)), next_offset=-1)
     for local_start, expected in ((40, 10), (42, 42)):
-        step = plan(replace(facts(segments, 500, nothing, local_start=local_start), linked_count=2))
+        step = plan(facts(segments, 500, nothing, local_start=local_start, linked=2))
         assert step == RecordLogStart(expected, 0)
 
 
@@ -170,7 +178,7 @@ def test_a_gap_among_held_segments_or_behind_them_is_lost_and_one_in_the_log_is_
     segments = (LogSegment(0, 10), LogSegment(20, 30), LogSegment(40, 50), LogSegment(60, None))
     for next_offset, held, expected in ((10, 2, (10, 19)), (30, 2, (30, 39)), (50, 2, None)):
         partition = state(highest=(next_offset - 1, 0))
-        step = plan(replace(facts(segments, 500, partition, local_start=40), linked_count=held))
+        step = plan(facts(segments, 500, partition, local_start=40, linked=held))
         if expected is None:
             assert isinstance(step, Wait)
         else:
@@ -207,6 +215,19 @@ def test_only_a_log_start_that_was_said_takes_what_is_on_the_disk(
         assert step.offset <= kept_from
     if isinstance(step, RecordLostRange):
         assert step.end < kept_from
+
+
+def test_of_a_held_segment_and_of_the_brokers_own_what_each_has_left_counts() -> None:
+    """DeleteRecords had reached 6 when the first was held, and 25 since."""
+    held, own = LogSegment(0, 20, first_known_offset=6), log(20, 40, 60)
+    lost = (LostOffsets(0, 24, "deleted"),)
+    partition = replace(state(highest=(39, 0), lost=lost), next_offset=40)
+    planned = facts((held, *own), 500, partition, local_start=25, linked=1)
+    assert plan(planned) == CopySegment(0, 20, held.size_bytes, fills_lost_range=True)
+    tried = replace(planned, fills_tried=frozenset({(0, 19)}))
+    assert plan(tried) == CopySegment(40, 60, 1_000)  # 20 to 24 are not in the second one
+    gone = replace(planned, state=replace(partition, lost_ranges=(LostOffsets(0, 5, "deleted"),)))
+    assert plan(gone) == CopySegment(40, 60, 1_000)  # nor 0 to 5 in the first
 
 
 def test_a_disk_that_still_has_what_another_leader_lost_brings_it_back() -> None:

@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from rlm.control.backoff import BackOff
 from rlm.copy.partition_work import PartitionWork
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
+from rlm.local_log.lost_epochs import FoundEpochs
 from rlmm.lineage import merge
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.partition_state import PartitionState
@@ -66,6 +69,39 @@ class Recorded:
 
     def serves_any(self, *_of: object) -> bool:
         return self._serves
+
+
+@pytest.mark.parametrize(
+    ("start", "known"),
+    [
+        pytest.param(10, (-1, -1, -1), id="DeleteRecords took nothing of them"),
+        pytest.param(13, (13, -1, -1), id="it reached into the first"),
+        pytest.param(20, (20, -1, -1), id="it took the first, whose file goes later"),
+        pytest.param(24, (24, 24, -1), id="it took the first, and reached into the second"),
+        pytest.param(31, (31, 31, 31), id="it reached into the active one"),
+    ],
+)
+def test_segments_tell_what_delete_records_left_of_them(start: int, known: tuple[int, ...]) -> None:
+    """By the first epoch, and by the broker's checkpoint only if there are no epochs."""
+    cut = replace(held(0, 10), segment=replace(segment(0, 10), first_known_offset=4))
+    for log in (
+        replace(replica(10, 20, 30), leader_epochs=epochs((0, start)), log_start_offset=12),
+        replace(replica(10, 20, 30), leader_epochs=(), log_start_offset=start),
+    ):
+        work = PartitionWork(PARTITION, local=log, units=(cut,) if log.leader_epochs else ())
+        told = [each.first_known_offset for each in work.segments]
+        assert told == [*(4 for _ in work.kept), *known]
+        assert work.local == log  # what was looked at stays as it was
+    assert not work.kept
+
+
+def test_epochs_found_in_the_batches_bring_back_what_a_lost_checkpoint_hid() -> None:
+    log = replace(replica(10, 20), leader_epochs=epochs((3, 24)))
+    work = PartitionWork(PARTITION)
+    work.seen(log)
+    assert [each.first_known_offset for each in work.segments] == [24, 24]
+    assert work.learn(FoundEpochs(epochs((2, 12)), log.leader_epochs[0]))
+    assert [each.first_known_offset for each in work.segments] == [12, -1]
 
 
 def test_a_claim_at_a_claimed_epoch_tells_no_head_that_came_to_light_since() -> None:
