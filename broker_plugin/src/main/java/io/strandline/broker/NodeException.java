@@ -38,7 +38,7 @@ final class NodeException extends IOException {
         INVALID_REQUEST,
         ALREADY_EXISTS,
         NOT_FOUND,
-        CORRUPT_DATA;
+        CORRUPT_DATA("Bytes are damaged: see `strandline status` at the node.");
 
         /** A sentence for the log; null: it depends on the reason. */
         final String whatToDo;

@@ -56,8 +56,15 @@ final class Trouble {
                 ? null
                 : String.format(
                         "Tiered storage through the Strandline node %s: %s failed: %s. %s (%d since"
-                                + " the last such line; the broker asks again, and nothing is lost.)",
-                        address, call.word(), failure.getMessage(), whatToDo(failure), count);
+                                + " the last such line%s.)",
+                        address,
+                        call.word(),
+                        failure.getMessage(),
+                        whatToDo(failure),
+                        count,
+                        failure.kind() == Kind.CORRUPT_DATA
+                                ? ""
+                                : "; the broker asks again, and nothing is lost");
     }
 
     void notReady(TopicIdPartition tip, String why) {

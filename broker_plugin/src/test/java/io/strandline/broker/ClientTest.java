@@ -287,8 +287,20 @@ class ClientTest {
             Trouble fresh = new Trouble(NodeAddress.of("http://127.0.0.1:9480", null));
             for (String reason : List.of("", "CLUSTER", "BROKER_ID", "TWO_BROKERS", "PROTOCOL")) {
                 String line = fresh.line(Call.ADD, new NodeException(kind, reason, "it", null));
-                assertTrue(line == null || line.endsWith("nothing is lost.)"), line);
+                boolean damaged = kind == NodeException.Kind.CORRUPT_DATA;
+                assertTrue(line == null || damaged != line.endsWith("and nothing is lost.)"), line);
             }
         }
+    }
+
+    @Test
+    void damagedBytesAreNotSaidToBeSafe() {
+        Trouble trouble = new Trouble(NodeAddress.of("http://127.0.0.1:9480", null));
+        String line = trouble.line(Call.FETCH, NodeException.told("corrupt_data", "", "it"));
+        assertTrue(
+                line.endsWith(
+                        "corrupt_data: it. Bytes are damaged: see `strandline status` at the node."
+                                + " (1 since the last such line.)"),
+                line);
     }
 }
