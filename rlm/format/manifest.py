@@ -355,6 +355,8 @@ def offset_index_problem(data: bytes, log_bytes: int, chunks: int) -> str | None
     """The fault of a chunk offset index; None if every search in it ends inside the log."""
     if len(data) % 8 or len(data) // 8 > chunks:
         return f"{len(data)} bytes do not fit an index of {chunks} chunks"
+    if not data:
+        return None  # also of a log without a byte: compaction leaves such segments
     numbers = struct.unpack(f">{len(data) // 4}i", data)
     for column, below in ((numbers[::2], 2**31), (numbers[1::2], log_bytes)):
         bounded = (0, *column, below)

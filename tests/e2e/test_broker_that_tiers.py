@@ -17,6 +17,7 @@ from tests.e2e.tier_client import TierClient
 from tests.e2e.tiering_broker import (
     TOPIC,
     TOPIC_CONFIG,
+    below,
     site,
     tasks_of,
     three,
@@ -24,7 +25,7 @@ from tests.e2e.tiering_broker import (
 )
 from tests.e2e.writer import Writer
 from tests.real.kafka import KAFKA_VERSION
-from tests.real.kafka_clients import ConsumedRecord, consume_all
+from tests.real.kafka_clients import consume_all
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -221,9 +222,3 @@ def objects(tmp_path: Path) -> list[str]:
     """Names of the topic's objects. `Path.glob` would fail at a folder that goes meanwhile."""
     found = map(Path, glob(f"{tmp_path}/tier/**/{TOPIC}-*/**/*", recursive=True))
     return [path.name for path in found if path.is_file()]
-
-
-def below(records: list[ConsumedRecord], tier: TierClient) -> list[ConsumedRecord]:
-    """The records that are in the tier."""
-    highest = tier.status()["highest_copied_offset"]
-    return [record for record in records if record.offset <= highest]

@@ -10,8 +10,10 @@ from tests.e2e.broker_site import SECTIONS, TIERED
 from tests.e2e.broker_site import TOPIC_CONFIG as ANY_TOPIC_CONFIG
 from tests.e2e.node_process import NodeProcess, Sections
 from tests.e2e.node_quorum import NodeQuorum
+from tests.e2e.tier_client import TierClient
 from tests.real.broker_plugin import plugin_jar
 from tests.real.kafka import KAFKA_VERSION, KafkaBroker
+from tests.real.kafka_clients import ConsumedRecord
 from tests.real.kafka_cluster import KafkaCluster
 
 TOPIC = "voyages"
@@ -123,3 +125,9 @@ def three(tmp_path: Path, *, shared: bool = True) -> Iterator[tuple[KafkaCluster
             broker.override(broker_settings(quorum.nodes[number].url))
         with cluster:
             yield cluster, quorum
+
+
+def below(records: list[ConsumedRecord], tier: TierClient) -> list[ConsumedRecord]:
+    """The records that are in the tier."""
+    highest = tier.status()["highest_copied_offset"]
+    return [record for record in records if record.offset <= highest]

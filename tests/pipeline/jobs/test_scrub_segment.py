@@ -67,6 +67,16 @@ def test_every_segment_of_a_broker_is_found_right(captured: FolderTier) -> None:
             assert verdict_of(segment, json.loads(json.dumps(verdict.as_json()))) == verdict
 
 
+def test_a_segment_that_compaction_left_without_a_byte_is_found_right(tmp_path: Path) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.skip(10)
+    replica.roll()
+    tier = tier_log_dir(tmp_path, tmp_path / "tier")
+    (segment,) = tier.segments("orders")
+    verdict = scrub(tier, segment, records=True)
+    assert (verdict.outcome, tier.file(segment).stat().st_size) == (Outcome.OK, 0)
+
+
 @pytest.mark.parametrize(("topic", "prefix"), [("comp", "comp/"), ("compenc", "enc/")])
 def test_segments_of_aivens_plug_in_are_scrubbed_by_what_they_have(topic: str, prefix: str) -> None:
     tiered = AivenTopic(SMALL, topic, prefix)

@@ -100,6 +100,26 @@ def test_records_are_those_a_consumer_read(tier: FolderTier, isolation: Isolatio
     assert partitions == 9
 
 
+def emptied_tier(tmp_path: Path) -> FolderTier:
+    """A segment that compaction left without a byte, and one with the offsets 10 to 13."""
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.skip(10)
+    replica.roll()
+    replica.append(4)
+    replica.roll()
+    return tier_log_dir(tmp_path, tmp_path / "tier")
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_a_segment_without_a_byte_is_passed_over(tmp_path: Path, isolation: Isolation) -> None:
+    tier = emptied_tier(tmp_path)
+    segments = tier.segments("orders")
+    assert segments[0].log_bytes == 0
+    assert stable(tier, segments) == 14
+    slices = plan_slices(segments, 0, 13, isolation)
+    assert offsets(tier, slices, isolation=isolation) == [10, 11, 12, 13]
+
+
 @pytest.mark.parametrize("topic", ["payments", "profiles"])
 def test_any_range_gives_its_own_records(tier: FolderTier, topic: str) -> None:
     segments = tier.segments(topic)

@@ -18,6 +18,7 @@ from kafka_formats.offset_index import OffsetIndex, floor_position
 from kafka_formats.record_batch import encode_batch
 from rlm.data_plane.read_request import (
     IndexRequest,
+    Isolation,
     LogRequest,
     RecordFormat,
     RecordsEnd,
@@ -139,6 +140,25 @@ async def test_behind_a_hole_a_segment_is_read_from_where_it_is_served(stored: S
         d for _, last, d in stored.batches if 50 <= last <= 99 or 160 <= last <= 239
     )
     assert end.next_offset == second.valid_until + 1
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+async def test_a_segment_that_compaction_left_without_a_byte_is_passed_over(
+    tmp_path: Path, isolation: Isolation
+) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.skip(10)
+    replica.roll()
+    batch = replica.append(4)
+    replica.roll()
+    tier, partition = Tier(), only_partition(tmp_path)
+    for segment in partition.segments[:-1]:
+        await tier.copy(copy_job(partition, segment))
+    for offset in (0, 9, 10):
+        data, end = await tier.records(RecordsRequest(offset, MAX, isolation=isolation))
+        assert (data, end.next_offset, end.at_end) == (batch, 14, True)
+    empty = tier.pieces.pieces[0].segment
+    assert [piece async for piece in tier.plane.read_log(LogRequest(empty, 0, 0))] == []
 
 
 async def test_json_lines_begin_at_the_very_offset(stored: Stored) -> None:

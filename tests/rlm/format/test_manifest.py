@@ -104,6 +104,16 @@ def test_ours_is_read_back() -> None:
         assert parse_manifest(told.encode(), source="m") == told
 
 
+def test_ours_of_a_segment_that_compaction_left_without_a_byte_is_read_back() -> None:
+    assert OURS.checksums is not None
+    nothing = replace(OURS.checksums, log=ChunkChecksums(0, 0, ()), chunk_offset_index=b"")
+    empty = replace(OURS, log_bytes=0, checksums=nothing)
+    assert parse_manifest(empty.encode(), source="m") == empty
+    leaves = replace(nothing, chunk_offset_index=offset_index.encode([(110, 5)], 100))
+    with pytest.raises(CorruptData, match="chunkOffsetIndex"):
+        parse_manifest(replace(empty, checksums=leaves).encode(), source="m")
+
+
 def test_ours_has_unknown_fields_only_where_aivens_reader_ignores_them() -> None:
     ours, theirs = json.loads(OURS.encode()), aiven("transactions")
     assert list(ours) == list(theirs)

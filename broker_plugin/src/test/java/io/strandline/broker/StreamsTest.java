@@ -29,6 +29,10 @@ class StreamsTest {
     private static final int LARGE = 20 * MIB;
 
     private static RemoteLogSegmentMetadata large() throws NodeException {
+        return sized(LARGE);
+    }
+
+    private static RemoteLogSegmentMetadata sized(int bytes) throws NodeException {
         SegmentRow row = Honest.finishedRow();
         return new SegmentRow(
                         row.id(),
@@ -37,7 +41,7 @@ class StreamsTest {
                         row.brokerId(),
                         row.maxTimestampMs(),
                         row.eventTimestampMs(),
-                        LARGE,
+                        bytes,
                         RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
                         false,
                         row.leaderEpochs(),
@@ -69,6 +73,27 @@ class StreamsTest {
             assertEquals(List.of((long) FIRST, 2L * FIRST, 4L * FIRST), sizes.subList(0, 3));
             assertTrue(sizes.stream().allMatch(each -> each <= 8L * FIRST));
             assertEquals(1, node.connections.get() - before);
+        }
+    }
+
+    /** The broker goes on to the next one. */
+    @Test
+    void aSegmentThatCompactionLeftWithoutAByteEndsAtOnce() throws Exception {
+        try (FakeNode node = new FakeNode();
+                Plugin plugin = new Plugin(node.url()).announced()) {
+            node.on("fetch", Honest.fetch(0));
+            int before = node.connections.get();
+            for (int i = 0; i < 2; i++) {
+                try (InputStream in = plugin.storage.fetchLogSegment(sized(0), 0)) {
+                    assertEquals(-1, in.read());
+                }
+            }
+            assertEquals(1, node.connections.get() - before);
+            assertThrows(
+                    RemoteStorageException.class,
+                    () -> plugin.storage.fetchLogSegment(sized(0), 1));
+            node.on("fetch", Honest.fetch(1));
+            assertThrows(Exception.class, () -> plugin.storage.fetchLogSegment(sized(0), 0));
         }
     }
 
