@@ -102,11 +102,13 @@ def tasks_of(broker: KafkaBroker) -> set[str]:
 
 
 @contextmanager
-def three(tmp_path: Path, *, shared: bool = True) -> Iterator[tuple[KafkaCluster, NodeQuorum]]:
+def three(
+    tmp_path: Path, version: str = KAFKA_VERSION, *, shared: bool = True
+) -> Iterator[tuple[KafkaCluster, NodeQuorum]]:
     """Three brokers that tier, a node beside each, one folder as the store of all. `shared`:
     the nodes see the brokers' disks.
     """
-    cluster = KafkaCluster(tmp_path / "kafka")
+    cluster = KafkaCluster(tmp_path / "kafka", version=version)
     cluster.format()
     (tmp_path / "tier").mkdir()
     kafka = {

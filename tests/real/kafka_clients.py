@@ -155,9 +155,17 @@ def log_bounds(
 
 
 def _bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    bounds = consumer.get_watermark_offsets(
-        TopicPartition(topic, partition), timeout=CLIENT_DEADLINE_S, cached=False
-    )
+    end = time.monotonic() + CLIENT_DEADLINE_S
+    while True:
+        try:
+            bounds = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=CLIENT_DEADLINE_S, cached=False
+            )
+            break
+        except KafkaException as error:  # a broker that knows the new leader later than others
+            moved = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not moved or time.monotonic() > end:
+                raise
     assert bounds is not None, f"no offsets of {topic}-{partition} within {CLIENT_DEADLINE_S} s"
     return bounds
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,7 +35,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i32
 
 from kafka_client.connection import Connection, Endpoint
-from tests.real.kafka import REQUEST_DEADLINE_S, KafkaBroker
+from tests.real.kafka import KAFKA_VERSION, REQUEST_DEADLINE_S, KafkaBroker
 
 BROKERS = (1, 2, 3)
 HEAP_MB = 256
@@ -53,7 +54,7 @@ _THREE_BROKERS = {
 
 class KafkaCluster:
     """`home/broker-N` is the home of broker N. As a context manager: formatted and started.
-    `listeners` and `format_options` are each broker's.
+    `listeners`, `format_options` and `version` are each broker's.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KafkaCluster:
         overrides: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
+        version: str = KAFKA_VERSION,
     ) -> None:
         self.brokers = {
             number: KafkaBroker(
@@ -71,6 +73,7 @@ class KafkaCluster:
                 overrides={**_THREE_BROKERS, **(overrides or {})},
                 listeners=listeners,
                 format_options=format_options,
+                version=version,
                 heap_mb=HEAP_MB,
             )
             for number in BROKERS
@@ -111,6 +114,9 @@ class KafkaCluster:
                 broker.spawn()
             for broker in self.brokers.values():
                 broker.wait_until_ready()
+            # librdkafka gives up what it asked of an address that a later answer does not name.
+            for broker in self.brokers.values():
+                broker.wait_until(partial(_knows_all, broker), "a broker that knows all")
         except BaseException:
             self.close()
             raise
@@ -231,6 +237,12 @@ class KafkaCluster:
     @staticmethod
     def _spread(partitions: int) -> Iterable[Sequence[int]]:
         return [[BROKERS[(first + each) % 3] for each in range(3)] for first in range(partitions)]
+
+
+def _knows_all(broker: KafkaBroker) -> bool:
+    with suppress(KafkaException):
+        return set(BROKERS) <= set(broker.admin().list_topics(timeout=2).brokers)
+    return False
 
 
 async def _reassign(address: str, topic: str, partition: int, replicas: Sequence[int]) -> None:
