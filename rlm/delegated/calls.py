@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafka_formats.errors import (
     Conflict,
@@ -26,8 +27,9 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.deletions import CATCH_UP_DEADLINE_S, WRITE_DEADLINE_S, BrokerDeletions
 from rlm.delegated.expirations import Expirations
-from rlm.delegated.older_history import OlderHistory, is_kept
+from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import SegmentLists
@@ -46,10 +48,7 @@ from rlmm.segment import (
     SegmentState,
 )
 
-WRITE_DEADLINE_S = 14.0
-CATCH_UP_DEADLINE_S = 3.0
 DELETED_LOOK_S = 0.2
-DELETED_BY_BROKER = "its broker's remote log manager deletes it"
 
 
 class GoneError(NotFound):
@@ -76,6 +75,7 @@ class BrokerCalls:
     copied: CopiedOffsets
     phases: PhaseCalls
     expirations: Expirations
+    deletions: BrokerDeletions
     _adding: dict[asyncio.Task[object], TopicIdPartition] = field(default_factory=dict)
     _unheard_of: Counter[TopicIdPartition] = field(default_factory=Counter)
 
@@ -131,7 +131,10 @@ class BrokerCalls:
                 await self.expirations.before_list(tip)
                 self._check_writable(tip)
             await self.older.before_list(tip)
-        elif not await self._is_topic_deleted(tip):
+            if asked.epoch is None and asked.cursor is None:
+                await self.deletions.start_passed(tip)
+                self._check_writable(tip)
+        elif not await self.deletions.is_topic_deleted(tip):
             self._check_writable(tip)
         await self._until_added(tip)
         return await self.lists.answer(asked, takes_changes=takes_changes)
@@ -191,9 +194,9 @@ class BrokerCalls:
             case SegmentState.COPY_SEGMENT_FINISHED:
                 await self._finish_copy(update, made)
             case SegmentState.DELETE_SEGMENT_STARTED:
-                await self._start_delete(update, made)
+                await self.deletions.start(update, self._token(tip, made))
             case SegmentState.DELETE_SEGMENT_FINISHED:
-                await self._finish_delete(update, made)
+                await self.deletions.finish(update, partial(self._token, tip, made))
             case _:
                 raise InvalidRequest("COPY_SEGMENT_STARTED is an add", field="state")
         self.plugin.finished(id_)
@@ -208,46 +211,6 @@ class BrokerCalls:
             raise Fenced(f"{row.segment_id} was begun under the claim {row.token}, before {token}")
         writer = self.around.identity.incarnation
         await self._propose(replace(update, token=token, writer=writer))
-
-    async def _start_delete(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
-        """From here on this node owns the deletion, whatever the broker does."""
-        tip = update.segment_id.partition
-        row = self.metadata.segment(tip, update.segment_id.id)
-        token = self._token(tip, made)
-        if row is not None and self.driver.copier.is_under_way(row.segment_id.id):
-            raise RetryLater(f"{row.segment_id} is still being copied")
-        if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
-            state = self.metadata.partition_state(tip)
-            if state and is_kept(row, state) and not await self._is_topic_deleted(tip):
-                await self.older.check(row, token)
-            self.expirations.check(tip)
-        if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:  # no repetition
-            await self._propose(
-                replace(
-                    update,
-                    token=token,
-                    writer=self.around.identity.incarnation,
-                    expected_state=None if row is None else row.state,
-                )
-            )
-        marked = self.metadata.segment(tip, update.segment_id.id)
-        if marked is not None and self.plugin.why_by_broker(marked) is None:
-            await self.driver.clean_ups.begin(marked, token, DELETED_BY_BROKER)
-
-    async def _finish_delete(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
-        """Only the node's clean-up ends a deletion: a late request of the upload may still come.
-        Objects that the node does not know are gone by the broker's word.
-        """
-        tip = update.segment_id.partition
-        row = self.metadata.segment(tip, update.segment_id.id)
-        if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:
-            await self._catch_up()
-            row = self.metadata.segment(tip, update.segment_id.id)
-        marked = row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED
-        if row is not None and marked and self.plugin.why_by_broker(row) is None:
-            await self.driver.clean_ups.begin(row, self._token(tip, made), DELETED_BY_BROKER)
-        else:
-            await self._propose(replace(update, writer=self.around.identity.incarnation))
 
     async def delete_partition(self, body: bytes) -> bytes:
         """A step in the deletion of the whole partition."""
@@ -286,27 +249,11 @@ class BrokerCalls:
             await self.around.ambient.sleep(DELETED_LOOK_S)
 
     async def delete_objects(self, body: bytes) -> bytes:
-        """Return once the segment's objects are gone, or will be: the clean-up ends the deletion.
-        Behind one that fails, an expiration that goes by size counts what it did not come to again.
-        """
+        """Return once the segment's objects are gone, or will be."""
         asked = wire.decode_row(body)
         self._check_not_held()
         self.plugin.serves_storage = True
-        row = self.metadata.find_segment(asked.segment_id.id)
-        if row is None:
-            await self._catch_up()
-            row = self.metadata.find_segment(asked.segment_id.id)
-        if row is None:
-            return self._applied()
-        if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
-            raise Conflict(
-                f"{row.segment_id} is {row.state.name}, and objects go after DELETE_SEGMENT_STARTED"
-            )
-        why = self.plugin.why_by_broker(row)
-        if why is not None:
-            raise Conflict(f"{row.segment_id}: {why}")
-        await self.driver.clean_ups.begin(row, row.token, DELETED_BY_BROKER)
-        await self.driver.clean_ups.try_to_remove(row, DELETED_BY_BROKER)
+        await self.deletions.remove_objects(asked.segment_id.id)
         return self._applied()
 
     async def copy(self, files: wire.CopyFiles) -> bytes:
@@ -445,18 +392,6 @@ class BrokerCalls:
                 f"{tip}: leader epoch {leader_epoch} is not recorded yet, the last one is "
                 f"{state.lineage[-1].epoch}"
             )
-
-    async def _is_topic_deleted(self, tip: TopicIdPartition) -> bool:
-        """True if a replica whose claim is this process's has gone with its topic. A broker that
-        deletes a topic renames the directory first, then asks for the segments once, and for good:
-        the disk tells, as this node's last look at it may be older, and the broker's metadata,
-        which lets go of the topic before. A replica that moves away leaves the disk alone.
-        """
-        state = self.metadata.partition_state(tip)
-        mine = self.around.identity.incarnation
-        if state is None or state.claim is None or state.claim.incarnation != mine:
-            return False
-        return await self.table.is_topic_deleted(tip)
 
     def _token(self, tip: TopicIdPartition, made: Made) -> int:
         """The token of this node's own claim, for a call that was made since. It outlives the

@@ -70,6 +70,17 @@ class OlderHistory:
             if isinstance(start, EpochAt):
                 self._note(work, token, start.offset)
 
+    async def log_start(self, tip: TopicIdPartition) -> EpochAt:
+        """Where the log of this node's broker starts now, which may lie in the tier, and the leader
+        epoch there. RetryLater: the broker does not tell, or leads no more.
+        """
+        work = self.work(tip)
+        start = NoAnswer("it has no replica here") if work is None else await self._log_start(work)
+        if not isinstance(start, EpochAt):
+            why = start.reason if isinstance(start, NoAnswer) else "it does not lead"
+            raise RetryLater(f"the broker's log start of {tip} is not known: {why}")
+        return start
+
     async def check(self, row: RemoteLogSegmentMetadata, token: int) -> None:
         """RetryLater unless the log start passed the segment while the broker led, at that claim;
         then the tier's log start is recorded. A note that is missing is made here: nothing is known

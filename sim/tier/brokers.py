@@ -122,6 +122,10 @@ class Brokers:
         replica = self._led(machine, name)
         if not isinstance(replica, Replica):
             return replica
+        partition = self.named(name)
+        assert partition is not None, "it is led"
+        audit = self._world.delegated.audit
+        audit.tells_log_start(machine.node_id, partition.tip, replica.log_start)
         return EpochAt(replica.epochs[0].epoch, replica.log_start)
 
     def _led(self, machine: Machine, name: TopicPartition) -> Replica | NotLeading | NoAnswer:

@@ -82,6 +82,7 @@ class Delegated:
         self._permille = random.choice((10, 50, 150))
         self._goes_on = False
         self.repeats = True
+        self.keeps: int | None = None
         self._topics = topics or 1 + random.randrange(TOPICS_MAX)
         self._topic_ids = self._lives = self._segments = 0
 
@@ -122,6 +123,8 @@ class Delegated:
     @property
     def retained(self) -> int | None:
         """Number of offsets that retention keeps; None: all."""
+        if self.keeps is not None:
+            return self.keeps
         return 60 if self._goes_on and "retention" in self.kinds else None
 
     # ---- brokers

@@ -4,7 +4,9 @@ nothing_lost               a committed record that a broker's disk dropped is in
                            retention or DeleteRecords took it
 nothing_wrong              consumers and rebuilt followers get what the leader has
 aborted_is_not_shown       a read_committed consumer hears of every aborted transaction
-only_its_broker_deletes    no finished segment is deleted that no broker asked to delete
+only_its_broker_deletes    no finished segment is deleted that no broker asked to delete, unless the
+                           log start that its leader told passed it
+expires_once               no broker counts as kept, by size, what its log start passed before
 one_of_both_copies         a broker copies in mode delegated, a node in mode sidecar
 """
 
@@ -17,8 +19,9 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
+from rlm.delegated.older_history import is_kept
 from rlm.format.object_keys import segment_keys
-from rlmm.partition_state import Mode
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import LogStart
 from rlmm.rows import queries
 from rlmm.rows.coverage import covering
@@ -42,6 +45,7 @@ class DelegatedAuditor:
         self._begun: set[Uuid] = set()
         self._asked: dict[Uuid, dict[int | None, set[tuple[int, int]]]] = {}
         self._taken: dict[TopicIdPartition, set[tuple[int, int]]] = {}
+        self._told: dict[tuple[int, TopicIdPartition], int] = {}
         self.deleted_by_broker: set[TopicIdPartition] = set()
         self.consumed_bytes = 0
 
@@ -78,6 +82,25 @@ class DelegatedAuditor:
         taken = self._taken.setdefault(partition.tip, set())
         taken |= self._asked.get(row.segment_id.id, {}).get(self._token(row), set())
         taken |= _lacking(partition, row, partition.replicas.get(claimant))
+
+    def tells_log_start(self, broker: int, tip: TopicIdPartition, start: int) -> None:
+        """Note the log start that a leader tells its node."""
+        self._told[(broker, tip)] = max(start, self._told.get((broker, tip), 0))
+
+    def counts_as_kept(self, rows: Iterable[RemoteLogSegmentMetadata], began: int) -> None:
+        """Check finished segments that `retention.bytes` counts, in a run of the expiration that
+        began at this log start: what lies below it would have as much again expire.
+        """
+        recorded = self._world.auditor.reference.rows
+        for told in rows:
+            state = queries.partition_state(recorded, told.segment_id.partition)
+            row = read_segment(recorded, told.segment_id.id)
+            self._check(
+                told.end_offset >= began or not row or not state or is_kept(row, state),
+                "expires_once",
+                f"{told.segment_id}, which ends at {told.end_offset}, is counted as kept by a "
+                f"leader whose log began at {began}",
+            )
 
     def takes(self, partition: Partition, replica: Replica, log_start: int) -> None:
         """Note what retention or DeleteRecords take."""
@@ -175,6 +198,13 @@ class DelegatedAuditor:
 
     # ---- what the metadata log says
 
+    def _is_passed(self, row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
+        """True if the claimant's broker said that its log starts above the segment."""
+        if state.claim is None:
+            return False
+        told = (state.claim.incarnation.node_id, row.segment_id.partition)
+        return row.end_offset < self._told.get(told, 0)
+
     def committed(
         self,
         decoded: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate,
@@ -190,7 +220,11 @@ class DelegatedAuditor:
                 before.state is SegmentState.COPY_SEGMENT_FINISHED
             )
             self._check(
-                not was_finished or state.mode is Mode.SIDECAR or goes or id_ in self._asked,
+                not was_finished
+                or state.mode is Mode.SIDECAR
+                or goes
+                or id_ in self._asked
+                or (before is not None and self._is_passed(before, state)),
                 "only_its_broker_deletes",
                 f"{decoded.segment_id} is deleted, and no broker asked for it",
             )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-import rlm.delegated.calls
+import rlm.delegated.deletions
 import rlm.delegated.segment_reads
 import rlm.leadership.leadership
 from kafka_formats.errors import RetryLater, StrandlineError
@@ -15,6 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.read_request import NoSuchIndex
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.segment_reads import SegmentReads
 from rlm.delegated.sessions import Made
@@ -104,6 +105,10 @@ async def _never(*_: object) -> bool:
     return False
 
 
+async def _leave_what_was_passed(*_: object) -> None:
+    pass
+
+
 def _nothing_noted(*_: object) -> int:
     return 0
 
@@ -128,7 +133,8 @@ LOSS_3: Patches = ((BrokerCalls, "highest", _begun_counts_as_copied),)
 LOSS_4: Patches = ((BrokerCalls, "look_up", _nothing_found_before_it_is_ready),)
 LOSS_7: Patches = ((SegmentReads, "index", _none_where_it_fails),)
 LOSS_8: Patches = ((rlm.leadership.leadership, "_is_first_delegated_claim", _no),)
-LOSS_8_LATER: Patches = ((rlm.delegated.calls, "is_kept", _no),)
+LOSS_8_LATER: Patches = ((rlm.delegated.deletions, "is_kept", _no),)
+COUNTED_AGAIN: Patches = ((BrokerDeletions, "start_passed", _leave_what_was_passed),)
 LOSS_9: Patches = ((rlm.delegated.segment_reads, "last_valid_offset", _nothing_is_cut),)
 
 LATE_CALLS: Patches = ((Made, "before", _no),)
@@ -143,6 +149,10 @@ BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
     "LOSS-8: a broker gets a topic with older history": (
         frozenset({"late_topic", "elect"}),
         (*LOSS_8, *LOSS_8_LATER),  # each alone keeps that history
+    ),
+    "what a log start passed is not marked before its broker counts": (
+        frozenset({"retention", "leaves_off"}),
+        COUNTED_AGAIN,
     ),
 }
 """Found by seeds with these deeds of brokers, within `DELEGATED_SEEDS_MAX`."""
@@ -178,9 +188,10 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         "delegated_delete_of_a_replaced_broker",
         ((BrokerCalls, "_token", _anybodys_token),),
     ),
+    "a run that broke off is counted again": ("delegated_run_broken_off", COUNTED_AGAIN),
     "what is listed after a deletion is asked of a leader alone": (
         "delegated_topic_deleted",
-        ((BrokerCalls, "_is_topic_deleted", _never),),
+        ((BrokerDeletions, "is_topic_deleted", _never),),
     ),
 }
 """Found by the named script."""

@@ -260,14 +260,18 @@ class TieringBroker:
         tip, replica = tiered.partition.tip, self._replica(tiered)
         if not await self._is_ready(tip):
             return
+        began = replica.log_start
         rows = await self.plugin.rows(tip)
         if not rows:
             return
-        going, log_start = await self._breaching(tiered, replica)
+        breached = await self._breached_size(tiered, replica, began)
+        going, log_start = await self._breaching(tiered, replica, breached)
         if replica.log_start < log_start <= replica.high_watermark:
             self._world.delegated.audit.takes(tiered.partition, replica, log_start)
             replica.cut(log_start)
         for row in going:
+            if self._random.random() < self._world.delegated.leaves_off:
+                return  # the task is cancelled
             await self._delete(row)
         if not replica.epochs:
             return
@@ -282,20 +286,42 @@ class TieringBroker:
             if all(epoch < first for epoch, _ in row.leader_epochs):
                 await self._delete(row)
 
+    async def _breached_size(self, tiered: Tiered, replica: Replica, began: int) -> int:
+        """buildRetentionSizeData, in offsets. `began`: the log start when the run began."""
+        kept = self._world.delegated.retained
+        if kept is None:
+            return 0
+        cache, end = filtered(replica.epochs), replica.end
+        local = sum(
+            last - base
+            for base, last in zip(replica.bases, (*replica.bases[1:], end), strict=True)
+            if base > replica.highest_copied
+        )
+        counted: dict[Uuid, RemoteLogSegmentMetadata] = {}
+        for epoch, _ in cache:
+            for row in await self.plugin.rows(tiered.partition.tip, epoch):
+                within = within_lineage(
+                    row.start_offset, row.end_offset, row.leader_epochs, cache, end
+                )
+                if within and row.state is SegmentState.COPY_SEGMENT_FINISHED:
+                    counted[row.segment_id.id] = row
+        self._world.delegated.audit.counts_as_kept(counted.values(), began)
+        return local + sum(map(_offsets, counted.values())) - kept
+
     async def _breaching(
-        self, tiered: Tiered, replica: Replica
+        self, tiered: Tiered, replica: Replica, breached: int
     ) -> tuple[list[RemoteLogSegmentMetadata], int]:
         """Segments to delete, and the log start behind those of retention."""
         cache = filtered(replica.epochs)
-        start, end, keep_from = replica.log_start, replica.end, -1
-        kept = self._world.delegated.retained
-        if kept is not None:
-            keep_from = replica.high_watermark - kept
+        start, end = replica.log_start, replica.end
         going: list[RemoteLogSegmentMetadata] = []
         log_start = -1
         for epoch, _ in cache:
             for row in await self.plugin.rows(tiered.partition.tip, epoch):
                 if row in going:
+                    continue
+                if row.state is SegmentState.DELETE_SEGMENT_STARTED:
+                    going.append(row)
                     continue
                 breaches = row.end_offset < start and all(
                     each <= cache[0].epoch for each, _ in row.leader_epochs
@@ -305,7 +331,8 @@ class TieringBroker:
                     valid = within_lineage(
                         row.start_offset, row.end_offset, row.leader_epochs, cache, end
                     )
-                    if valid and row.end_offset < keep_from:
+                    if valid and _offsets(row) <= breached:
+                        breached -= _offsets(row)
                         breaches, log_start = True, max(log_start, row.end_offset + 1)
                 if breaches:
                     going.append(row)
@@ -427,3 +454,7 @@ class TieringBroker:
 
     def _note(self, what: str) -> None:
         self._world.note(f"broker {self.node_id}: {what}")
+
+
+def _offsets(row: RemoteLogSegmentMetadata) -> int:
+    return row.end_offset + 1 - row.start_offset

@@ -3,6 +3,7 @@
 tiered             at first: the partition is one that its brokers tier
 late               at first: one that they tier once `tier` says so; until then nodes copy it
 task N NAME        broker N's remote log manager runs `copy`, `expire` or `follow` once
+keep K             retention keeps K offsets from now on; `keep all`
 retain N           local retention of broker N
 consume N OFFSET   a consumer reads there from broker N, as far as the segment goes
 rebuild N          broker N fetches, or builds its log on the tier
@@ -54,6 +55,8 @@ def do(world: World, partition: Partition, verb: str, words: Sequence[str]) -> b
         case "task", [node, name] if name in TASKS:
             broker = delegated.brokers[int(node)]
             _until_done(world, broker, _task(broker, partition, name), name)
+        case "keep", [offsets]:
+            delegated.keeps = None if offsets == "all" else int(offsets)
         case "retain", [node]:
             delegated.brokers[int(node)].retain_locally(partition)
         case "consume", [node, offset]:

@@ -34,6 +34,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
+from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.expirations import Expirations
 from rlm.delegated.failed_copies import FailedCopies
 from rlm.delegated.older_history import OlderHistory
@@ -152,11 +153,15 @@ class RemoteLogParts:
         older = OlderHistory(
             given.metadata, given.broker, self.table.work, driver.on_event, self.around
         )
+        expirations = Expirations(given.metadata, self.held_back.deleting, self.around)
+        deletions = BrokerDeletions(
+            given.metadata, self.table, driver, self.plugin, older, expirations, self.around
+        )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
             SegmentReads(self.reads, own_epochs), lists, older,
             CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
-            Expirations(given.metadata, self.held_back.deleting, self.around),
+            expirations, deletions,
         )  # fmt: skip
 
     def new_repairs(

@@ -30,6 +30,8 @@ EXPIRED_BYTES = 120_000
 """Between two and three segments."""
 MORE_BYTES = 2 * SEGMENT_BYTES
 """Of what is on the broker's disk alone, which counts as well."""
+BROKEN_OFF_S = 1.5
+"""A node that is killed then is amid a run, or before one."""
 RUNS_S = 30
 """Some ten runs of the broker's expiration, also of those that wait for a deadline."""
 
@@ -111,4 +113,18 @@ def test_no_more_expires_than_is_due_while_the_quorum_has_no_majority(tmp_path: 
         there.broker.wait_until(
             lambda: len(there.tier.segments()) < len(rows), "the objects to go", deadline_s=200
         )
+        assert readable_bytes(there, rows) > kept - MORE_BYTES
+
+
+def test_no_more_expires_than_is_due_while_its_runs_break_off(tmp_path: Path) -> None:
+    with tiering(tmp_path) as (there, quorum, _):
+        rows, kept = expire(there)
+        for _ in range(6):
+            time.sleep(BROKEN_OFF_S)
+            quorum.nodes[1].kill()
+            quorum.start(1)
+        there.broker.wait_until(
+            lambda: len(there.tier.segments()) < len(rows), "the objects to go", deadline_s=200
+        )
+        time.sleep(RUNS_S)
         assert readable_bytes(there, rows) > kept - MORE_BYTES

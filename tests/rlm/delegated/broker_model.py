@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from rlm.delegated import wire
+from rlm.leadership.unseen_disk import EpochAt
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.delegated.plugin_client import PluginClient, ToldError, files_of, segment
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 
 SEGMENT = 10
@@ -27,10 +29,13 @@ TIERED = (SegmentState.COPY_SEGMENT_FINISHED,)
 
 @dataclass(slots=True)
 class BrokerModel:
-    """A leader of one partition. `expired`: the offset that its own retention came to."""
+    """A leader of one partition, which answers its node as `answers`. `expired`: the offset that
+    retention may have come to.
+    """
 
     log: KafkaLog
     chance: Random
+    answers: FakeBroker
     end: int = 0
     log_start: int = 0
     local_start: int = 0
@@ -58,6 +63,11 @@ class BrokerModel:
         self.end += SEGMENT
         self.log.write(base, self.end, end=self.end + 1)
         self.written[base] = self.log.log_bytes(base)
+
+    def answer_by(self, broker: FakeBroker) -> None:
+        """Answer the node as this broker from now on."""
+        self.answers = broker
+        self._start_at(self.log_start)
 
     def restart(self) -> None:
         """The log stays; the session and what was copied are asked anew."""
@@ -87,7 +97,7 @@ class BrokerModel:
     async def _find_log_start(self, plugin: PluginClient) -> None:
         rows = await self._list(plugin, 0)
         first = rows[0].start_offset if rows else self.local_start
-        self.log_start = max(self.log_start, first)
+        self._start_at(first)
 
     async def retain_locally(self, plugin: PluginClient) -> None:
         """Local retention: only what counts as copied goes."""
@@ -102,20 +112,35 @@ class BrokerModel:
             self.local_start += SEGMENT
 
     async def expire(self, plugin: PluginClient) -> None:
-        """RLMExpirationTask: breach of log start, then retention."""
+        """RLMExpirationTask: breach of log start, then retention by size, in segments."""
         if not (await plugin.ready(self.log.partition))[0] or self.is_new_leader:
             return
         rows = await self._list(plugin)
-        keep_from = self.end - TOTAL_SEGMENTS * SEGMENT
+        self.expired = max(self.expired, self.end - TOTAL_SEGMENTS * SEGMENT)
+        highest = max((row.end_offset for row in rows if row.state in TIERED), default=-1)
+        local = (self.end - max(highest + 1, self.local_start)) // SEGMENT
+        breached = local + sum(row.state in TIERED for row in rows) - TOTAL_SEGMENTS
+        going, log_start = [], self.log_start
         for row in rows:
-            if row.start_offset < keep_from and row.state in TIERED:
-                self.expired = max(self.expired, row.end_offset + 1)
-                self.log_start = max(self.log_start, row.end_offset + 1)
-        for row in rows:
-            if row.end_offset < self.log_start:
-                await plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
-                await plugin.delete(row)
-                await plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+            passed = row.end_offset < self.log_start
+            if row.state in TIERED and not passed:
+                if breached <= 0:
+                    break
+                breached -= 1
+                log_start = max(log_start, row.end_offset + 1)
+            if row.state in TIERED or row.state is SegmentState.DELETE_SEGMENT_STARTED:
+                going.append(row)
+        self._start_at(log_start)
+        for row in going:
+            if self.chance.random() < 0.1:
+                return  # the task was cancelled: its next run begins anew
+            await plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
+            await plugin.delete(row)
+            await plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+
+    def _start_at(self, log_start: int) -> None:
+        self.log_start = max(self.log_start, log_start)
+        self.answers.tiered_start = EpochAt(0, self.log_start)
 
     async def _list(
         self, plugin: PluginClient, epoch: int = wire.ALL_EPOCHS
@@ -134,7 +159,7 @@ class BrokerModel:
     async def consume(self, plugin: PluginClient) -> None:
         """A consumer at a random offset of the log, and a read_committed one."""
         if self.log_start > self.expired:
-            self.lost.append(f"log start {self.log_start}, retention came to {self.expired}")
+            self.lost.append(f"log start {self.log_start}, retention comes to {self.expired}")
         bases = range(self.log_start, self.end, SEGMENT)
         if not bases:
             return

@@ -17,6 +17,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.deletions import BrokerDeletions
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.broker_model import TASKS, BrokerModel
@@ -37,15 +38,15 @@ def lived(path: Path, seed: int) -> list[str]:
     """What a broker lost in the world of this seed."""
     chance = Random(seed)
     log = KafkaLog.create(new_log_dir(path / "kafka"), "orders", entries=((0, 0),))
-    model = BrokerModel(log, chance)
+    model = BrokerModel(log, chance, broker_of(log, stable=10**6))
     model.write()
 
     async def main() -> None:
         world = new_world(path, (log.log_dir,))
         for _ in range(LIVES):
-            broker = broker_of(log, stable=10**6)
+            model.answer_by(broker_of(log, stable=10**6))
             async with world.boot(
-                broker=broker, topics=NO_TOPICS, data_plane=True, limits=QUICK
+                broker=model.answers, topics=NO_TOPICS, data_plane=True, limits=QUICK
             ) as node:
                 await node.remote_log.start()
                 plugin = client_of(node)
@@ -55,7 +56,7 @@ def lived(path: Path, seed: int) -> list[str]:
         if model.lost:
             return
         async with world.boot(
-            broker=broker_of(log, stable=10**6), topics=NO_TOPICS, data_plane=True, limits=QUICK
+            broker=model.answers, topics=NO_TOPICS, data_plane=True, limits=QUICK
         ) as node:
             await node.remote_log.start()
             plugin = client_of(node)
@@ -154,6 +155,12 @@ async def last_byte_missing(
 LIST, LOOK_UP, OPEN_LOG = (
     BrokerCalls.list_segments, BrokerCalls.look_up, ResolvedReads.open_log
 )  # fmt: skip
+
+
+async def leave_what_was_passed(*_: object) -> None:
+    """What a run of the expiration left below the log start is counted again."""
+
+
 PLANTED: dict[str, dict[tuple[type, str], Callable[..., Any]]] = {
     "LOSS-2": {
         (BrokerCalls, "list_segments"): empty_list_before_it_is_ready,
@@ -162,6 +169,7 @@ PLANTED: dict[str, dict[tuple[type, str], Callable[..., Any]]] = {
     "LOSS-3": {(BrokerCalls, "highest"): begun_counts_as_copied},
     "LOSS-4": {(BrokerCalls, "look_up"): nothing_found_before_it_is_ready},
     "LOSS-5": {(BrokerCalls, "look_up"): no_transaction_index},
+    "expires again": {(BrokerDeletions, "start_passed"): leave_what_was_passed},
     "LOSS-6": {(ResolvedReads, "open_log"): last_byte_missing},
 }
 

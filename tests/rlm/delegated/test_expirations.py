@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_formats.errors import RetryLater
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.delegated import deletions
 from rlm.delegated.expirations import CONFIRMED_FOR_S
+from rlm.leadership.leadership import NoAnswer, NotLeading
+from rlm.leadership.unseen_disk import EpochAt
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import TopicPolicyChange
@@ -20,7 +25,7 @@ from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import client_of, refused, segment
 from tests.rlm.delegated.test_calls import CUSTOM, beside
 from tests.rlm.kafka_logs import KafkaLog
-from tests.rlm.one_node import new_world
+from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -121,5 +126,97 @@ def test_a_store_that_is_away_stops_no_expiration_half_way(
                 await asyncio.sleep(300)
                 assert node.rows(tip) == []
             await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def states(node: Node, tip: TopicIdPartition) -> list[tuple[int, str]]:
+    return [(start, state) for start, _, state in node.rows(tip)]
+
+
+def test_a_run_that_broke_off_is_not_counted_again(tmp_path: Path, orders: KafkaLog) -> None:
+    """The broker's log start passed two segments, of which it did not come to the second."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            rows = [segment(tip, 1 + at, 5 * at, 5 * at + 4) for at in range(4)]
+            for row in rows:
+                await plugin.add(row)
+                await plugin.update(row, FINISHED, CUSTOM)
+            broker.tiered_start = EpochAt(0, 12)
+            assert len((await plugin.page(tip, 0))[1] or ()) == 4, "a new leader's list as it was"
+            assert states(node, tip) == [(at, FINISHED.name) for at in (0, 5, 10, 15)]
+            told = (await plugin.page(tip))[1] or ()
+            assert [row.state for row in told] == [DELETING, DELETING, FINISHED, FINISHED]
+            # Its run goes on as with any deletion that broke off.
+            await plugin.update(rows[0], DELETING)
+            await plugin.delete(rows[0])
+            await plugin.update(rows[0], DELETED)
+            await asyncio.sleep(300)
+            assert states(node, tip) == [(10, FINISHED.name), (15, FINISHED.name)]
+
+    run_virtually(main)
+
+
+def test_what_the_log_start_passed_waits_for_the_brokers_word(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            broker.tiered_start = NoAnswer("it hangs")
+            assert (await plugin.page(tip))[1] == (), "nothing can have been passed"
+            row = segment(tip, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, CUSTOM)
+            told = await refused(plugin.page(tip))
+            assert (told.kind, "log start" in told.detail) == ("retry_later", True), told.detail
+            assert "it hangs" in told.detail
+            broker.tiered_start = NotLeading()
+            assert "does not lead" in (await refused(plugin.page(tip))).detail
+            # Of a later epoch than the segment's: no list of the broker's epochs has it.
+            broker.tiered_start = EpochAt(1, 12)
+            await plugin.page(tip)
+            assert states(node, tip) == [(0, FINISHED.name)]
+
+    run_virtually(main)
+
+
+def test_more_than_one_call_can_mark_is_marked_by_several(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = RemoteLogMetadataManager.update_remote_log_segment_metadata
+
+    async def slow(self: RemoteLogMetadataManager, *args: Any, **named: Any) -> None:
+        await asyncio.sleep(0.3)
+        await update(self, *args, **named)
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            for at in range(20):
+                await plugin.add(segment(tip, 1 + at, at, at))
+                await plugin.update(segment(tip, 1 + at, at, at), FINISHED, CUSTOM)
+            broker.tiered_start = EpochAt(0, 18)
+            monkeypatch.setattr(
+                RemoteLogMetadataManager, "update_remote_log_segment_metadata", slow
+            )
+            monkeypatch.setattr(deletions, "MARKED_AT_ONCE", 5)
+            told = await refused(plugin.page(tip))
+            assert told.kind == "retry_later"
+            await asyncio.sleep(1)
+            listed = (await plugin.page(tip))[1] or ()
+            assert [row.start_offset for row in listed if row.state is FINISHED] == [18, 19]
+            assert len(node.finished(tip)) == 2
 
     run_virtually(main)

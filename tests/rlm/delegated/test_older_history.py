@@ -123,7 +123,8 @@ def test_what_the_log_start_passed_before_anything_was_listed_is_not_known(
         broker = broker_of(orders)
         broker.tiered_start = NoAnswer("it starts")
         async with switched(tmp_path, orders, broker) as (_, plugin):
-            first, _ = await listed(plugin, orders)
+            assert "it starts" in (await refused(listed(plugin, orders))).detail
+            (first, _) = (await plugin.page(orders.partition, 0))[1] or ()
             assert "it starts" in (await refused(plugin.update(first, DELETING))).detail
             broker.tiered_start = NotLeading()
             assert "does not lead" in (await refused(plugin.update(first, DELETING))).detail

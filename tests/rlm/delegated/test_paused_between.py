@@ -78,9 +78,9 @@ def test_a_broker_goes_on_whose_retention_went_past_what_it_copied(
         async with switched(tmp_path, orders, broker, entries=FROM_THE_BEGINNING) as (node, plugin):
             await copy_both(plugin, orders)
             retain_locally(orders)
+            first, second = await listed(plugin, orders)
             orders.set_log_start(20)
             broker.tiered_start = EpochAt(0, 20)
-            first, second = await listed(plugin, orders)
             await plugin.update(first, DELETING)
             await set_mode(node, orders, Mode.PAUSED)
             await asyncio.sleep(60)

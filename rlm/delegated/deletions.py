@@ -1,0 +1,181 @@
+"""Deletes segments as a broker's remote log manager asks, and those that its log start passed.
+
+A broker's expiration moves its log start first, then deletes one segment after the other. What a
+run that broke off did not come to is COPY_SEGMENT_FINISHED below the log start, and the next run
+counts that as kept by `retention.bytes`: it takes as much again from what is readable. A segment in
+DELETE_SEGMENT_STARTED is not counted, and deleted by that run (Kafka's RemoteLogManager,
+buildRetentionSizeData, cleanupExpiredRemoteLogSegments). So what the log start passed is marked
+before the broker gets its list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from kafka_formats.errors import Conflict, RetryLater
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Surroundings
+from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.work_table import WorkTable
+from rlm.delegated.expirations import Expirations
+from rlm.delegated.older_history import OlderHistory, is_kept
+from rlm.delegated.plugin import Plugin
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
+
+WRITE_DEADLINE_S = 14.0
+CATCH_UP_DEADLINE_S = 3.0
+MARKED_AT_ONCE = 32
+BY_BROKER = "its broker's remote log manager deletes it"
+PASSED = "the log start of its broker passed it"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDeletions:
+    """One per node. From DELETE_SEGMENT_STARTED on a deletion is this node's."""
+
+    metadata: RemoteLogMetadataManager
+    table: WorkTable
+    driver: PartitionDriver
+    plugin: Plugin
+    older: OlderHistory
+    expirations: Expirations
+    around: Surroundings
+
+    async def start(
+        self, update: RemoteLogSegmentMetadataUpdate, token: int, why: str = BY_BROKER
+    ) -> None:
+        """DELETE_SEGMENT_STARTED, under this node's claim: from here on this node owns the
+        deletion, whatever the broker does.
+        """
+        tip = update.segment_id.partition
+        row = self.metadata.segment(tip, update.segment_id.id)
+        if row is not None and self.driver.copier.is_under_way(row.segment_id.id):
+            raise RetryLater(f"{row.segment_id} is still being copied")
+        if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
+            state = self.metadata.partition_state(tip)
+            if state and is_kept(row, state) and not await self.is_topic_deleted(tip):
+                await self.older.check(row, token)
+            self.expirations.check(tip)
+        if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:  # no repetition
+            await self._propose(
+                replace(
+                    update,
+                    token=token,
+                    writer=self.around.identity.incarnation,
+                    expected_state=None if row is None else row.state,
+                )
+            )
+        marked = self.metadata.segment(tip, update.segment_id.id)
+        if marked is not None and self.plugin.why_by_broker(marked) is None:
+            await self.driver.clean_ups.begin(marked, token, why)
+
+    async def start_passed(self, tip: TopicIdPartition) -> None:
+        """Start to delete the finished segments that the log start of a leading broker passed, as
+        its expiration would (isSegmentBreachByLogStartOffset).
+
+        RetryLater: the log start is not known, or a segment could not be marked.
+        """
+        state, session = self.metadata.partition_state(tip), self.plugin.session
+        if state is None or session is None or tip not in session.leaders:
+            return
+        claim, me = state.claim, self.around.identity.incarnation
+        if claim is None or claim.incarnation != me or state.segment_count == 0:
+            return
+        start = await self.older.log_start(tip)
+        listed = self.metadata.list_remote_log_segments(tip, start.leader_epoch)
+        passed = [
+            row
+            for row in takewhile(lambda row: row.start_offset < start.offset, listed)
+            if row.state is SegmentState.COPY_SEGMENT_FINISHED
+            and row.end_offset < start.offset
+            and row.leader_epochs[-1][0] == start.leader_epoch
+        ]
+        passed = await self._without_kept(passed, claim.token)
+        for at in range(0, len(passed), MARKED_AT_ONCE):
+            rows = passed[at : at + MARKED_AT_ONCE]
+            await asyncio.gather(*(self._start_passed(row, claim.token) for row in rows))
+
+    async def _without_kept(
+        self, passed: list[RemoteLogSegmentMetadata], token: int
+    ) -> list[RemoteLogSegmentMetadata]:
+        """Without those that stay, since the log start did not pass them while the broker led."""
+        for row in passed:
+            state = self.metadata.partition_state(row.segment_id.partition)
+            if state is None or not is_kept(row, state):
+                continue
+            try:
+                await self.older.check(row, token)  # of one, and holds for all
+            except RetryLater:
+                return [each for each in passed if not is_kept(each, state)]
+            break
+        return passed
+
+    async def _start_passed(self, row: RemoteLogSegmentMetadata, token: int) -> None:
+        node_id, now_ms = self.around.identity.incarnation.node_id, self.around.ambient.now_ms()
+        mark = RemoteLogSegmentMetadataUpdate(
+            row.segment_id, node_id, now_ms, None, SegmentState.DELETE_SEGMENT_STARTED
+        )
+        await self.start(mark, token, PASSED)
+
+    async def finish(
+        self, update: RemoteLogSegmentMetadataUpdate, token: Callable[[], int]
+    ) -> None:
+        """DELETE_SEGMENT_FINISHED. Only the node's clean-up ends a deletion: a late request of the
+        upload may still come. Objects that the node does not know are gone by the broker's word.
+        """
+        tip = update.segment_id.partition
+        row = self.metadata.segment(tip, update.segment_id.id)
+        if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            await self._catch_up()
+            row = self.metadata.segment(tip, update.segment_id.id)
+        marked = row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED
+        if row is not None and marked and self.plugin.why_by_broker(row) is None:
+            await self.driver.clean_ups.begin(row, token(), BY_BROKER)
+        else:
+            await self._propose(replace(update, writer=self.around.identity.incarnation))
+
+    async def remove_objects(self, id_: Uuid) -> None:
+        """Return once the segment's objects are gone, or will be: the clean-up ends the deletion.
+        Behind one that fails, an expiration that goes by size counts what it did not come to again.
+
+        Conflict: it is not marked, or its broker has to delete them.
+        """
+        row = self.metadata.find_segment(id_)
+        if row is None:
+            await self._catch_up()
+            row = self.metadata.find_segment(id_)
+        if row is None:
+            return
+        if row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            raise Conflict(
+                f"{row.segment_id} is {row.state.name}, and objects go after DELETE_SEGMENT_STARTED"
+            )
+        why = self.plugin.why_by_broker(row)
+        if why is not None:
+            raise Conflict(f"{row.segment_id}: {why}")
+        await self.driver.clean_ups.begin(row, row.token, BY_BROKER)
+        await self.driver.clean_ups.try_to_remove(row, BY_BROKER)
+
+    async def is_topic_deleted(self, tip: TopicIdPartition) -> bool:
+        """True if a replica whose claim is this process's has gone with its topic. A broker that
+        deletes a topic renames the directory first, then asks for the segments once, and for good:
+        the disk tells, as this node's last look at it may be older, and the broker's metadata,
+        which lets go of the topic before. A replica that moves away leaves the disk alone.
+        """
+        state = self.metadata.partition_state(tip)
+        mine = self.around.identity.incarnation
+        if state is None or state.claim is None or state.claim.incarnation != mine:
+            return False
+        return await self.table.is_topic_deleted(tip)
+
+    async def _catch_up(self) -> None:
+        """Before "it is deleted already" is said: the view may lack the row because it lags."""
+        await self.metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
+
+    async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        await self.metadata.update_remote_log_segment_metadata(update, deadline_s=WRITE_DEADLINE_S)
