@@ -57,6 +57,12 @@ def all_answer(quorum: NodeQuorum) -> None:
         said = invoke("pause", "deleting", "--why", f"test {node_id}", "--url", url)
         assert said.exit_code == ExitCode.OK, said.stderr
     for asked in ALL:
+        # A node whose registration failed, as amid an election, is registered seconds later.
+        quorum.wait_until(
+            lambda: reasons(view(quorum, asked, "lag")).keys() == set(ALL),  # noqa: B023
+            f"node {asked} to know all",
+            deadline_s=DEADLINE_S,
+        )
         for name in (*VIEWS, "problems"):
             assert reasons(view(quorum, asked, name)) == dict.fromkeys(ALL), name
         lines = pages(quorum, asked, "audit", 2)
