@@ -137,6 +137,7 @@ class BrokerCalls:
         elif not await self.deletions.is_topic_deleted(tip):
             self._check_writable(tip)
         await self._until_added(tip)
+        self._check_readable(tip)  # again: all that was waited for took its time
         return await self.lists.answer(asked, takes_changes=takes_changes)
 
     async def add(self, body: bytes, made: Made) -> bytes:

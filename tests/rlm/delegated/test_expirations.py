@@ -14,6 +14,7 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import deletions
+from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.expirations import CONFIRMED_FOR_S
 from rlm.leadership.leadership import NoAnswer, NotLeading
 from rlm.leadership.unseen_disk import EpochAt
@@ -218,5 +219,29 @@ def test_more_than_one_call_can_mark_is_marked_by_several(
             listed = (await plugin.page(tip))[1] or ()
             assert [row.start_offset for row in listed if row.state is FINISHED] == [18, 19]
             assert len(node.finished(tip)) == 2
+
+    run_virtually(main)
+
+
+def test_a_list_waits_for_no_readiness_that_went_meanwhile(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker announces anew, without the partition, while its list waits for a row."""
+    until_added = BrokerCalls._until_added
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+
+            async def meanwhile(self: BrokerCalls, of: TopicIdPartition) -> None:
+                await until_added(self, of)
+                plugin.seq += 1
+                await plugin.announce()
+
+            monkeypatch.setattr(BrokerCalls, "_until_added", meanwhile)
+            told = await refused(plugin.page(tip, 0))
+            assert "did not announce it" in told.detail
 
     run_virtually(main)
