@@ -126,15 +126,14 @@ class BrokerCalls:
         asked = wire.decode_list(body)
         tip = asked.partition
         self._check_readable(tip)
+        if asked.epoch is None and self.why_not_writable(tip) is None:
+            await self.expirations.before_list(tip)
         if self.why_not_writable(tip) is None:
-            if asked.epoch is None:
-                await self.expirations.before_list(tip)
-                self._check_writable(tip)
             await self.older.before_list(tip)
             if asked.epoch is None and asked.cursor is None:
                 await self.deletions.start_passed(tip)
-                self._check_writable(tip)
-        elif not await self.deletions.is_topic_deleted(tip):
+        is_led = self.why_not_writable(tip) is None
+        if not is_led and not await self.deletions.is_topic_deleted(tip):
             self._check_writable(tip)
         await self._until_added(tip)
         self._check_readable(tip)  # again: all that was waited for took its time

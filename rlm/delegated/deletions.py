@@ -86,7 +86,12 @@ class BrokerDeletions:
         claim, me = state.claim, self.around.identity.incarnation
         if claim is None or claim.incarnation != me or state.segment_count == 0:
             return
-        start = await self.older.log_start(tip)
+        try:
+            start = await self.older.log_start(tip)
+        except RetryLater:
+            if await self.is_topic_deleted(tip):
+                return  # all goes: its broker tells nothing of it any more, and lists once
+            raise
         listed = self.metadata.list_remote_log_segments(tip, start.leader_epoch)
         passed = [
             row

@@ -10,7 +10,7 @@ rebuild N          broker N fetches, or builds its log on the tier
 mark K             the leader writes K transactions that are aborted
 stop N, come N     broker N stops, or starts
 away N, empty N    the replica on broker N goes to another broker; an empty one comes
-delete topic       ... and its brokers delete what is in the tier
+delete topic       ... and its brokers delete what is in the tier, seconds later; `... now`: at once
 tier               remote.storage.enable=true, and the mode delegated
 mode NAME          an admin sets the mode
 """
@@ -75,6 +75,8 @@ def do(world: World, partition: Partition, verb: str, words: Sequence[str]) -> b
             delegated.move_back(partition, int(node))
         case "delete", ["topic"]:
             delegated.delete_topic(partition, delay_ms=DELETE_MS_MAX)
+        case "delete", ["topic", "now"]:
+            delegated.delete_topic(partition, delay_ms=0)
         case "tier", []:
             delegated.let_tier(partition)
         case "mode", [name]:

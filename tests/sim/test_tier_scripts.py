@@ -46,6 +46,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delegated_replica_moves_away",
         "delegated_run_broken_off",
         "delegated_topic_deleted",
+        "delegated_topic_deleted_before_a_look",
         "delegated_topic_deleted_without_its_node",
         "delegated_unclean_election",
         "delegated_unclean_election_rebuilt",

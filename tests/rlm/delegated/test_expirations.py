@@ -190,6 +190,33 @@ def test_what_the_log_start_passed_waits_for_the_brokers_word(
     run_virtually(main)
 
 
+@pytest.mark.parametrize("said", [NotLeading(), NoAnswer("UNKNOWN_TOPIC_OR_PARTITION")])
+def test_a_deleted_topic_is_listed_by_a_broker_that_tells_no_log_start_any_more(
+    tmp_path: Path, orders: KafkaLog, said: NotLeading | NoAnswer
+) -> None:
+    """It lists once, right behind the renaming of the directory, which no look has seen yet."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (_, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            row = segment(tip, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, CUSTOM)
+            broker.tiered_start = said
+            assert "log start" in (await refused(plugin.page(tip))).detail, "it may only be away"
+            directory = orders.log_dir / f"{tip.topic}-{tip.partition}"
+            directory.rename(directory.with_name(f"{directory.name}.{'1' * 32}-delete"))
+            assert "log start" in (await refused(plugin.page(tip))).detail, "its replica moved away"
+            broker.unknown_topics = True
+            assert len((await plugin.page(tip))[1] or ()) == 1
+            await plugin.update(row, DELETING)
+
+    run_virtually(main)
+
+
 def test_more_than_one_call_can_mark_is_marked_by_several(
     tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
