@@ -89,10 +89,13 @@ class DelegatedAuditor:
 
     def counts_as_kept(self, rows: Iterable[RemoteLogSegmentMetadata], began: int) -> None:
         """Check finished segments that `retention.bytes` counts, in a run of the expiration that
-        began at this log start: what lies below it would have as much again expire.
+        began at this log start: what lies below it would have as much again expire. Of a deleted
+        topic all goes.
         """
         recorded = self._world.auditor.reference.rows
         for told in rows:
+            if self._world.brokers.partition(told.segment_id.partition).deleted:
+                continue
             state = queries.partition_state(recorded, told.segment_id.partition)
             row = read_segment(recorded, told.segment_id.id)
             self._check(
