@@ -20,10 +20,12 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.scanner import BrokerPort
 from rlm.copy.work_table import WorkTable
 from rlm.delegated.expirations import Expirations
 from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.plugin import Plugin
+from rlm.leadership.leadership import TopicConfig
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 
@@ -76,7 +78,7 @@ class BrokerDeletions:
 
     async def start_passed(self, tip: TopicIdPartition) -> None:
         """Start to delete the finished segments that the log start of a leading broker passed, as
-        its expiration would (isSegmentBreachByLogStartOffset).
+        its expiration would (isSegmentBreachByLogStartOffset). A node without a broker has none.
 
         RetryLater: the log start is not known, or a segment could not be marked.
         """
@@ -85,6 +87,8 @@ class BrokerDeletions:
             return
         claim, me = state.claim, self.around.identity.incarnation
         if claim is None or claim.incarnation != me or state.segment_count == 0:
+            return
+        if self.older.broker is None:
             return
         try:
             start = await self.older.log_start(tip)
@@ -100,10 +104,20 @@ class BrokerDeletions:
             and row.end_offset < start.offset
             and row.leader_epochs[-1][0] == start.leader_epoch
         ]
+        if not passed or await self._is_tiering_over(self.older.broker, tip.topic):
+            return
         passed = await self._without_kept(passed, claim.token)
         for at in range(0, len(passed), MARKED_AT_ONCE):
             rows = passed[at : at + MARKED_AT_ONCE]
             await asyncio.gather(*(self._start_passed(row, claim.token) for row in rows))
+
+    async def _is_tiering_over(self, broker: BrokerPort, topic: str) -> bool:
+        """True if the topic has remote.storage.enable=false by now. A broker that deletes its tier
+        with that (remote.log.delete.on.disable) has moved the log start past all of it, and lists
+        once, for good: more segments may be there than can be marked in the time of that call.
+        """
+        config = (await broker.topic_configs([topic])).get(topic)
+        return isinstance(config, TopicConfig) and not config.remote_storage_enable
 
     async def _without_kept(
         self, passed: list[RemoteLogSegmentMetadata], token: int

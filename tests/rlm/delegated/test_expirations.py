@@ -6,6 +6,8 @@ it did not come to lies below its log start, goes unasked at the next run, and i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,10 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import TopicPolicyChange
 from rlmm.segment import SegmentState
-from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
-from tests.rlm.delegated.plugin_client import client_of, refused, segment
+from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, broker_of
+from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
 from tests.rlm.delegated.test_calls import CUSTOM, beside
+from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -217,35 +220,84 @@ def test_a_deleted_topic_is_listed_by_a_broker_that_tells_no_log_start_any_more(
     run_virtually(main)
 
 
-def test_more_than_one_call_can_mark_is_marked_by_several(
-    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_without_a_broker_lists(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(topics=NO_TOPICS) as node:
+            await node.remote_log.start()
+            plugin = client_of(node)
+            async with plugin.http:
+                tip = orders.partition
+                await plugin.announce(tip)
+                await asyncio.sleep(10)
+                await plugin.add(segment(tip, 1, 0, 9))
+                await plugin.update(segment(tip, 1, 0, 9), FINISHED, CUSTOM)
+                assert len((await plugin.page(tip))[1] or ()) == 1
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+@pytest.fixture
+def slow_updates(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on they take 0.3 s each, 5 at once."""
     update = RemoteLogMetadataManager.update_remote_log_segment_metadata
 
     async def slow(self: RemoteLogMetadataManager, *args: Any, **named: Any) -> None:
         await asyncio.sleep(0.3)
         await update(self, *args, **named)
 
+    def begin() -> None:
+        monkeypatch.setattr(RemoteLogMetadataManager, "update_remote_log_segment_metadata", slow)
+        monkeypatch.setattr(deletions, "MARKED_AT_ONCE", 5)
+
+    return begin
+
+
+async def twenty_of_which_18_are_passed(
+    broker: FakeBroker, plugin: PluginClient, tip: TopicIdPartition
+) -> None:
+    await plugin.announce(tip)
+    await asyncio.sleep(1)
+    for at in range(20):
+        await plugin.add(segment(tip, 1 + at, at, at))
+        await plugin.update(segment(tip, 1 + at, at, at), FINISHED, CUSTOM)
+    broker.tiered_start = EpochAt(0, 18)
+
+
+def test_more_than_one_call_can_mark_is_marked_by_several(
+    tmp_path: Path, orders: KafkaLog, slow_updates: Callable[[], None]
+) -> None:
     async def main() -> None:
         broker = broker_of(orders)
         async with beside(tmp_path, orders, broker) as (node, plugin):
             tip = orders.partition
-            await plugin.announce(tip)
-            await asyncio.sleep(1)
-            for at in range(20):
-                await plugin.add(segment(tip, 1 + at, at, at))
-                await plugin.update(segment(tip, 1 + at, at, at), FINISHED, CUSTOM)
-            broker.tiered_start = EpochAt(0, 18)
-            monkeypatch.setattr(
-                RemoteLogMetadataManager, "update_remote_log_segment_metadata", slow
-            )
-            monkeypatch.setattr(deletions, "MARKED_AT_ONCE", 5)
+            await twenty_of_which_18_are_passed(broker, plugin, tip)
+            slow_updates()
             told = await refused(plugin.page(tip))
             assert told.kind == "retry_later"
             await asyncio.sleep(1)
             listed = (await plugin.page(tip))[1] or ()
             assert [row.start_offset for row in listed if row.state is FINISHED] == [18, 19]
             assert len(node.finished(tip)) == 2
+
+    run_virtually(main)
+
+
+def test_a_topic_that_is_tiered_no_more_is_listed_as_it_is(
+    tmp_path: Path, orders: KafkaLog, slow_updates: Callable[[], None]
+) -> None:
+    """remote.log.delete.on.disable: the broker lists once, its log start has passed all."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (_, plugin):
+            tip = orders.partition
+            await twenty_of_which_18_are_passed(broker, plugin, tip)
+            slow_updates()
+            broker.config = replace(TIERED, remote_storage_enable=False)
+            listed = (await plugin.page(tip))[1] or ()
+            assert [row.state for row in listed] == 20 * [FINISHED]
 
     run_virtually(main)
 
