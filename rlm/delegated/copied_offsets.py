@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.lineage import epoch_bounds
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -51,6 +52,9 @@ class CopiedOffsets:
         follower whose disk is not seen: that of the leader when it was claimed counts. What the
         leader copies again a follower deleted else, and only the leader would have it.
 
+        RetryLater: an admin changed the mode, and nobody has claimed since. The leader may be one
+        that is refused [LOSS-8], and then its consumers need what is on the broker's disk.
+
         Not counted: what is recorded as lost, which is nowhere, and a gap at the low end. The
         broker's log start goes past that before it copies, as it was retention.
         """
@@ -58,6 +62,11 @@ class CopiedOffsets:
         state = self.metadata.partition_state(tip)
         if highest is None or state is None:
             return highest
+        if state.claim is None:
+            raise RetryLater(
+                f"no leader was claimed for the brokers of {tip} yet: what nodes copied may never "
+                "be served to them"
+            )
         start = max(0, state.local_log_start_offset) if disk_start is None else disk_start
         bounds = epoch_bounds(state.lineage, leader_epoch)
         if highest < start or bounds is None:

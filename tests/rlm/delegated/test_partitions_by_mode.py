@@ -9,12 +9,13 @@ from pathlib import Path
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.why_not import WhyNot
-from rlm.leadership.leadership import TopicConfig
+from rlm.leadership.leadership import Leads, NotLeading, TopicConfig
 from rlm.leadership.unseen_disk import EpochAt
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionModeChange
 from rlmm.segment import RemoteLogSegmentMetadataUpdate, SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, announcement, broker_of
+from tests.rlm.delegated.plugin_client import client_of, refused
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, Node, new_world
 from tests.rlm.planner_facts import segment_row
@@ -125,6 +126,44 @@ def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(
             assert page.why_not_copying is WhyNot.MODE
             assert "read replica" in page.why_not_text
             assert len(node.finished(orders.partition)) == 2
+
+    run_virtually(main)
+
+
+def test_what_nodes_copied_counts_for_no_follower_before_a_leader_was_claimed_for_its_broker(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """[LOSS-8] It deletes that from its disk. A broker that starts follows for a moment, and then
+    it may be one that never gets the partition: its consumers would have it nowhere.
+    """
+
+    async def main() -> None:
+        broker, tip = broker_of(orders), orders.partition
+        broker.config = TopicConfig("delete", -1, -1, False)
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            await node.remote_log.run_once()
+            before = node.metadata.partition_state(tip)
+            assert before is not None
+            change = PartitionModeChange(tip, Mode.DELEGATED, before.mode_offset)
+            await node.metadata.set_partition_mode(change)
+            broker.config = TIERED
+            follows = replace(announcement(), followers=(tip,))
+            node.parts.plugin.announce(follows)
+            broker.words[tip.topic, tip.partition] = NotLeading()
+            await node.remote_log.run_once()
+            plugin = client_of(node)
+            async with plugin.http:
+                told = await refused(plugin.highest(tip, 0))
+                assert (told.kind, told.reason) == ("retry_later", "")
+                assert "no leader was claimed" in told.detail
+                broker.words[tip.topic, tip.partition] = Leads(0, 25)
+                node.parts.plugin.announce(announcement(tip, seq=2))
+                await node.remote_log.run_once()
+                node.parts.plugin.announce(replace(follows, seq=3))
+                plugin.seq = 3
+                broker.words[tip.topic, tip.partition] = NotLeading()
+                await node.remote_log.run_once()
+                assert await plugin.highest(tip, 0) == 19
 
     run_virtually(main)
 
