@@ -90,7 +90,7 @@ class DelegatedAuditor:
     def counts_as_kept(self, rows: Iterable[RemoteLogSegmentMetadata], began: int) -> None:
         """Check finished segments that `retention.bytes` counts, in a run of the expiration that
         began at this log start: what lies below it would have as much again expire. Of a deleted
-        topic all goes.
+        topic all goes, and its log start is told no more.
         """
         recorded = self._world.auditor.reference.rows
         for told in rows:

@@ -305,8 +305,7 @@ class TieringBroker:
                 )
                 if within and row.state is SegmentState.COPY_SEGMENT_FINISHED:
                     counted[row.segment_id.id] = row
-        if not tiered.partition.deleted:  # all of it goes, and its log start is told no more
-            self._world.delegated.audit.counts_as_kept(counted.values(), began)
+        self._world.delegated.audit.counts_as_kept(counted.values(), began)
         return local + sum(map(_offsets, counted.values())) - kept
 
     async def _breaching(
