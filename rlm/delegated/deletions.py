@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.kafka_uuid import Uuid
@@ -32,6 +32,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdat
 WRITE_DEADLINE_S = 14.0
 CATCH_UP_DEADLINE_S = 3.0
 MARKED_AT_ONCE = 32
+MARKED_BY_CALL = 512
+"""A list that a call reads to its end, and what it marks, take their time from the whole node."""
 BY_BROKER = "its broker's remote log manager deletes it"
 PASSED = "the log start of its broker passed it"
 
@@ -97,19 +99,27 @@ class BrokerDeletions:
                 return  # all goes: its broker tells nothing of it any more, and lists once
             raise
         listed = self.metadata.list_remote_log_segments(tip, start.leader_epoch)
-        passed = [
+        passed = (
             row
             for row in takewhile(lambda row: row.start_offset < start.offset, listed)
             if row.state is SegmentState.COPY_SEGMENT_FINISHED
             and row.end_offset < start.offset
             and row.leader_epochs[-1][0] == start.leader_epoch
-        ]
-        if not passed or await self._is_tiering_over(self.older.broker, tip.topic):
+        )
+        rows = [*islice(passed, MARKED_BY_CALL)]
+        if not rows or await self._is_tiering_over(self.older.broker, tip.topic):
             return
-        passed = await self._without_kept(passed, claim.token)
-        for at in range(0, len(passed), MARKED_AT_ONCE):
-            rows = passed[at : at + MARKED_AT_ONCE]
-            await asyncio.gather(*(self._start_passed(row, claim.token) for row in rows))
+        if self.driver.clean_ups.is_full:
+            raise RetryLater(f"{tip}: too many segments wait for their removal to mark more")
+        rows = await self._without_kept(rows, claim.token)
+        for at in range(0, len(rows), MARKED_AT_ONCE):
+            some = rows[at : at + MARKED_AT_ONCE]
+            await asyncio.gather(*(self._start_passed(row, claim.token) for row in some))
+        if len(rows) == MARKED_BY_CALL:
+            raise RetryLater(
+                f"{tip}: {MARKED_BY_CALL} segments that its log start passed are marked, and more "
+                "may be left: the next list sees to those"
+            )
 
     async def _is_tiering_over(self, broker: BrokerPort, topic: str) -> bool:
         """True if the topic has remote.storage.enable=false by now. A broker that deletes its tier

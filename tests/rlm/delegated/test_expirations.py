@@ -18,6 +18,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import deletions
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.expirations import CONFIRMED_FOR_S
+from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.leadership.leadership import NoAnswer, NotLeading
 from rlm.leadership.unseen_disk import EpochAt
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -280,6 +281,28 @@ def test_more_than_one_call_can_mark_is_marked_by_several(
             listed = (await plugin.page(tip))[1] or ()
             assert [row.start_offset for row in listed if row.state is FINISHED] == [18, 19]
             assert len(node.finished(tip)) == 2
+
+    run_virtually(main)
+
+
+def test_no_call_reads_and_marks_more_than_it_has_time_for(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            tip = orders.partition
+            await twenty_of_which_18_are_passed(broker, plugin, tip)
+            monkeypatch.setattr(deletions, "MARKED_BY_CALL", 8)
+            for left in (12, 4):
+                assert "the next list" in (await refused(plugin.page(tip))).detail
+                assert len(node.finished(tip)) == left
+            monkeypatch.setattr(CleanUpTasks, "is_full", True)
+            assert "wait for their removal" in (await refused(plugin.page(tip))).detail
+            assert len(node.finished(tip)) == 4
+            monkeypatch.setattr(CleanUpTasks, "is_full", False)
+            listed = (await plugin.page(tip))[1] or ()
+            assert [row.start_offset for row in listed if row.state is FINISHED] == [18, 19]
 
     run_virtually(main)
 

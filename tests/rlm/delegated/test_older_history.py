@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from rlm.delegated import deletions
 from rlm.delegated.older_history import is_kept
 from rlm.leadership.leadership import Leads, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.unseen_disk import EpochAt
@@ -97,6 +98,22 @@ def test_what_a_new_leader_lacks_stays_until_its_log_start_moves(
             broker.tiered_start = NoAnswer("not asked again")
             await plugin.update(second, DELETING)
             assert node.finished(orders.partition) == []
+
+    run_virtually(main)
+
+
+def test_what_stays_below_the_log_start_stops_no_expiration(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its log start would never move, which they wait for."""
+    monkeypatch.setattr(deletions, "MARKED_BY_CALL", 1)
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        broker.tiered_start = EpochAt(0, 20)
+        async with switched(tmp_path, orders, broker) as (node, plugin):
+            assert [row.state for row in await listed(plugin, orders)] == [FINISHED, FINISHED]
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
 
     run_virtually(main)
 
