@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from rlm.delegated.spool import Spool
 
 
-class SpoolMetrics:
-    """A counter that the spool feeds, and a gauge that is read at each scrape."""
+class SpoolMetrics(Collector):
+    """Metrics that are read from the spool at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._refused = Counter(
-            "strandline_spool_refused_segments",
-            "Segments of the broker that there was no room for: alert on it.",
-            registry=registry,
-        )
-        self._bytes = Gauge(
-            "strandline_spool_bytes",
-            "Bytes of the segments that the broker sends, or that are copied from there.",
-            registry=registry,
-        )
+        self._spool: Spool | None = None
+        registry.register(self)
 
     def watch(self, spool: Spool) -> None:
-        """Count for `spool` from now on."""
-        spool.on_refused = self._refused.inc
-        self._bytes.set_function(lambda: spool.taken_bytes)
+        """Read from `spool` from now on; before that all is zero."""
+        self._spool = spool
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of the spool."""
+        yield CounterMetricFamily(
+            "strandline_spool_refused_segments",
+            "Segments of the broker that there was no room for: alert on it.",
+            value=0 if self._spool is None else self._spool.refused,
+        )
+        yield GaugeMetricFamily(
+            "strandline_spool_bytes",
+            "Bytes of the segments that the broker sends, or that are copied from there.",
+            value=0 if self._spool is None else self._spool.taken_bytes,
+        )

@@ -48,17 +48,13 @@ class SpoolLimits:
     free_bytes_min: int = 2**30
 
 
-def ignore() -> None:
-    """Nobody counts."""
-
-
 @dataclass(slots=True)
 class Spool:
-    """One per node. `on_refused` is called for each segment that there was no room for."""
+    """One per node. `refused` counts segments that there was no room for."""
 
     limits: SpoolLimits
     monotonic: Callable[[], float]
-    on_refused: Callable[[], None] = ignore
+    refused: int = 0
     _taken: dict[Uuid, int] = field(default_factory=dict)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -176,7 +172,7 @@ class Spool:
         return few and self.taken_bytes + size_bytes <= limits.bytes_max
 
     def _no_room(self, text: str) -> NoRoom:
-        self.on_refused()
+        self.refused += 1
         if text != self._trouble[1]:
             logger.warning("a segment of the broker is not received: %s", text)
         self._trouble = self.monotonic(), text

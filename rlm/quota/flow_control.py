@@ -51,7 +51,7 @@ class FlowControl:
 
     def hold_over(self, over: Callable[[FlowLimits], FlowLimits]) -> None:
         """From now on `over` makes those in force of the node's own; one that is too low is raised
-        to the least that can be kept.
+        to the least that can be kept. Called once the metadata is open: the workers start before.
         """
         self._over = over
         self.refresh()

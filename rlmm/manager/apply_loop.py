@@ -13,6 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -64,7 +65,8 @@ _NOWHERE = -2
 
 class ApplyPace:
     """The time at which the next committed records are applied: at once while somebody waits for
-    them, else after a rest, in which more of them come. One event loop's; one task rests.
+    them, else after a rest, in which more of them come. `awaited()` ends a rest: call it when a
+    caller begins to wait for an outcome. One event loop's; one task rests.
 
     After a few milliseconds of other work the memory that a step of apply touches has left the
     processor's caches; fetching it again costs as much as some twenty records. A node on which
@@ -72,10 +74,8 @@ class ApplyPace:
     rest is applied at once.
     """
 
-    def __init__(self, rest_ms: int, *, proposing: Callable[[], bool]) -> None:
-        """`proposing()`: a caller waits for an outcome. Call `awaited()` when it becomes true."""
+    def __init__(self, rest_ms: int) -> None:
         self._rest_s = rest_ms / 1000
-        self._proposing = proposing
         self._waiting = 0
         self._resting: asyncio.Future[None] | None = None
 
@@ -96,7 +96,7 @@ class ApplyPace:
 
     async def rest(self) -> None:
         """Return when the next records are to be applied."""
-        if self._waiting or self._proposing() or not self._rest_s:
+        if self._waiting or not self._rest_s:
             return
         loop = asyncio.get_running_loop()
         self._resting = loop.create_future()
@@ -108,6 +108,17 @@ class ApplyPace:
             self._resting = None
 
 
+@dataclass(frozen=True, slots=True)
+class ApplyHearers:
+    """`committed` hears at once of committed records' partitions and the offset before them,
+    `changed` of their changes of rows, `applied` of each group's `advanced_s`, behind it.
+    """
+
+    committed: Callable[[Iterable[TopicIdPartition], int], None]
+    changed: Callable[[Iterable[RowChange], int], None]
+    applied: Callable[[float | None], None]
+
+
 class ApplyLoop:
     """`run` is a task of the manager; `flush` may be called from another."""
 
@@ -116,24 +127,20 @@ class ApplyLoop:
         log: MetadataLog,
         view: View,
         waiters: ProposalWaiters,
+        pace: ApplyPace,
         limits: MetadataLimits,
-        committed: Callable[[Iterable[TopicIdPartition], int], None],
-        changed: Callable[[Iterable[RowChange], int], None],
-        applied: Callable[[float | None], None],
+        hearers: ApplyHearers,
     ) -> None:
-        """`committed` hears at once of committed records' partitions and the offset before them,
-        `changed` of their changes of rows, `applied` of each group's `advanced_s`, behind it.
-        """
+        """Each proposal of the `waiters` ends a rest of the `pace`."""
         self._log = log
         self._view = view
         self._rows = HotRows(view)
         self._waiters = waiters
         self._limits = limits
-        self._committed = committed
-        self._changed = changed
-        self._applied = applied
-        self._pace = ApplyPace(limits.apply_rest_ms, proposing=lambda: waiters.may_ask)
-        waiters.on_proposal = self._pace.awaited
+        self._committed = hearers.committed
+        self._changed = hearers.changed
+        self._applied = hearers.applied
+        self._pace = pace
         self._flush_lock = asyncio.Lock()
         self._group_lock = asyncio.Lock()
         self._claims: Counter[bytes] = Counter()
@@ -166,7 +173,8 @@ class ApplyLoop:
                     async for group in self._log.follow(self._view.applied_offset + 1):
                         await self._apply_group(group)
                         self._applied(group.advanced_s)
-                        if len(group.records) < FULL_GROUP_RECORDS:
+                        is_full = len(group.records) >= FULL_GROUP_RECORDS
+                        if not is_full and not self._waiters.may_ask:
                             await self._pace.rest()
                     return
                 except NotFound:

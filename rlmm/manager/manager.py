@@ -20,7 +20,7 @@ from typing import Self
 from kafka_formats.errors import InternalError, InvalidRequest, OutcomeUnknown, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.outcome import raise_unless_done
-from rlmm.manager.apply_loop import ApplyLoop
+from rlmm.manager.apply_loop import ApplyHearers, ApplyLoop, ApplyPace
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.manager.metadata_stats import MetadataStats
@@ -82,12 +82,12 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
         self._limits = limits
         self._on_failure = on_failure
         self.stats = MetadataStats(monotonic)
-        self._waiters = ProposalWaiters(outcomes_kept_max=limits.outcomes_kept_max)
-        self._applying = ApplyLoop(
-            metadata_log, view, self._waiters, limits,
-            committed=self._states.committed, changed=self._changes.committed,
-            applied=self.stats.applied,
-        )  # fmt: skip
+        pace = ApplyPace(limits.apply_rest_ms)
+        self._waiters = ProposalWaiters(
+            outcomes_kept_max=limits.outcomes_kept_max, on_proposal=pace.awaited
+        )
+        hearers = ApplyHearers(self._states.committed, self._changes.committed, self.stats.applied)
+        self._applying = ApplyLoop(metadata_log, view, self._waiters, pace, limits, hearers)
         self._readiness = Readiness(metadata_log, self._applying.wait_for)
         self._snapshot_lock = asyncio.Lock()
         self._snapshot_taken_ms: int | None = None

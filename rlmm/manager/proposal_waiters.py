@@ -35,23 +35,22 @@ class Decision(NamedTuple):
 
 
 class ProposalWaiters:
-    """One event loop's; not for threads."""
+    """One event loop's; not for threads. `on_proposal` is called as each proposal begins."""
 
-    def __init__(self, *, outcomes_kept_max: int) -> None:
+    def __init__(self, *, outcomes_kept_max: int, on_proposal: Callable[[], None]) -> None:
+        self._on_proposal = on_proposal
         self._outcomes_kept_max = outcomes_kept_max
         self._kept: dict[int, Decision] = {}
         self._forgotten_below = 0
         self._under_way = 0
         self._waiting: dict[int, asyncio.Future[Decision]] = {}
         self._ended: StrandlineError | None = None
-        self.on_proposal: Callable[[], None] = _nothing
-        """Called at the beginning of each proposal."""
 
     @contextmanager
     def proposal(self) -> Iterator[None]:
         """Around proposing and waiting: meanwhile outcomes are kept."""
         self._under_way += 1
-        self.on_proposal()
+        self._on_proposal()
         try:
             yield
         finally:
@@ -108,10 +107,6 @@ class ProposalWaiters:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(OutcomeUnknown(message))
-
-
-def _nothing() -> None:
-    pass
 
 
 def _passed_over(offset: int) -> OutcomeUnknown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from rlm.control.trouble_report import Source
 from rlm.copy.hold import Hold
 from rlm.copy.mending import DIRECTORY as MENDING_DIRECTORY
 from rlm.copy.mending import Mender, MendLimits, ReplicasPort
+from rlm.delegated.plugin import ignore_address
 from rlm.delegated.spool import Spool, SpoolLimits
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.migration.moving import Moving
@@ -222,10 +223,11 @@ def _build(
 ) -> RemoteLogParts:
     by_topic = settings.retention.source == "topic"
     clock = ClockFile(directory / CLOCK_FILE)
-    parts = build(replace(given, topic_retention=by_topic, unseen_disk=broker, clock=clock))
+    on_address: Callable[[str], None] = ignore_address
     if broker is not None and settings.kafka.broker == ANNOUNCED:
-        parts.plugin.on_address = broker.move_to
-    return parts
+        on_address = broker.move_to
+    given = replace(given, topic_retention=by_topic, unseen_disk=broker, clock=clock)
+    return build(replace(given, on_address=on_address))
 
 
 def _new_erasures(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Erasures:

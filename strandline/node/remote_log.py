@@ -39,7 +39,7 @@ from rlm.delegated.expirations import Expirations
 from rlm.delegated.failed_copies import FailedCopies
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
-from rlm.delegated.plugin import Plugin
+from rlm.delegated.plugin import Plugin, ignore_address
 from rlm.delegated.segment_lists import SegmentLists
 from rlm.delegated.segment_reads import SegmentReads
 from rlm.delegated.spool import Spool
@@ -86,7 +86,8 @@ class Given:
     `on_shut_out` is told once a store's prefix or this node's id is another's: the node has to
     stop.
     `unseen_disk`: the broker tells of its disk, which a node without `log_dirs` does not see; the
-    segments that it sends lie in `spool`.
+    segments that it sends lie in `spool`. `on_address` is told where its plug-in says that it
+    listens.
     """
 
     metadata: RemoteLogMetadataManager
@@ -106,6 +107,7 @@ class Given:
     flow: FlowControl | None = None
     topic_retention: bool = False
     unseen_disk: UnseenDisk | None = None
+    on_address: Callable[[str], None] = ignore_address
     spool: Spool
     clock: ClockMemory = field(default_factory=lambda: ClockFile(None))
 
@@ -263,6 +265,7 @@ def build(given: Given) -> RemoteLogParts:
     plugin = Plugin(
         around,
         metadata.on_partition_leadership_changes,
+        given.on_address,
         moved=lambda: metadata.migration().since >= 0,
     )
     proposals, on_event = Proposals(metadata, around), partial(_tell, works, given.on_event)

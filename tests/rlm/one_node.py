@@ -345,6 +345,8 @@ class World:
     spool: SpoolLimits = field(default_factory=lambda: SpoolLimits(Path(), free_bytes_min=0))
     clock: ClockFile = field(default_factory=lambda: ClockFile(None))
     set_ms: int = 0
+    addresses: list[str] = field(default_factory=list)
+    """Where the broker listens, by each announcement of its plug-in."""
 
     def set_clocks(self, by_ms: int) -> None:
         """Set the clocks of node and store ahead of the right time, together."""
@@ -444,6 +446,7 @@ class World:
             on_event=events.append,
             spool=Spool(replace(self.spool, directory=self.path / "spool"), ambient.monotonic),
             unseen_disk=broker if isinstance(broker, TellingBroker) else None,
+            on_address=self.addresses.append,
         )
         parts = build(given)
         repairs = parts.new_repairs(

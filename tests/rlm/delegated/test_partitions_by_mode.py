@@ -35,7 +35,9 @@ def test_an_announced_leader_is_claimed_at_once_for_the_broker_and_nothing_is_co
             await node.remote_log.start()
             await asyncio.sleep(20)
             assert why(node, orders) is WhyNot.NOT_INCLUDED
-            node.parts.plugin.announce(announcement(orders.partition))
+            said = announcement(orders.partition)
+            node.parts.plugin.announce(said)
+            assert world.addresses == [said.bootstrap]
             await asyncio.sleep(1)
             state = node.metadata.partition_state(orders.partition)
             assert state is not None

@@ -384,6 +384,7 @@ def test_two_segments_do_not_count_on_the_same_free_bytes(
                 await mine.place(second, 60, "orders-1").__aenter__()
             async with mine.place(second, 40, "orders-1"):
                 pass
+        assert mine.refused == 1
         async with mine.place(second, 60, "orders-1"):
             pass
 

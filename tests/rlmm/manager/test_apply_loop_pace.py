@@ -18,21 +18,17 @@ from tests.rlmm.metadata_node import Node, running_node
 NEVER_MS = 3_600_000
 
 
-def pace(rest_ms: int, *, proposing: bool = False) -> ApplyPace:
-    return ApplyPace(rest_ms, proposing=lambda: proposing)
-
-
 async def test_there_is_no_rest_while_somebody_waits() -> None:
-    awaited = pace(NEVER_MS)
+    awaited = ApplyPace(NEVER_MS)
     with awaited.waiting():
-        rests = [awaited.rest(), pace(NEVER_MS, proposing=True).rest(), pace(0).rest()]
+        rests = [awaited.rest(), ApplyPace(0).rest()]
         tasks = [asyncio.create_task(each) for each in rests]
         await asyncio.sleep(0)
         assert all(task.done() for task in tasks)
 
 
 async def test_a_rest_ends_by_itself() -> None:
-    resting = asyncio.create_task(pace(1).rest())
+    resting = asyncio.create_task(ApplyPace(1).rest())
     await asyncio.sleep(0)
     assert not resting.done()
     await asyncio.wait((resting,), timeout=60)
@@ -40,7 +36,7 @@ async def test_a_rest_ends_by_itself() -> None:
 
 
 async def test_a_rest_ends_when_somebody_begins_to_wait() -> None:
-    resting = pace(NEVER_MS)
+    resting = ApplyPace(NEVER_MS)
     task = asyncio.create_task(resting.rest())
     await asyncio.sleep(0)
     assert not task.done()
@@ -83,6 +79,16 @@ async def test_a_node_that_rests_applies_for_whoever_waits(tmp_path: Path, how: 
             change = TopicPolicyChange("mine", TopicPolicy(retention_ms=1), -1)
             last = await node.manager.set_topic_policy(change)
         assert node.manager.applied_offset >= last
+
+
+async def test_a_node_does_not_rest_while_a_proposer_waits_for_its_outcome(tmp_path: Path) -> None:
+    limits = MetadataLimits(apply_rest_ms=NEVER_MS)
+    async with asyncio.timeout(60), running_node(tmp_path, limits=limits) as node:
+        with node.manager._waiters.proposal():
+            for number in range(5):
+                last = await elsewhere_proposed(node, number)
+                while node.manager.applied_offset < last:
+                    await asyncio.sleep(0)
 
 
 async def test_a_node_that_rests_closes_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -14,15 +15,29 @@ YES = Decision(ACCEPTED)
 AGAIN = Decision(NO_EFFECT)
 
 
+def new_waiters(
+    *, outcomes_kept_max: int, on_proposal: Callable[[], None] = lambda: None
+) -> ProposalWaiters:
+    return ProposalWaiters(outcomes_kept_max=outcomes_kept_max, on_proposal=on_proposal)
+
+
+async def test_each_proposal_is_told_as_it_begins() -> None:
+    may_ask = []
+    waiters = new_waiters(outcomes_kept_max=1, on_proposal=lambda: may_ask.append(waiters.may_ask))
+    for count in (1, 2):
+        with waiters.proposal():
+            assert may_ask == [True] * count
+
+
 async def test_the_outcome_may_come_first() -> None:
-    waiters = ProposalWaiters(outcomes_kept_max=10)
+    waiters = new_waiters(outcomes_kept_max=10)
     with waiters.proposal():
         waiters.decided(5, YES)
         assert await waiters.wait(5) == YES
 
 
 async def test_the_proposer_may_come_first() -> None:
-    waiters = ProposalWaiters(outcomes_kept_max=10)
+    waiters = new_waiters(outcomes_kept_max=10)
     with waiters.proposal():
         waiting = [asyncio.create_task(waiters.wait(offset)) for offset in (6, 5)]
         await asyncio.sleep(0)
@@ -32,7 +47,7 @@ async def test_the_proposer_may_come_first() -> None:
 
 
 async def test_nothing_is_kept_while_nobody_proposes() -> None:
-    waiters = ProposalWaiters(outcomes_kept_max=10)
+    waiters = new_waiters(outcomes_kept_max=10)
     waiters.decided(4, YES)
     with waiters.proposal():
         waiters.decided(5, YES)
@@ -40,7 +55,7 @@ async def test_nothing_is_kept_while_nobody_proposes() -> None:
 
 
 async def test_outcomes_kept_are_bounded_and_the_overtaken_are_unknown() -> None:
-    waiters = ProposalWaiters(outcomes_kept_max=3)
+    waiters = new_waiters(outcomes_kept_max=3)
     with waiters.proposal():
         for offset in range(10):
             waiters.decided(offset, YES)
@@ -50,7 +65,7 @@ async def test_outcomes_kept_are_bounded_and_the_overtaken_are_unknown() -> None
 
 
 async def test_a_waiter_that_gives_up_is_forgotten() -> None:
-    waiters = ProposalWaiters(outcomes_kept_max=3)
+    waiters = new_waiters(outcomes_kept_max=3)
     with waiters.proposal():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -60,7 +75,7 @@ async def test_a_waiter_that_gives_up_is_forgotten() -> None:
 
 
 async def test_the_end_answers_all_and_those_who_come_later() -> None:
-    waiters = ProposalWaiters(outcomes_kept_max=3)
+    waiters = new_waiters(outcomes_kept_max=3)
     with waiters.proposal():
         waiters.decided(1, YES)
         waiting = asyncio.create_task(waiters.wait(5))
