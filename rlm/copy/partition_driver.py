@@ -47,17 +47,15 @@ from rlm.copy.copy_plan import (
     rests_on_log_start,
 )
 from rlm.copy.copy_slots import Backlog, CopySlots
+from rlm.copy.driver_parts import Brakes, Copying, Leading, Tier
 from rlm.copy.head_hole import files_wanted_from, learns_epochs, log_start_moved, on_machine
 from rlm.copy.lag import lag
 from rlm.copy.leadership_facts import leadership_facts, learn_tiered_log_start
-from rlm.copy.mending import Mender
 from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.run_report import FailedAttempt
-from rlm.copy.scanner import BrokerPort
 from rlm.copy.work_rows import WorkRows
 from rlm.delete.clean_up_tasks import CleanUpTasks, may_be_the_last_copy, why_left_over
-from rlm.leadership.announced import Announced
 from rlm.leadership.leadership import (
     Decision,
     Lead,
@@ -70,10 +68,7 @@ from rlm.leadership.leadership import (
     decide,
 )
 from rlm.local_log.damage import Damage, LoseRange, next_fill, next_stretch
-from rlm.local_log.lost_epochs import EpochFinder
 from rlm.reconcile.adoption import Adoption
-from rlm.stores.tier_store import TierStores
-from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import LogStart, LostRange
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -93,28 +88,32 @@ class _DriveEndsError(Exception):
 
 @dataclass(slots=True)
 class PartitionDriver:
-    """Shared by all partitions of a node. `pause_text` and `clock_trouble` are asked each time.
-    `register` returns once this process is known to own its node id: before any claim.
-    """
+    """Shared by all partitions of a node."""
 
     works: WorkRows
-    metadata: RemoteLogMetadataManager
-    copier: Copier
-    adoption: Adoption
-    clean_ups: CleanUpTasks
-    stores: TierStores
-    slots: CopySlots
+    tier: Tier
+    copying: Copying
+    leading: Leading
+    brakes: Brakes
     around: Surroundings
     on_event: OnEvent
-    pause_text: Callable[[str], str | None]
-    clock_trouble: Callable[[], str | None]
-    claim_slots: asyncio.Semaphore
-    broker: BrokerPort | None
-    register: Callable[[], Awaitable[None]]
-    mender: Mender
-    epoch_finder: EpochFinder
-    announced: Announced
     claim_number: int = 0
+
+    @property
+    def copier(self) -> Copier:
+        return self.copying.copier
+
+    @property
+    def slots(self) -> CopySlots:
+        return self.copying.slots
+
+    @property
+    def adoption(self) -> Adoption:
+        return self.tier.adoption
+
+    @property
+    def clean_ups(self) -> CleanUpTasks:
+        return self.tier.clean_ups
 
     async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
         """Go on until the plan is to wait. Short back-offs are waited out, `back_offs_max` times.
@@ -170,7 +169,7 @@ class PartitionDriver:
 
     def lose_claim(self, work: PartitionWork, why: str) -> None:
         """Forget the claim; the next leader finds the left-overs."""
-        self.mender.forget(work.partition)
+        self.copying.mender.forget(work.partition)
         if work.claim is not None:
             work.claim = None
             if work.repair is not None:
@@ -180,7 +179,7 @@ class PartitionDriver:
     async def _next_step(self, work: PartitionWork) -> Step:
         """Decide on leadership, claim if needed, clean up left-overs, then plan."""
         looked = False
-        await learn_tiered_log_start(work, self._facts(work), self.broker)
+        await learn_tiered_log_start(work, self._facts(work), self.leading.broker)
         while True:
             kept_away = work.unusable or work.hold_wait
             if kept_away is not None:
@@ -207,8 +206,9 @@ class PartitionDriver:
                     continue
                 assert work.claim is not None, "the store's segments are recorded under a claim"
                 assert work.found is not None, "looked for above"
+                machine = on_machine(work, self.leading.broker)
                 work.found = await self.adoption.run(
-                    work.partition, work.claim.token, work.found, on_machine(work, self.broker)
+                    work.partition, work.claim.token, work.found, machine
                 )
                 if work.found.lost:
                     work.failed(NotFound.kind, work.found.lost, self.around.ambient.now_ms())
@@ -220,17 +220,17 @@ class PartitionDriver:
                 continue  # a look was made meanwhile: of another leadership, or after retention
             if work.mode is Mode.DELEGATED:
                 return BY_THE_BROKER
-            state = self.metadata.partition_state(work.partition)
+            state = self.tier.metadata.partition_state(work.partition)
             assert state is not None, "a standing claim has a row"
             facts = self._plan_facts(work, state, decision.last_stable_offset)
             step = plan(facts)
             if not rests_on_log_start(step, facts):
                 return step
-            moved = await log_start_moved(work, self.broker)
+            moved = await log_start_moved(work, self.leading.broker)
             if isinstance(moved, Wait) and not isinstance(step, Wait):
                 return moved
-            if moved is False and self.broker is not None and isinstance(step, Wait):
-                moved = await learns_epochs(work, state, self.epoch_finder)
+            if moved is False and self.leading.broker is not None and isinstance(step, Wait):
+                moved = await learns_epochs(work, state, self.leading.epoch_finder)
             if moved is not True:
                 return step
 
@@ -238,7 +238,7 @@ class PartitionDriver:
         """True if what the stores have is to be recorded before anything more is copied."""
         if work.local is None or not self.adoption.is_due(work.partition):
             return False
-        found, machine = work.found, on_machine(work, self.broker)
+        found, machine = work.found, on_machine(work, self.leading.broker)
         return found is None or not self.adoption.waits(work.partition, found, machine)
 
     def decision(self, work: PartitionWork) -> Decision:
@@ -246,9 +246,9 @@ class PartitionDriver:
         return decide(self._facts(work))
 
     def _facts(self, work: PartitionWork) -> LeadershipFacts:
-        work.recorded(self.metadata.partition_state(work.partition))
+        work.recorded(self.tier.metadata.partition_state(work.partition))
         now_ms, me = self.around.ambient.now_ms(), self.around.identity.incarnation
-        return leadership_facts(work, self.metadata, self.broker, me, now_ms)
+        return leadership_facts(work, self.tier.metadata, self.leading.broker, me, now_ms)
 
     def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
         return PlanFacts(
@@ -261,27 +261,27 @@ class PartitionDriver:
             now_ms=self.around.ambient.now_ms(),
             back_off=work.back_off,
             fills_tried=work.fills_not_now(self.around.ambient.now_ms()),
-            paused=self.pause_text(work.partition.topic),
-            clock_trouble=self.clock_trouble(),
+            paused=self.brakes.pause_text(work.partition.topic),
+            clock_trouble=self.brakes.clock_trouble(),
             log_start_said=work.log_start_said,
-            files_wanted_from=files_wanted_from(work, self.broker),
+            files_wanted_from=files_wanted_from(work, self.leading.broker),
         )
 
     async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
-        await self.register()
+        await self.leading.register()
         self.claim_number += 1
         mine = self.around.identity.incarnation
-        claim = work.claim_record(mine, self.claim_number, leader_epoch, self.metadata)
+        claim = work.claim_record(mine, self.claim_number, leader_epoch, self.tier.metadata)
         try:
-            async with self.claim_slots:
-                answer = await self.metadata.claim_partition(
+            async with self.leading.claim_slots:
+                answer = await self.tier.metadata.claim_partition(
                     claim, deadline_s=self.around.limits.propose_deadline_s
                 )
         except (Fenced, Conflict, InvalidRequest) as error:
             # Asked again only at another epoch, or after the long pause: an admin may have acted.
             now_ms = self.around.ambient.now_ms()
             work.refused = RefusedClaim.now(
-                leader_epoch, self.metadata.partition_state(work.partition), str(error),
+                leader_epoch, self.tier.metadata.partition_state(work.partition), str(error),
                 since_ms=now_ms, until_ms=now_ms + round(self.around.limits.corrupt_retry_s * 1000),
             )  # fmt: skip
             work.failed(error.kind, str(error), now_ms)
@@ -301,16 +301,17 @@ class PartitionDriver:
         While a row may not be marked deleted, a wait is returned, and no new attempt begins.
         """
         assert work.claim is not None, "left-overs are cleaned up under a claim"
-        restart = self.metadata.restart()
+        restart = self.tier.metadata.restart()
         unreconciled = restart is not None and not restart.is_reconciled
         if unreconciled or self.adoption.is_due(work.partition):
             return None
-        trouble, token = self.clock_trouble(), work.claim.token
-        for row in self.metadata.left_overs(work.partition):
+        trouble, token = self.brakes.clock_trouble(), work.claim.token
+        is_at_work = self.leading.announced.is_at_work
+        for row in self.tier.metadata.left_overs(work.partition):
             id_ = row.segment_id.id
             busy = self.copier.is_under_way(id_) or self.clean_ups.is_running(id_)
-            busy = busy or may_be_the_last_copy(row, self.metadata)
-            if busy or (work.mode is Mode.DELEGATED and self.announced.is_at_work(row, token)):
+            busy = busy or may_be_the_last_copy(row, self.tier.metadata)
+            if busy or (work.mode is Mode.DELEGATED and is_at_work(row, token)):
                 continue
             if trouble is None:
                 await self.clean_ups.begin(row, token, why_left_over(row))
@@ -324,8 +325,8 @@ class PartitionDriver:
         A record about a log's lower end cannot be taken back, and a leader that was replaced since
         the last look would tell of another log.
         """
-        if self.broker is not None and work.local is not None:
-            work.word = await word_of(self.broker, work.local)
+        if self.leading.broker is not None and work.local is not None:
+            work.word = await word_of(self.leading.broker, work.local)
         return isinstance(self.decision(work), Lead)
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> bool:
@@ -336,11 +337,11 @@ class PartitionDriver:
         deadline_s, token = self.around.limits.propose_deadline_s, work.claim.token
         if isinstance(step, RecordLogStart):
             start = LogStart(work.partition, token, step.leader_epoch, step.offset)
-            await self.metadata.record_log_start(start, deadline_s=deadline_s)
+            await self.tier.metadata.record_log_start(start, deadline_s=deadline_s)
             self.on_event(LogStartRecorded(work.partition, step.offset))
             return True
         lost = LostRange(work.partition, token, step.start, step.end, step.why)
-        await self.metadata.record_lost_range(lost, deadline_s=deadline_s)
+        await self.tier.metadata.record_lost_range(lost, deadline_s=deadline_s)
         logger.warning(
             "%s: offsets %d to %d are lost to the tier: %s",
             work.partition, step.start, step.end, step.why,
@@ -350,7 +351,7 @@ class PartitionDriver:
 
     async def _copy_in_turn(self, work: PartitionWork, step: CopySegment) -> None:
         work.wait = Wait(WhyNot.WAITING_FOR_SLOT, "other partitions are being copied first")
-        state = self.metadata.partition_state(work.partition)
+        state = self.tier.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         lso = work.word.last_stable_offset if isinstance(work.word, Leads) else 0
         oldest_s = lag(work.segments, state.next_offset, self.around.ambient.now_ms()).age_ms / 1000
@@ -366,11 +367,11 @@ class PartitionDriver:
             await mend()
 
     async def _copy(self, work: PartitionWork, step: CopySegment) -> Mending | None:
-        state = self.metadata.partition_state(work.partition)
-        order = await order_of(work, state, step, self.mender)
+        state = self.tier.metadata.partition_state(work.partition)
+        order = await order_of(work, state, step, self.copying.mender)
         if order is None:
             return None
-        damage = self.mender.known(work.partition, order.segment)
+        damage = self.copying.mender.known(work.partition, order.segment)
         if step.gone and damage is None:
             return partial(self._after_damage, work, step, order)
         if damage is not None:
@@ -385,7 +386,7 @@ class PartitionDriver:
             )
 
         try:
-            outcome = await self.copier.copy(order, self.stores.default, on_row)
+            outcome = await self.copier.copy(order, self.tier.stores.default, on_row)
         finally:
             work.copying = None
         if isinstance(outcome, AttemptFailed):
@@ -399,7 +400,7 @@ class PartitionDriver:
         if order.damage is not None and order.offsets[1] == step.end_offset:
             # Lost batches are not looked for in the same files again.
             work.filled(step.offsets)
-            await asyncio.to_thread(self.mender.forget, work.partition)
+            await asyncio.to_thread(self.copying.mender.forget, work.partition)
         return None
 
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
@@ -410,7 +411,7 @@ class PartitionDriver:
             work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
             raise
         if damage.is_sound:  # its batches are all right, something beside them is not
-            await asyncio.to_thread(self.mender.forget, work.partition)
+            await asyncio.to_thread(self.copying.mender.forget, work.partition)
             if step.fills_lost_range:
                 work.filled(step.offsets)  # under this claim it is not tried again
         elif step.fills_lost_range and order.damage is None:
@@ -422,15 +423,15 @@ class PartitionDriver:
         """The offset from which on something is to be fetched now."""
         if step.fills_lost_range:
             return 0 if damage is None else damage.asked_from
-        state = self.metadata.partition_state(work.partition)
+        state = self.tier.metadata.partition_state(work.partition)
         return 0 if state is None else state.next_offset
 
     async def _mend(
         self, work: PartitionWork, step: CopySegment, order: CopyOrder, at: int
     ) -> Damage:
-        job = self.copier.survey_job(order, self.stores.default)
+        job = self.copier.survey_job(order, self.tier.stores.default)
         linked = tuple(unit.segment for unit in work.units)
-        damage = await self.mender.mend(work.partition, order.segment, job, linked, at=at)
+        damage = await self.copying.mender.mend(work.partition, order.segment, job, linked, at=at)
         if damage.missing and not step.fills_lost_range:
             work.failed(CorruptData.kind, damage.text, self.around.ambient.now_ms())
             corrupt = CorruptData(damage.text, source=str(order.segment.log_path), position=0)
@@ -448,7 +449,7 @@ class PartitionDriver:
         self, work: PartitionWork, step: CopySegment, order: CopyOrder, damage: Damage
     ) -> CopyOrder | Mending | None:
         """The part of a damaged segment to copy now; None: nothing, or a loss was recorded."""
-        state = self.metadata.partition_state(work.partition)
+        state = self.tier.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         if step.fills_lost_range:
             known = order.segment.first_known_offset
@@ -459,7 +460,7 @@ class PartitionDriver:
                 return partial(self._mend, work, step, order, damage.asked_below)
             work.filled(step.offsets)  # the lost range is what it lacks
             if step.end_offset < state.next_offset:  # else the rest of it is copied next
-                await asyncio.to_thread(self.mender.forget, work.partition)
+                await asyncio.to_thread(self.copying.mender.forget, work.partition)
             return None
         part = next_stretch(damage, state.next_offset, state.lost_ranges)
         if part is None:

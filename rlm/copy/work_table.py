@@ -61,10 +61,10 @@ class WorkTable:
         self._scanner = scanner
         self._looking = asyncio.Lock()
         self._compaction_seen = CompactionSeen(
-            driver.metadata, driver.around.limits.propose_deadline_s
+            driver.tier.metadata, driver.around.limits.propose_deadline_s
         )
         self._driver = driver
-        self._metadata = driver.metadata
+        self._metadata = driver.tier.metadata
         self._works = driver.works
         self._look = Look((), (), ())
         self._unread: dict[tuple[str, int], LogDirProblem] = {}
@@ -238,11 +238,11 @@ class WorkTable:
 
     def damage_of(self, partition: TopicIdPartition) -> Damage | None:
         """The damage that stops the partition at a segment of this node's replica."""
-        return self._driver.mender.of(partition)
+        return self._driver.copying.mender.of(partition)
 
     def is_mending(self, partition: TopicIdPartition) -> bool:
         """True while missing offsets of its damaged segment are asked for."""
-        return self._driver.mender.is_mending(partition)
+        return self._driver.copying.mender.is_mending(partition)
 
     def try_again(self, partition: TopicIdPartition) -> None:
         work = self._works.rows.get(partition)

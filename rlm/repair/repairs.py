@@ -161,7 +161,7 @@ class Repairs:
     def _partitions(self, request: RepairRequest) -> list[TopicIdPartition]:
         found = [
             tip
-            for tip in self._parts.driver.metadata.partitions()
+            for tip in self._parts.driver.tier.metadata.partitions()
             if request.topic in (None, tip.topic) and request.partition in (None, tip.partition)
         ]
         if request.segment is None:
@@ -228,7 +228,7 @@ class Repairs:
 
     async def _rows(self, tip: TopicIdPartition) -> AsyncIterator[RemoteLogSegmentMetadata]:
         """The finished rows of a partition."""
-        rows = self._parts.driver.metadata.list_remote_log_segments(tip)
+        rows = self._parts.driver.tier.metadata.list_remote_log_segments(tip)
         for number, row in enumerate(rows, 1):
             if number % ROWS_PER_BREATH == 0:
                 await self._parts.driver.around.ambient.sleep(0)
@@ -237,7 +237,7 @@ class Repairs:
 
     def _finished(self, id_: Uuid) -> RemoteLogSegmentMetadata | None:
         """The row, if the segment is in the tier now."""
-        row = self._parts.driver.metadata.find_segment(id_)
+        row = self._parts.driver.tier.metadata.find_segment(id_)
         is_there = row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED
         return row if is_there else None
 

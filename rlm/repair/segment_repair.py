@@ -85,14 +85,14 @@ class SegmentRepairs:
         custom = custom_of(row.custom_metadata)
         if custom is None:
             return None
-        tier = self.driver.stores.named(custom.store)
+        tier = self.driver.tier.stores.named(custom.store)
         objects = expected_objects(tier.prefix, row.segment_id, row.start_offset, custom)
         return await self.pool.check(CheckJob(tier.name, objects))
 
     def decide(self, row: RemoteLogSegmentMetadata) -> RepairDecision:
         """The decision by the present state."""
         tip = row.segment_id.partition
-        state = self.driver.metadata.partition_state(tip)
+        state = self.driver.tier.metadata.partition_state(tip)
         if state is None:
             return RepairDecision(RepairAction.LEAVE, "the partition is not in the metadata now")
         first, last = readable_range(row, state)
@@ -100,9 +100,9 @@ class SegmentRepairs:
             RepairFacts(
                 row=row,
                 state=state,
-                served=tuple(self.driver.metadata.served_segments(state, first, last)),
+                served=tuple(self.driver.tier.metadata.served_segments(state, first, last)),
                 held_back=self.held_back(tip.topic),
-                copying_paused=self.driver.pause_text(tip.topic),
+                copying_paused=self.driver.brakes.pause_text(tip.topic),
                 not_claimed=self.not_claimed(tip),
             )
         )
@@ -112,7 +112,7 @@ class SegmentRepairs:
         work = self.work_of(tip)
         if work is not None and work.claim is not None:
             return None
-        state = self.driver.metadata.partition_state(tip)
+        state = self.driver.tier.metadata.partition_state(tip)
         if state is None or state.claim is None:
             return f"nobody has a claim of {tip.topic}-{tip.partition} now"
         node_id = state.claim.incarnation.node_id
@@ -183,10 +183,10 @@ class SegmentRepairs:
         self, row: RemoteLogSegmentMetadata, wrong: CheckResult, directory: Path | None
     ) -> GatherJob:
         custom = custom_of(row.custom_metadata)
-        state = self.driver.metadata.partition_state(row.segment_id.partition)
+        state = self.driver.tier.metadata.partition_state(row.segment_id.partition)
         assert custom is not None, "it was checked"
         assert state is not None, "it was decided on"
-        tier = self.driver.stores.named(custom.store)
+        tier = self.driver.tier.stores.named(custom.store)
         return GatherJob(
             segment_id=row.segment_id,
             start_offset=row.start_offset,
@@ -261,7 +261,7 @@ class SegmentRepairs:
     async def _attempt(
         self, work: PartitionWork, row: RemoteLogSegmentMetadata, directory: Path
     ) -> Copied | AttemptFailed:
-        state = self.driver.metadata.partition_state(work.partition)
+        state = self.driver.tier.metadata.partition_state(work.partition)
         assert state is not None, "it was decided on"
         assert work.claim is not None, "it was decided on"
         order = CopyOrder(
@@ -280,7 +280,7 @@ class SegmentRepairs:
             # The same bytes were judged when they were first copied.
             gaps_allowed=True,
         )
-        tier = self.driver.stores.default
+        tier = self.driver.tier.stores.default
         task = asyncio.ensure_future(
             self.driver.copier.copy(
                 order, tier, lambda _: None, before_finish=self._read_back(row, tier)
@@ -337,7 +337,7 @@ class SegmentRepairs:
         """
         verified = set(whole)
         for _ in range(LOOKS_MAX):
-            now = self.driver.metadata.find_segment(row.segment_id.id)
+            now = self.driver.tier.metadata.find_segment(row.segment_id.id)
             if now is None or now.state is not SegmentState.COPY_SEGMENT_FINISHED:
                 if told.outcome is Outcome.COPIED:
                     told.outcome = Outcome.REPAIRED

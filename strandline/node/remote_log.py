@@ -21,6 +21,7 @@ from rlm.control.trouble_report import Source, TroubleReport
 from rlm.copy.compaction_seen import recorder
 from rlm.copy.copier import Copier, no_slack
 from rlm.copy.copy_slots import CopySlots
+from rlm.copy.driver_parts import Brakes, Copying, Leading, Tier
 from rlm.copy.hold import Hold
 from rlm.copy.leadership_watch import LeadershipWatch
 from rlm.copy.look_loop import LookLoop
@@ -276,24 +277,20 @@ def build(given: Given) -> RemoteLogParts:
     )  # fmt: skip
     clean_ups = CleanUpTasks(clean_up, works.clean_up_failed)
     reads = ResolvedReads(metadata, given.pool, given.stores)
-    copier = Copier(
-        proposals=proposals,
-        pool=given.pool,
-        on_event=on_event,
-        confirm_prefix=claims.confirm,
-        record_cleaned=recorder(metadata, limits.propose_deadline_s),
-        slack_of=no_slack if given.flow is None else partial(given.flow.slack_s, Flow.COPY),
-        producers_below=partial(producers_below, reads),
-    )
+    copier = _copier(given, proposals, on_event, claims, reads)
     registrar = NodeRegistrar(metadata, around, given.on_shut_out)
     claim_slots = asyncio.Semaphore(limits.claims_parallel_max)
+    adoption = Adoption(metadata, given.stores, around, claims.confirm, clock.trouble, claim_slots)
+    finder = EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s)
     driver = PartitionDriver(
-        works, metadata, copier,
-        Adoption(metadata, given.stores, around, claims.confirm, clock.trouble, claim_slots),
-        clean_ups, given.stores, _copy_slots(around), around, given.on_event, held_back.copying,
-        clock.trouble, claim_slots, given.broker, registrar.ensure, given.mender,
-        EpochFinder(limits.epoch_batches_max, limits.scan_deadline_s), plugin,
-    )  # fmt: skip
+        works,
+        Tier(metadata, given.stores, adoption, clean_ups),
+        Copying(copier, _copy_slots(around), given.mender),
+        Leading(given.broker, plugin, registrar.ensure, claim_slots, finder),
+        Brakes(held_back.copying, clock.trouble),
+        around,
+        given.on_event,
+    )
     table = WorkTable(_scanner(given, around, plugin, settings), driver, given.hold)
     looks = LookLoop(table, around)
     expirer = Expirer(
@@ -306,6 +303,20 @@ def build(given: Given) -> RemoteLogParts:
         clean_ups, driver, table, looks, expirer, reads, registrar, plugin,
         PhaseCalls(plugin, metadata, around), FailedCopies(around),
     )  # fmt: skip
+
+
+def _copier(
+    given: Given, proposals: Proposals, on_event: OnEvent, claims: StoreClaims, reads: ResolvedReads
+) -> Copier:
+    return Copier(
+        proposals=proposals,
+        pool=given.pool,
+        on_event=on_event,
+        confirm_prefix=claims.confirm,
+        record_cleaned=recorder(given.metadata, proposals.around.limits.propose_deadline_s),
+        slack_of=no_slack if given.flow is None else partial(given.flow.slack_s, Flow.COPY),
+        producers_below=partial(producers_below, reads),
+    )
 
 
 def _copy_slots(around: Surroundings) -> CopySlots:

@@ -127,7 +127,7 @@ def test_what_is_being_asked_for_is_neither_shown_nor_given_up(tmp_path: Path) -
 
     async def main() -> None:
         async with damaged(tmp_path) as (world, _):
-            mender = world.node.remote_log.table._driver.mender
+            mender = world.node.remote_log.table._driver.copying.mender
             mender.directory = tmp_path / "mending"
             mender.replicas = asked = cast(Any, Asked(world))
             await asyncio.sleep(700)
