@@ -134,7 +134,8 @@ class Site:
 
     async def copy_next(self) -> int:
         """Copy a segment under a new id; the bytes that the store got."""
-        return (await self.pool.copy(self._next_job())).uploaded_bytes
+        sent = (await self.pool.copy(self._next_job())).custom_metadata
+        return sent.log_bytes + sent.indexes_bytes + sent.manifest_bytes
 
     def _next_job(self) -> CopyJob:
         self.attempts += 1

@@ -80,8 +80,8 @@ class SegmentCopied:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFailed:
-    """A failed attempt. `retry_at_ms` since the epoch; -1 if nobody here tries again. `segment_id`
-    is None if it failed before COPY_SEGMENT_STARTED, so that nothing is left over.
+    """A failed attempt. `segment_id` is None if it failed before COPY_SEGMENT_STARTED, so that
+    nothing is left over.
     """
 
     partition: TopicIdPartition
@@ -89,7 +89,6 @@ class SegmentFailed:
     start_offset: int
     kind: str
     error: str
-    retry_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)

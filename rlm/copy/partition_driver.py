@@ -479,9 +479,9 @@ class PartitionDriver:
         if step.fills_lost_range:
             # Copies for a lost range back off by themselves and delay no later segment.
             before = work.fills_failed.get(step.offsets, NO_BACK_OFF)
-            backed_off = work.fills_failed[step.offsets] = self._backed_off(before, error, text)
+            work.fills_failed[step.offsets] = self._backed_off(before, error, text)
         else:
-            backed_off = work.back_off = self._backed_off(work.back_off, error, text)
+            work.back_off = self._backed_off(work.back_off, error, text)
         if self.works.run_log is not None:
             self.works.run_log.failed.append(
                 FailedAttempt(work.partition, step.base_offset, error_kind(error), str(error))
@@ -489,7 +489,7 @@ class PartitionDriver:
         self.on_event(
             SegmentFailed(
                 work.partition, None if failed.row is None else failed.row.segment_id,
-                step.base_offset, error_kind(error), text, backed_off.until_ms,
+                step.base_offset, error_kind(error), text,
             )
         )  # fmt: skip
         if isinstance(error, Fenced):

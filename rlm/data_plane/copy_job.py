@@ -96,7 +96,6 @@ class CopyResult:
 
     custom_metadata: CustomMetadata
     log_bytes: int
-    uploaded_bytes: int
     max_timestamp_ms: int
     txn_index_empty: bool
     producer_snapshot: ProducerSnapshotOrigin

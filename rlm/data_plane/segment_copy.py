@@ -121,7 +121,6 @@ class _Copy:
         return CopyResult(
             custom_metadata=custom_metadata_for(self.job.store, log, index_checksums, manifest),
             log_bytes=log.size_bytes,
-            uploaded_bytes=log.size_bytes + index_checksums.size_bytes + len(manifest),
             max_timestamp_ms=self._newest_ms(verified),
             txn_index_empty=indexes.txn_index_empty,
             producer_snapshot=indexes.producer_snapshot,

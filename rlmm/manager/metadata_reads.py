@@ -183,10 +183,6 @@ class MetadataReads:
         """All but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
         return queries.list_segments(self._view, tip, leader_epoch, after=after)
 
-    def remote_log_size(self, tip: TopicIdPartition, leader_epoch: int) -> int:
-        """Bytes of all listed segments of the epoch, whatever their state (as in Kafka)."""
-        return sum(each.size_bytes for each in self.list_remote_log_segments(tip, leader_epoch))
-
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
         """The partition's state; None if no record ever named it."""
         return self._states.state(tip)

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from kafka_formats.errors import CorruptData, NotFound, RetryLater
 from rlmm.damaged_replica import REPLACE_REPLICA
@@ -55,14 +54,6 @@ from rlmm.raft.timers import NEVER_MS
 from rlmm.rows.feature_level import FeatureLevels
 
 log = logging.getLogger(__name__)
-
-
-class ProposalHandle(Protocol):
-    """The handle of a Propose event."""
-
-    def committed(self, base_offset: int, epoch: int) -> None: ...
-
-    def failed(self, failure: do.ProposalFailed) -> None: ...
 
 
 def _monotonic_ms(ambient: Ambient) -> int:
@@ -307,7 +298,7 @@ class QuorumDriver:
 
     def _committed(self, action: do.ProposalsCommitted) -> None:
         for handle, offset in action.proposals:
-            handle.committed(offset, action.epoch)  # type: ignore[attr-defined]  # a ProposalHandle of ours
+            handle.committed(offset, action.epoch)  # type: ignore[attr-defined]  # of a Propose of ours
 
     def _waiters_done(self, action: do.WaitersDone) -> None:
         for handle in action.handles:

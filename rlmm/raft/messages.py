@@ -42,7 +42,6 @@ class Error(Enum):
     """Kafka's error codes, by name."""
 
     NONE = 0
-    UNKNOWN_SERVER_ERROR = -1
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8

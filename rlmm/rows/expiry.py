@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct
 
-from kafka_formats.errors import CorruptData
 from kafka_formats.primitives import Reader, Writer
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import NOTHING_EXPIRES, Expiry, ExpiryHold, ExpiryMark
 from rlmm.rows import keys
-from rlmm.rows.rows import RowReader, prefix_end
+from rlmm.rows.rows import RowReader
 
 VERSION = 0
 _SOURCE = "expiry row"
@@ -63,13 +61,3 @@ def _read_mark(reader: Reader) -> ExpiryMark:
 def find_expiry(rows: RowReader, partition: TopicIdPartition) -> Expiry:
     value = rows.get(keys.expiry_key(partition))
     return NOTHING_EXPIRES if value is None else decode_expiry(value)[1]
-
-
-def all_expiries(rows: RowReader) -> Iterator[tuple[TopicIdPartition, Expiry]]:
-    """Every partition with a mark or a hold, by topic id and number."""
-    prefix = keys.EXPIRY_PREFIX
-    for key, value in rows.scan(prefix, prefix_end(prefix)):
-        if len(key) != 1 + keys.PARTITION_BYTES:
-            raise CorruptData(f"{key.hex()} is not its key", source=_SOURCE, position=0)
-        topic, expiry = decode_expiry(value)
-        yield keys.partition_of_expiry_key(topic, key), expiry

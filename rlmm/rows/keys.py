@@ -164,12 +164,6 @@ def expiry_key(partition: TopicIdPartition) -> bytes:
     return EXPIRY_PREFIX + partition_bytes(partition)
 
 
-def partition_of_expiry_key(topic: str, key: bytes) -> TopicIdPartition:
-    """The key names no topic; its row does."""
-    number: int = _INT32.unpack_from(key, 17)[0]
-    return TopicIdPartition(topic, Uuid(key[1:17]), number)
-
-
 def importing_key(partition: TopicIdPartition) -> bytes:
     return IMPORTING_PREFIX + partition_bytes(partition)
 

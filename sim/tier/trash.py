@@ -18,10 +18,10 @@ from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import CopyLimits
 from rlm.retention.mark_times import last_mark
-from rlmm.partition_state import Expiry, TopicPolicy
+from rlmm.partition_state import NOTHING_EXPIRES, Expiry, TopicPolicy
 from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, PartitionDeleteUndo
 from rlmm.rows import queries
-from rlmm.rows.expiry import all_expiries
+from rlmm.rows.expiry import find_expiry
 from rlmm.rows.reads import read_policy
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from sim.tier.trash_audit import TrashAudit
@@ -172,7 +172,10 @@ class Trash:
     def _restore_or_empty(self, process: Process, deed: str) -> None:
         """Restore, release or empty what some node's view has; `both`: at the same time."""
         view = process.view
-        found = [] if view is None else sorted(all_expiries(view), key=lambda each: str(each[0]))
+        if view is None:
+            return
+        read = {tip: find_expiry(view, tip) for tip in sorted(queries.partitions(view), key=str)}
+        found = [each for each in read.items() if each[1] != NOTHING_EXPIRES]
         if not found:
             return
         tip, expiry = self._random.choice(found)

@@ -239,7 +239,7 @@ class LocalPool:
             job.store, len(log), crc32c(log), 7, crc32c(b"indexes"), 2, crc32c(b"{}")
         )
         return CopyResult(
-            custom, len(log), len(log) + 9, job.max_timestamp_ms, True,
+            custom, len(log), job.max_timestamp_ms, True,
             ProducerSnapshotOrigin.ABSENT,
         )  # fmt: skip
 

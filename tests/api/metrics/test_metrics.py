@@ -52,7 +52,7 @@ def test_events_are_counted() -> None:
         LogStartRecorded(TIP, 0),
         SegmentStarted(ID, 0, 99, 1000),
         SegmentProgress(ID, 600, 1000),
-        SegmentFailed(TIP, ID, 0, "retry_later", "throttled", 5),
+        SegmentFailed(TIP, ID, 0, "retry_later", "throttled"),
         SegmentProgress(ID, 400, 1000),
         SegmentProgress(ID, 1000, 1000),
         SegmentCopied(ID, 0, 99, 1000, 1500),

@@ -65,10 +65,11 @@ async def test_what_moves_is_asked_for_while_it_is_limited_and_only_then(
         await pool.start()
         result = await pool.copy(job)
         topic = job.segment_id.partition.topic
-        assert flow.asked == {(Flow.COPY, topic): result.uploaded_bytes}
+        recorded = result.custom_metadata
+        sent = recorded.log_bytes + recorded.indexes_bytes + recorded.manifest_bytes
+        assert flow.asked == {(Flow.COPY, topic): sent}
         segment = tiered(job, result)
         log = b"".join([part async for part in pool.read_log(LogRequest(segment))])
-        recorded = result.custom_metadata
         assert len(log) == result.log_bytes
         assert flow.asked[Flow.READ, topic] == recorded.log_bytes + recorded.manifest_bytes
         flow.asked.clear()

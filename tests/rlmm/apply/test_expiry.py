@@ -19,7 +19,8 @@ from rlmm.records.control_records import (
     LogStart,
     TopicPolicyChange,
 )
-from rlmm.rows.expiry import all_expiries, decode_expiry, encode_expiry
+from rlmm.rows import keys
+from rlmm.rows.expiry import decode_expiry, encode_expiry, find_expiry
 from rlmm.rows.reads import read_measured_time
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.rows import MemoryRows
@@ -73,7 +74,7 @@ def test_a_mark_hides_and_deletes_nothing(world: TrashWorld) -> None:
     assert (state.segment_count, state.size_bytes) == (3, 3_000)
     assert (state.expiry.segments, state.expiry.size_bytes) == (1, 1_000)
     assert world.verdict(world.a_delete(1)) is Verdict.IN_USE, "the log start is below it"
-    assert [tip for tip, _ in all_expiries(world.rows)] == [world.partition]
+    assert find_expiry(world.rows, world.partition) == state.expiry
 
 
 def test_marks_go_forward_by_the_rules_of_a_log_start(world: TrashWorld) -> None:
@@ -270,7 +271,7 @@ def test_a_partition_that_is_gone_has_no_marks(world: TrashWorld) -> None:
     for number in (1, 2, 3):
         world.accept(world.a_delete(number), world.a_delete_finish(number))
     world.delete(PartitionDeleteState.DELETE_PARTITION_FINISHED)
-    assert list(all_expiries(world.rows)) == []
+    assert world.rows.get(keys.expiry_key(world.partition)) is None
 
 
 @pytest.mark.parametrize("hold", [True, False])
@@ -283,10 +284,9 @@ def test_a_restart_from_a_snapshot_brings_back_what_was_marked(
         world.accept(world.taken_back(hold=True))
     after = MemoryRows()
     after.write(list(restarted(world.rows.items(), end_offset=world.offset + 1)))
-    found = [expiry for _, expiry in all_expiries(after)]
-    assert [(each.marks, each.hold) for each in found] == (
-        [((), world.state.expiry.hold)] if hold else []
-    )
+    found = find_expiry(after, world.partition)
+    assert (found.marks, found.hold) == ((), world.state.expiry.hold if hold else None)
+    assert (after.get(keys.expiry_key(world.partition)) is not None) is hold
 
 
 def test_a_row_keeps_everything() -> None:
