@@ -35,7 +35,7 @@ from rlm.repair.repair_run import (
     RepairState,
 )
 from rlm.repair.replica_gathering import DEADLINE_S, ReplicaGathering
-from rlm.repair.segment_repair import SegmentRepairs
+from rlm.repair.segment_repair import GatherRoom, SegmentRepairs
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,8 @@ class Repairs:
         self._segments = SegmentRepairs(
             parts.driver, pool,
             ReplicaGathering(pool, parts.replicas, limits.replica_deadline_s),
-            parts.work_of, parts.held_back, parts.audit, limits.directory, limits.free_bytes_min,
+            parts.work_of, parts.held_back, parts.audit,
+            GatherRoom(limits.directory, limits.free_bytes_min),
         )  # fmt: skip
         self._runs: dict[Uuid, RepairRun] = {}
         self._task: asyncio.Task[None] | None = None

@@ -65,10 +65,17 @@ LOOKS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
+class GatherRoom:
+    """Gathered files lie in `directory`, on a disk where `free_bytes_min` stay free."""
+
+    directory: Path
+    free_bytes_min: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentRepairs:
-    """Shared by all repairs of a node. `held_back` says why nothing of a topic may be deleted now;
-    `directory` takes gathered files, on a disk where `free_bytes_min` stay free. `replicas` are
-    asked if no source at hand is whole.
+    """Shared by all repairs of a node. `held_back` says why nothing of a topic may be deleted now.
+    `replicas` are asked if no source at hand is whole.
     """
 
     driver: PartitionDriver
@@ -77,8 +84,7 @@ class SegmentRepairs:
     work_of: Callable[[TopicIdPartition], PartitionWork | None]
     held_back: Callable[[str], str | None]
     audit: Audit
-    directory: Path
-    free_bytes_min: int
+    room: GatherRoom
 
     async def check(self, row: RemoteLogSegmentMetadata) -> CheckResult | None:
         """The damage of a finished segment; None if it is not ours. Raises the store's errors."""
@@ -152,7 +158,7 @@ class SegmentRepairs:
         by: str,
     ) -> None:
         doing = apply and decision.not_now is None
-        scratch = self.directory / str(row.segment_id.id)
+        scratch = self.room.directory / str(row.segment_id.id)
         directory = scratch / COPY if doing else None
         try:
             found = await self._gathered(self._gather_job(row, wrong, directory), scratch)
@@ -202,7 +208,7 @@ class SegmentRepairs:
             damaged=frozenset(suffix for suffix, _ in wrong.wrong),
             local=self._local_sources(row),
             directory=directory,
-            free_bytes_min=self.free_bytes_min,
+            free_bytes_min=self.room.free_bytes_min,
         )
 
     def _local_sources(self, row: RemoteLogSegmentMetadata) -> tuple[LocalSource, ...]:
