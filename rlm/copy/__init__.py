@@ -7,7 +7,8 @@
 | ... of a broker whose disk this node does not see | `told_partitions.py` |
 | uncopied segments kept from local retention | `hold.py`, `hold_pass.py` |
 | ... active ones, which time retention takes before they are sealed | `active_hold.py` |
-| all partitions; the task of one | `work_table.py`, `partition_driver.py`, `partition_work.py` |
+| all partitions, and what is remembered of one | `work_table.py`, `partition_work.py` |
+| ... the task of one, and its parts | `partition_driver.py`, `driver_parts.py` |
 | the next step, or the reason for a wait | `copy_plan.py` |
 | a slot, the order, one attempt | `copy_slots.py`, `copy_order.py`, `copier.py` |
 | a damaged segment mended from the other replicas | `mending.py`, `replica_*.py` |

@@ -143,6 +143,33 @@ async def test_a_key_that_a_url_cannot_hold_as_it_is_is_read_too(
     assert bytes(buffer) == b"3456"
 
 
+async def test_a_usual_key_is_read_past_botocore_as_it_is_read_by_it(
+    moto_store_config: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(moto_store_config) as store:
+        await store.put(KEY, DATA, crc32c=crc32c(DATA))
+
+    def read(start: int, size: int) -> tuple[bytes, int | None]:
+        buffer = memoryview(bytearray(size))
+        with blocking(moto_store_config) as reads:
+            found = reads.open(KEY)
+            filled = found.read_into(buffer, start)
+            return bytes(buffer[:filled]), found.object_bytes
+
+    def none(*_: object) -> None:
+        return None
+
+    inside = ((0, len(DATA)), (1, 1), (len(DATA) - 5, 300_000))
+    for start, size in (*inside, (len(DATA), 9), (len(DATA) + 7, 9)):
+        with monkeypatch.context() as patched:
+            patched.setattr(s3_blocking.S3Reads, "_get", none)
+            by_the_rule = read(start, size)
+        assert read(start, size) == by_the_rule
+    monkeypatch.setattr(s3_blocking.S3Reads, "_general_get", none)
+    for start, size in inside:
+        assert read(start, size) == (DATA[start : start + size], len(DATA))
+
+
 def test_what_is_not_there_is_not_found_at_once(config: StoreConfig) -> None:
     clock = Clock()
     with blocking(config, clock) as store, pytest.raises(NotFound):
