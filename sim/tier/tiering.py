@@ -8,7 +8,7 @@ a segment resets the consumer. Sources: Kafka's RemoteLogManager, TierStateMachi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 LOCAL_SEGMENTS = 1
 """Sealed segments that local retention keeps."""
+FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 PRODUCER_SNAPSHOT, TRANSACTION, LEADER_EPOCHS = 2, 3, 4
 THROWN = (UnavailableError, FailedError, ResourceNotFoundError)
 
@@ -264,7 +265,11 @@ class TieringBroker:
         rows = await self.plugin.rows(tip)
         if not rows:
             return
-        breached = await self._breached_size(tiered, replica, began)
+        finished = {each.segment_id.id for each in rows if each.state is FINISHED}
+        counted, breached = await self._breached_size(tiered, replica)
+        # One that is finished behind that list is not known to it.
+        of_then = (row for row in counted if row.segment_id.id in finished)
+        self._world.delegated.audit.counts_as_kept(of_then, began)
         going, log_start = await self._breaching(tiered, replica, breached)
         if replica.log_start < log_start <= replica.high_watermark:
             self._world.delegated.audit.takes(tiered.partition, replica, log_start)
@@ -286,11 +291,13 @@ class TieringBroker:
             if all(epoch < first for epoch, _ in row.leader_epochs):
                 await self._delete(row)
 
-    async def _breached_size(self, tiered: Tiered, replica: Replica, began: int) -> int:
-        """buildRetentionSizeData, in offsets. `began`: the log start when the run began."""
+    async def _breached_size(
+        self, tiered: Tiered, replica: Replica
+    ) -> tuple[Iterable[RemoteLogSegmentMetadata], int]:
+        """buildRetentionSizeData, in offsets: the segments counted, and what is too much."""
         kept = self._world.delegated.retained
         if kept is None:
-            return 0
+            return (), 0
         cache, end = filtered(replica.epochs), replica.end
         local = sum(
             last - base
@@ -303,10 +310,9 @@ class TieringBroker:
                 within = within_lineage(
                     row.start_offset, row.end_offset, row.leader_epochs, cache, end
                 )
-                if within and row.state is SegmentState.COPY_SEGMENT_FINISHED:
+                if within and row.state is FINISHED:
                     counted[row.segment_id.id] = row
-        self._world.delegated.audit.counts_as_kept(counted.values(), began)
-        return local + sum(map(_offsets, counted.values())) - kept
+        return counted.values(), local + sum(map(_offsets, counted.values())) - kept
 
     async def _breaching(
         self, tiered: Tiered, replica: Replica, breached: int
