@@ -72,11 +72,15 @@ async def _tier(
             job = replace(copy_job(partition, segment), limits=limits)
             result = await copy_segment(job, store, now_ms=now_ms)
             segments.append(tiered(job, result, partition.local_log_start_offset))
-    for info in (await store.list_page("")).objects:
-        path = folder / info.key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(await read_all(store, info.key))
-    return FolderTier(folder, found)
+    page = await store.list_page("")
+    while True:
+        for info in page.objects:
+            path = folder / info.key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(await read_all(store, info.key))
+        if page.next_cursor is None:
+            return FolderTier(folder, found)
+        page = await store.list_page("", cursor=page.next_cursor)
 
 
 def tiered(job: CopyJob, result: CopyResult, log_start_offset: int) -> TieredSegment:
