@@ -167,6 +167,27 @@ def test_a_run_that_broke_off_is_not_counted_again(tmp_path: Path, orders: Kafka
     run_virtually(main)
 
 
+def test_what_holds_a_later_epoch_than_the_log_starts_is_the_brokers_to_judge(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """It is of another history than the broker's, and not counted: its expiration leaves it."""
+
+    async def main() -> None:
+        broker = broker_of(orders)
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            row = replace(segment(tip, 1, 0, 9), leader_epochs=((0, 0), (1, 8)))
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, CUSTOM)
+            broker.tiered_start = EpochAt(0, 12)
+            await plugin.page(tip)
+            assert states(node, tip) == [(0, FINISHED.name)]
+
+    run_virtually(main)
+
+
 def test_what_the_log_start_passed_waits_for_the_brokers_word(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
