@@ -72,7 +72,7 @@ def test_no_false_answer_deletes_resets_or_shows_what_is_not_there(
         with Writer(broker.bootstrap, TOPIC, 1) as writer:
             broker.wait_until(lambda: tier.status().get("remote_segments", 0) >= 8, "copies")
         writer.write_filler()
-        broker.wait_until(lambda: len(broker.segment_files(TOPIC, 0)) <= 2, "local retention")
+        broker.wait_until(lambda: len(broker.segment_files(TOPIC, 0)) == 1, "all copies to end")
         rows = tier.segments()
         truth = [(each.offset, each.value) for each in tier.records("read_committed")]
         tasks = tasks_of(broker)
