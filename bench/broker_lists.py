@@ -80,7 +80,7 @@ class Way:
 
 async def measure(node: MetadataNode, metadata_set: MetadataSet, copied: int) -> tuple[Way, Way]:
     """Whole lists, and lists by changes."""
-    lists = SegmentLists(node.manager, AMBIENT, ambient.new_uuid(), lambda _: ())
+    lists = SegmentLists(node.manager, AMBIENT, ambient.new_uuid(), lambda _: (), lambda _: False)
     ways = Way(takes_changes=False), Way(takes_changes=True)
     for interval in range(INTERVALS):
         for way in ways:

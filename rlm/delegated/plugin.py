@@ -14,7 +14,7 @@ from rlm.delegated import at_work, sessions
 from rlm.delegated.foreign_objects import BY_BROKER, is_the_brokers
 from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import Announcement
-from rlmm.segment import RemoteLogSegmentMetadata
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ ADDS_MAX = 10_000
 TOLD_FOR_S = 60.0
 """A plug-in announces every 5 s: so long after its last refusal it went, or was put right."""
 SILENT_S = 60.0
+COUNT_WHAT_IS_DELETED = "3."
+"""Kafka versions that begin so."""
 
 
 def ignore_address(_bootstrap: str) -> None:
@@ -135,6 +137,18 @@ class Plugin:
         moved, serves = self.moved(), self.serves_storage
         by_broker = is_the_brokers(row, moved=moved, serves_storage=serves)
         return BY_BROKER if by_broker else None
+
+    def is_left_out(self, row: RemoteLogSegmentMetadata) -> bool:
+        """True of a deletion that this node ends, in lists for a broker before Kafka 4.0: by
+        `retention.bytes` it counts what is being deleted as kept, for as long as the row stays, and
+        each run until then would take as much again (KAFKA-17428).
+        """
+        return (
+            row.state is SegmentState.DELETE_SEGMENT_STARTED
+            and self.session is not None
+            and self.session.kafka_version.startswith(COUNT_WHAT_IS_DELETED)
+            and self.why_by_broker(row) is None
+        )
 
     def problems(self) -> tuple[NodeProblem, ...]:
         """A plug-in that is refused, or has fallen silent."""

@@ -31,6 +31,7 @@ _CURSOR = Struct(">iq16s")
 class SegmentLists:
     """A tag is `life`, which no other process has, with the metadata offset of the last change and
     the last offset that is listed. `own_epochs`: those of the broker's replica, as last seen.
+    `is_left_out` says which segments the broker must not see.
 
     The list of an epoch that the broker's log has ends where that epoch does: Kafka's
     findLogStartOffset takes its first segment, which would move the log start of an unclean leader
@@ -42,6 +43,7 @@ class SegmentLists:
     ambient: Ambient
     life: Uuid
     own_epochs: Callable[[TopicIdPartition], Epochs]
+    is_left_out: Callable[[RemoteLogSegmentMetadata], bool]
 
     async def answer(self, asked: wire.ListSegments, *, takes_changes: bool) -> bytes:
         """A page, the changes since the caller's tag where he takes them, or "the same"."""
@@ -65,11 +67,13 @@ class SegmentLists:
         listed = self.metadata.list_remote_log_segments(asked.partition, asked.epoch, after=after)
         last = self._last_listed(asked)
         rows: list[RemoteLogSegmentMetadata] = []
-        for row in takewhile(lambda row: _begins_by(row, asked.epoch, last), listed):
+        within = takewhile(lambda row: _begins_by(row, asked.epoch, last), listed)
+        for number, row in enumerate(within, 1):
             if len(rows) == PAGE_ROWS:
                 break
-            rows.append(row)
-            if len(rows) % ROWS_PER_BREATH == 0:
+            if not self.is_left_out(row):
+                rows.append(row)
+            if number % ROWS_PER_BREATH == 0:
                 await self.ambient.sleep(0)
         else:
             return wire.encode_page(applied, tag, rows, None)
@@ -104,7 +108,7 @@ class SegmentLists:
     ) -> RemoteLogSegmentMetadata | None:
         """The segment if it is in the list, whose last offset is `last`."""
         row, tip = self.metadata.find_segment(id_), asked.partition
-        if row is None:
+        if row is None or self.is_left_out(row):
             return None
         of = row.segment_id.partition
         if (of.topic_id, of.partition) != (tip.topic_id, tip.partition):

@@ -17,6 +17,7 @@ from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.older_history import OlderHistory
+from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_reads import SegmentReads
 from rlm.delegated.sessions import Made
 from rlm.format.manifest import IndexType
@@ -153,6 +154,10 @@ BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
     "what a log start passed is not marked before its broker counts": (
         frozenset({"retention", "leaves_off"}),
         COUNTED_AGAIN,
+    ),
+    "an old broker is shown what is being deleted, and counts it": (
+        frozenset({"retention", "old_brokers"}),
+        ((Plugin, "is_left_out", _no),),
     ),
 }
 """Found by seeds with these deeds of brokers, within `DELEGATED_SEEDS_MAX`."""

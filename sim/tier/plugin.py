@@ -87,10 +87,11 @@ def thrown(error: StrandlineError, call: str) -> Exception:
 class Plugin:
     """The plug-in in one life of a broker. `leaders` and `followers` are its partitions."""
 
-    def __init__(self, world: World, machine: Machine, session: Uuid) -> None:
+    def __init__(self, world: World, machine: Machine, session: Uuid, version: str) -> None:
         self._world = world
         self._machine = machine
         self.session = session
+        self._version = version
         self.seq = 0
         self._applied = -1
         self.leaders: set[TopicIdPartition] = set()
@@ -136,8 +137,8 @@ class Plugin:
         leads, follows = new & self.leaders, new & self.followers
         gone = set() if base == wire.WHOLE_SET else new - leads - follows
         said = wire.Announcement(
-            KAFKA_CLUSTER, self._machine.node_id, "0.1.0", "4.3.0", "", self.session, seq, base,
-            tuple(sorted(leads)), tuple(sorted(follows)), tuple(sorted(gone)),
+            KAFKA_CLUSTER, self._machine.node_id, "0.1.0", self._version, "", self.session, seq,
+            base, tuple(sorted(leads)), tuple(sorted(follows)), tuple(sorted(gone)),
         )  # fmt: skip
         try:
             await self._once(Call.ANNOUNCE, plugin_bodies.announce(said), self._stamp())

@@ -70,8 +70,8 @@ class Tiered:
 
 
 class TieringBroker:
-    """One life of a broker. Brokers of 3.9 have no isReady, and never say that a transaction index
-    is empty.
+    """One life of a broker. Brokers of 3.9 have no isReady, never say that a transaction index is
+    empty, and count what is being deleted as kept.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TieringBroker:
         self._random = world.delegated.random
         self._is_old = is_old
         self.life = life
-        self.plugin = Plugin(world, machine, session)
+        self.plugin = Plugin(world, machine, session, "3.9.2" if is_old else "4.3.0")
         self.known: dict[TopicIdPartition, Tiered] = {}
         self._knew: set[TopicIdPartition] = set()
         self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
@@ -265,10 +265,10 @@ class TieringBroker:
         rows = await self.plugin.rows(tip)
         if not rows:
             return
-        finished = {each.segment_id.id for each in rows if each.state is FINISHED}
+        listed = {each.segment_id.id for each in rows if self._counts(each)}
         counted, breached = await self._breached_size(tiered, replica)
         # One that is finished behind that list is not known to it.
-        of_then = (row for row in counted if row.segment_id.id in finished)
+        of_then = (row for row in counted if row.segment_id.id in listed)
         self._world.delegated.audit.counts_as_kept(of_then, began)
         going, log_start = await self._breaching(tiered, replica, breached)
         if replica.log_start < log_start <= replica.high_watermark:
@@ -310,9 +310,14 @@ class TieringBroker:
                 within = within_lineage(
                     row.start_offset, row.end_offset, row.leader_epochs, cache, end
                 )
-                if within and row.state is FINISHED:
+                if within and self._counts(row):
                     counted[row.segment_id.id] = row
         return counted.values(), local + sum(map(_offsets, counted.values())) - kept
+
+    def _counts(self, row: RemoteLogSegmentMetadata) -> bool:
+        return row.state is FINISHED or (
+            self._is_old and row.state is SegmentState.DELETE_SEGMENT_STARTED
+        )
 
     async def _breaching(
         self, tiered: Tiered, replica: Replica, breached: int

@@ -152,7 +152,9 @@ class RemoteLogParts:
         )  # fmt: skip
         ambient = self.around.ambient
         own_epochs = self.table.own_epochs
-        lists = SegmentLists(given.metadata, ambient, ambient.new_uuid(), own_epochs)
+        lists = SegmentLists(
+            given.metadata, ambient, ambient.new_uuid(), own_epochs, self.plugin.is_left_out
+        )
         older = OlderHistory(
             given.metadata, given.broker, self.table.work, driver.on_event, self.around
         )

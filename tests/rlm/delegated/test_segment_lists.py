@@ -57,11 +57,17 @@ class World:
     lists: SegmentLists = field(init=False)
     events_in_a_breath: float = 0.0
     own_epochs: Epochs = ()
+    counts_deleting: bool = False
+
+    def is_left_out(self, row: RemoteLogSegmentMetadata) -> bool:
+        return self.counts_deleting and row.state is DELETING
 
     def begin_life(self) -> None:
         self.reads = MetadataReads(self.view, states_kept_max=9)
         ambient = replace(virtual_ambient(), sleep=self.breathe)
-        self.lists = SegmentLists(self.reads, ambient, uuid(self.boot), lambda _: self.own_epochs)
+        self.lists = SegmentLists(
+            self.reads, ambient, uuid(self.boot), lambda _: self.own_epochs, self.is_left_out
+        )
         for tip in (PARTITION, OTHER):
             self.claim(tip, ((1, 0),))
 
@@ -148,7 +154,8 @@ class Lister:
     def check(self) -> None:
         """The rows are those of the whole list, as far as they go."""
         kept, epoch = self.kept, self.kept.epoch
-        whole = kept.within(list(self.world.reads.list_remote_log_segments(PARTITION, epoch)))
+        listed = self.world.reads.list_remote_log_segments(PARTITION, epoch)
+        whole = kept.within([row for row in listed if not self.world.is_left_out(row)])
         assert list(map(plugin_bodies.row, kept.rows)) == list(map(plugin_bodies.row, whole))
 
     async def read_on(self, pages: int) -> None:
@@ -159,6 +166,7 @@ class Lister:
 async def lived(view: View, chance: Random) -> list[int]:
     """Forms of the answers in a life of random events, questions and restarts."""
     world = World(view, chance, events_in_a_breath=chance.choice((0, 0.5)))
+    world.counts_deleting = chance.random() < 0.5
     world.begin_life()
     listers = [Lister(world, KeptList(epoch)) for epoch in (None, None, *EPOCHS)]
     for _ in range(120):
