@@ -23,8 +23,8 @@ ADDS_MAX = 10_000
 TOLD_FOR_S = 60.0
 """A plug-in announces every 5 s: so long after its last refusal it went, or was put right."""
 SILENT_S = 60.0
-COUNT_WHAT_IS_DELETED = "3."
-"""Kafka versions that begin so."""
+COUNT_WHAT_IS_DELETED = ("3.", "7.")
+"""Versions of brokers that begin so: Confluent's 7.x are Kafka 3.x."""
 
 
 def ignore_address(_bootstrap: str) -> None:

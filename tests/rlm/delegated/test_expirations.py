@@ -371,7 +371,9 @@ def test_a_list_waits_for_no_readiness_that_went_meanwhile(
     run_virtually(main)
 
 
-@pytest.mark.parametrize(("version", "shown"), [("3.9.2", []), ("4.0.0", [DELETING])])
+@pytest.mark.parametrize(
+    ("version", "shown"), [("3.9.2", []), ("7.9.1-ccs", []), ("4.0.0", [DELETING])]
+)
 def test_a_broker_that_counts_what_is_being_deleted_is_not_shown_it(
     tmp_path: Path, orders: KafkaLog, version: str, shown: list[SegmentState]
 ) -> None:
