@@ -17,6 +17,7 @@ from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.delegated import deletions, wire
 from rlm.delegated.calls import BrokerCalls
+from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.expirations import CONFIRMED_FOR_S
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.leadership.leadership import NoAnswer, NotLeading
@@ -400,5 +401,32 @@ def test_a_broker_that_counts_what_is_being_deleted_is_not_shown_it(
             changes = await plugin.list_changes(tip, tag)
             assert [each.state for each in changes.rows] == shown
             assert [*changes.gone] == ([] if shown else [row.segment_id.id])
+
+    run_virtually(main)
+
+
+def test_a_list_that_began_before_the_node_was_ready_left_steps_out(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes ready while it sees if the topic is deleted."""
+    why_not_writable = BrokerCalls.why_not_writable
+    whys = ["its claim is on the way"]
+
+    def until_then(self: BrokerCalls, tip: TopicIdPartition) -> str | None:
+        return whys[0] if whys else why_not_writable(self, tip)
+
+    async def meanwhile(*_: object) -> bool:
+        whys.clear()
+        return False
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            monkeypatch.setattr(BrokerCalls, "why_not_writable", until_then)
+            monkeypatch.setattr(BrokerDeletions, "is_topic_deleted", meanwhile)
+            assert "on the way" in (await refused(plugin.page(tip))).detail
+            assert (await plugin.page(tip))[1] == ()
 
     run_virtually(main)
