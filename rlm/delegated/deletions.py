@@ -27,6 +27,7 @@ from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.plugin import Plugin
 from rlm.leadership.leadership import TopicConfig
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.partition_state import UNLIMITED
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 
 WRITE_DEADLINE_S = 14.0
@@ -107,7 +108,7 @@ class BrokerDeletions:
             and row.leader_epochs[-1][0] == start.leader_epoch
         )
         rows = [*islice(passed, MARKED_BY_CALL)]
-        if not rows or await self._is_tiering_over(self.older.broker, tip.topic):
+        if not rows or not await self._is_counted(self.older.broker, tip.topic):
             return
         if self.driver.clean_ups.is_full:
             raise RetryLater(f"{tip}: too many segments wait for their removal to mark more")
@@ -121,13 +122,16 @@ class BrokerDeletions:
                 "may be left: the next list sees to those"
             )
 
-    async def _is_tiering_over(self, broker: BrokerPort, topic: str) -> bool:
-        """True if the topic has remote.storage.enable=false by now. A broker that deletes its tier
-        with that (remote.log.delete.on.disable) has moved the log start past all of it, and lists
-        once, for good: more segments may be there than can be marked in the time of that call.
+    async def _is_counted(self, broker: BrokerPort, topic: str) -> bool:
+        """False where nothing of the topic is counted, and its broker deletes by itself what its
+        log start passed: no `retention.bytes`, or remote.storage.enable=false by now. A broker that
+        deletes its tier with that (remote.log.delete.on.disable) has moved the log start past all
+        of it, and lists once, for good: more may be there than one call can mark.
         """
         config = (await broker.topic_configs([topic])).get(topic)
-        return isinstance(config, TopicConfig) and not config.remote_storage_enable
+        if not isinstance(config, TopicConfig):
+            return True
+        return config.remote_storage_enable and config.retention_bytes != UNLIMITED
 
     async def _without_kept(
         self, passed: list[RemoteLogSegmentMetadata], token: int

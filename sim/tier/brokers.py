@@ -41,6 +41,10 @@ LEARN_MS_MAX = 20_000
 DEEDS_AMID = 4
 
 
+MUCH = 1 << 40
+"""`retention.bytes` of a topic whose brokers keep a number of offsets."""
+
+
 class Brokers:
     """The brokers. `kinds` None: the seed draws them. `partitions` are the living ones, `deleted`
     the others. `retains`: retention takes any sealed segment; `is_quiet`: the active one, too,
@@ -138,8 +142,9 @@ class Brokers:
         """The config of a topic."""
         if not machine.broker_up:
             return NoAnswer("the broker is down")
-        limit = 1 if self.retains else UNLIMITED
-        return TopicConfig("delete", limit, limit, self._world.delegated.is_tiered(topic))
+        limit, delegated = 1 if self.retains else UNLIMITED, self._world.delegated
+        size = MUCH if delegated.is_tiered(topic) and delegated.retained is not None else limit
+        return TopicConfig("delete", limit, size, delegated.is_tiered(topic))
 
     # ---- deeds
 

@@ -14,6 +14,7 @@ from random import Random
 from rlm.delegated import wire
 from rlm.leadership.unseen_disk import EpochAt
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from tests.rlm.delegated.delegating import COUNTED
 from tests.rlm.delegated.plugin_client import PluginClient, ToldError, files_of, segment
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
@@ -67,6 +68,7 @@ class BrokerModel:
     def answer_by(self, broker: FakeBroker) -> None:
         """Answer the node as this broker from now on."""
         self.answers = broker
+        broker.config = COUNTED
         self._start_at(self.log_start)
 
     def restart(self) -> None:

@@ -11,6 +11,8 @@ from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.planner_facts import uuid
 
 TIERED = TopicConfig("delete", -1, -1, True)
+COUNTED = TopicConfig("delete", -1, 1 << 20, True)
+"""Its broker counts what is there against `retention.bytes`."""
 NO_TOPICS = TopicFilter(())
 SESSION = uuid(1)
 

@@ -20,14 +20,20 @@ from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.expirations import CONFIRMED_FOR_S
 from rlm.delete.clean_up_tasks import CleanUpTasks
-from rlm.leadership.leadership import NoAnswer, NotLeading
+from rlm.leadership.leadership import NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.unseen_disk import EpochAt
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import TopicPolicy
 from rlmm.records.control_records import TopicPolicyChange
 from rlmm.segment import SegmentState
 from sim.tier import plugin_bodies
-from tests.rlm.delegated.delegating import NO_TOPICS, TIERED, announcement, broker_of
+from tests.rlm.delegated.delegating import (
+    COUNTED,
+    NO_TOPICS,
+    TIERED,
+    announcement,
+    broker_of,
+)
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
 from tests.rlm.delegated.test_calls import CUSTOM, beside
 from tests.rlm.fake_broker import FakeBroker
@@ -154,7 +160,7 @@ def test_a_run_that_broke_off_is_not_counted_again(tmp_path: Path, orders: Kafka
             for row in rows:
                 await plugin.add(row)
                 await plugin.update(row, FINISHED, CUSTOM)
-            broker.tiered_start = EpochAt(0, 12)
+            broker.config, broker.tiered_start = COUNTED, EpochAt(0, 12)
             assert len((await plugin.page(tip, 0))[1] or ()) == 4, "a new leader's list as it was"
             assert states(node, tip) == [(at, FINISHED.name) for at in (0, 5, 10, 15)]
             told = (await plugin.page(tip))[1] or ()
@@ -183,7 +189,7 @@ def test_what_holds_a_later_epoch_than_the_log_starts_is_the_brokers_to_judge(
             row = replace(segment(tip, 1, 0, 9), leader_epochs=((0, 0), (1, 8)))
             await plugin.add(row)
             await plugin.update(row, FINISHED, CUSTOM)
-            broker.tiered_start = EpochAt(0, 12)
+            broker.config, broker.tiered_start = COUNTED, EpochAt(0, 12)
             await plugin.page(tip)
             assert states(node, tip) == [(0, FINISHED.name)]
 
@@ -210,7 +216,7 @@ def test_what_the_log_start_passed_waits_for_the_brokers_word(
             broker.tiered_start = NotLeading()
             assert "does not lead" in (await refused(plugin.page(tip))).detail
             # Of a later epoch than the segment's: no list of the broker's epochs has it.
-            broker.tiered_start = EpochAt(1, 12)
+            broker.config, broker.tiered_start = COUNTED, EpochAt(1, 12)
             await plugin.page(tip)
             assert states(node, tip) == [(0, FINISHED.name)]
 
@@ -286,7 +292,7 @@ async def twenty_of_which_18_are_passed(
     for at in range(20):
         await plugin.add(segment(tip, 1 + at, at, at))
         await plugin.update(segment(tip, 1 + at, at, at), FINISHED, CUSTOM)
-    broker.tiered_start = EpochAt(0, 18)
+    broker.config, broker.tiered_start = COUNTED, EpochAt(0, 18)
 
 
 def test_more_than_one_call_can_mark_is_marked_by_several(
@@ -330,10 +336,11 @@ def test_no_call_reads_and_marks_more_than_it_has_time_for(
     run_virtually(main)
 
 
-def test_a_topic_that_is_tiered_no_more_is_listed_as_it_is(
-    tmp_path: Path, orders: KafkaLog, slow_updates: Callable[[], None]
+@pytest.mark.parametrize("config", [TIERED, replace(COUNTED, remote_storage_enable=False)])
+def test_where_nothing_is_counted_the_broker_deletes_what_its_log_start_passed(
+    tmp_path: Path, orders: KafkaLog, slow_updates: Callable[[], None], config: TopicConfig
 ) -> None:
-    """remote.log.delete.on.disable: the broker lists once, its log start has passed all."""
+    """Behind remote.log.delete.on.disable it lists once, and its log start has passed all."""
 
     async def main() -> None:
         broker = broker_of(orders)
@@ -341,7 +348,7 @@ def test_a_topic_that_is_tiered_no_more_is_listed_as_it_is(
             tip = orders.partition
             await twenty_of_which_18_are_passed(broker, plugin, tip)
             slow_updates()
-            broker.config = replace(TIERED, remote_storage_enable=False)
+            broker.config = config
             listed = (await plugin.page(tip))[1] or ()
             assert [row.state for row in listed] == 20 * [FINISHED]
 
