@@ -87,11 +87,10 @@ class OlderHistory:
         of what the log start passed before.
         """
         tip = row.segment_id.partition
+        start = await self.log_start(tip)
         work, state = self.work(tip), self.metadata.partition_state(tip)
-        start = NoAnswer("it has no replica here") if work is None else await self._log_start(work)
-        if work is None or state is None or not isinstance(start, EpochAt):
-            why = start.reason if isinstance(start, NoAnswer) else "it does not lead"
-            raise RetryLater(f"{row.segment_id}: the broker's log start is not known: {why}")
+        if work is None or state is None:
+            raise RetryLater(f"{row.segment_id}: its partition is not on this node any more")
         began = self._note(work, token, start.offset)
         if not max(began, row.end_offset) < start.offset:
             text = (
