@@ -81,7 +81,9 @@ class BrokerCalls:
 
     def announce(self, body: bytes) -> bytes:
         """Take an announcement."""
-        self.plugin.announce(wire.decode_announcement(body))
+        said = wire.decode_announcement(body)
+        self.plugin.announce(said)
+        self.expirations.fresh.announced(said)
         mine = self.around.identity.incarnation
         return wire.encode_announced(self.metadata.applied_offset, mine.node_id, mine.boot_counter)
 
@@ -112,13 +114,16 @@ class BrokerCalls:
     async def highest(self, body: bytes) -> bytes:
         """The highest copied offset of an epoch, below gaps among what the broker has."""
         asked = wire.decode_highest(body)
-        tip = asked.partition
+        tip, fresh = asked.partition, self.expirations.fresh
         self._check_writable(tip)
-        work = self.table.work(tip)
+        work, session = self.table.work(tip), fresh.session
         local = None if work is None else work.local
         start = None if local is None else local.local_log_start_offset
         offset = await self.copied.highest(tip, asked.leader_epoch, start)
         self._check_writable(tip)
+        own = () if local is None else local.leader_epochs
+        if offset is not None or not own or asked.leader_epoch <= own[0].epoch:
+            fresh.told(tip, session)  # else it asks for the epoch before
         return wire.encode_highest(self.metadata.applied_offset, offset)
 
     async def list_segments(self, body: bytes, *, takes_changes: bool = False) -> bytes:
@@ -133,7 +138,7 @@ class BrokerCalls:
         if why is None:
             await self.older.before_list(tip)
             if asked.epoch is None and asked.cursor is None:
-                await self.deletions.start_passed(tip)
+                await self.deletions.before_list(tip)
             why = self.why_not_writable(tip)
         # By that reason, not by the present: behind one that went meanwhile steps were left out.
         if why is not None and not await self.deletions.is_topic_deleted(tip):
@@ -146,6 +151,7 @@ class BrokerCalls:
         """COPY_SEGMENT_STARTED, under this node's claim."""
         row = wire.decode_row(body)
         tip, id_ = row.segment_id.partition, row.segment_id.id
+        session = self.expirations.fresh.session
         self._check_writable(tip)
         self.copies.check_may_begin(row)
         await self.copies.check_room(row)
@@ -161,6 +167,7 @@ class BrokerCalls:
             deadline_ms = self.copies.deadline_ms(row)
         added = replace(row, token=token, writer=me, upload_deadline_ms=deadline_ms)
         self.plugin.added(id_)
+        self.expirations.fresh.told(tip, session)  # before it copies it asks
         write = self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)
         adding = asyncio.ensure_future(write)
         self._adding[adding] = tip

@@ -79,11 +79,11 @@ class BrokerDeletions:
         if marked is not None and self.plugin.why_by_broker(marked) is None:
             await self.driver.clean_ups.begin(marked, token, why)
 
-    async def start_passed(self, tip: TopicIdPartition) -> None:
-        """Start to delete the finished segments that the log start of a leading broker passed, as
-        its expiration would (isSegmentBreachByLogStartOffset). A node without a broker has none.
+    async def before_list(self, tip: TopicIdPartition) -> None:
+        """See to it that a leader which lists all epochs counts right. A node without a broker
+        cannot.
 
-        RetryLater: the log start is not known, or a segment could not be marked.
+        RetryLater: it would not yet.
         """
         state, session = self.metadata.partition_state(tip), self.plugin.session
         if state is None or session is None or tip not in session.leaders:
@@ -93,6 +93,25 @@ class BrokerDeletions:
             return
         if self.older.broker is None:
             return
+        await self.hold_fresh(tip, self.older.broker)
+        await self.start_passed(tip, self.older.broker, claim.token)
+
+    async def hold_fresh(self, tip: TopicIdPartition, broker: BrokerPort) -> None:
+        """RetryLater: the leader does not know yet what is copied. A list that comes once, of a
+        deleted topic or a disabled tier, is not held back.
+        """
+        why = self.expirations.fresh.why_not_expire(tip)
+        if why is None or not await self._is_counted(broker, tip.topic):
+            return
+        if not await self.is_topic_deleted(tip):
+            raise RetryLater(f"{tip}: {why}")
+
+    async def start_passed(self, tip: TopicIdPartition, broker: BrokerPort, token: int) -> None:
+        """Start to delete the finished segments that the log start of a leading broker passed, as
+        its expiration would (isSegmentBreachByLogStartOffset).
+
+        RetryLater: the log start is not known, or a segment could not be marked.
+        """
         try:
             start = await self.older.log_start(tip)
         except RetryLater:
@@ -108,14 +127,14 @@ class BrokerDeletions:
             and row.leader_epochs[-1][0] == start.leader_epoch
         )
         rows = [*islice(passed, MARKED_BY_CALL)]
-        if not rows or not await self._is_counted(self.older.broker, tip.topic):
+        if not rows or not await self._is_counted(broker, tip.topic):
             return
         if self.driver.clean_ups.is_full:
             raise RetryLater(f"{tip}: too many segments wait for their removal to mark more")
-        rows = await self._without_kept(rows, claim.token)
+        rows = await self._without_kept(rows, token)
         for at in range(0, len(rows), MARKED_AT_ONCE):
             some = rows[at : at + MARKED_AT_ONCE]
-            await asyncio.gather(*(self._start_passed(row, claim.token) for row in some))
+            await asyncio.gather(*(self._start_passed(row, token) for row in some))
         if len(rows) == MARKED_BY_CALL:
             raise RetryLater(
                 f"{tip}: {MARKED_BY_CALL} segments that its log start passed are marked, and more "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.surroundings import Surroundings
+from rlm.delegated.fresh_leaders import FreshLeaders
 from rlmm.manager.manager import RemoteLogMetadataManager
 
 CONFIRM_DEADLINE_S = 0.6
@@ -28,6 +29,7 @@ class Expirations:
 
     metadata: RemoteLogMetadataManager
     why_not_delete: Callable[[str], str | None]
+    fresh: FreshLeaders
     around: Surroundings
     _confirmed_s: float | None = None
 

@@ -16,6 +16,7 @@ from rlm.data_plane.read_request import NoSuchIndex
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.deletions import BrokerDeletions
+from rlm.delegated.fresh_leaders import FreshLeaders
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_reads import SegmentReads
@@ -114,6 +115,10 @@ def _nothing_noted(*_: object) -> int:
     return 0
 
 
+def _expires_at_once(*_: object) -> None:
+    pass
+
+
 def _nothing_is_cut(*_: object) -> None:
     pass
 
@@ -155,6 +160,10 @@ BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
         frozenset({"retention", "leaves_off"}),
         COUNTED_AGAIN,
     ),
+    "a leader counts before it has asked what is copied": (
+        frozenset({"retention", "elect"}),
+        ((FreshLeaders, "why_not_expire", _expires_at_once),),
+    ),
     "an old broker is shown what is being deleted, and counts it": (
         frozenset({"retention", "old_brokers"}),
         ((Plugin, "is_left_out", _no),),
@@ -194,6 +203,10 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         ((BrokerCalls, "_token", _anybodys_token),),
     ),
     "a run that broke off is counted again": ("delegated_run_broken_off", COUNTED_AGAIN),
+    "a fresh leader counts its disk and the tier": (
+        "delegated_fresh_leader",
+        ((FreshLeaders, "why_not_expire", _expires_at_once),),
+    ),
     "what is listed after a deletion is asked of a leader alone": (
         "delegated_topic_deleted",
         ((BrokerDeletions, "is_topic_deleted", _never),),

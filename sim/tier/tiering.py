@@ -30,6 +30,7 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
+from rlm.delegated.fresh_leaders import HELD_FOR_S
 from rlm.delegated.wire import CopyFiles
 from rlmm.lineage import filtered, within_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
@@ -86,6 +87,8 @@ class TieringBroker:
         self.plugin = Plugin(world, machine, session, "3.9.2" if is_old else "4.3.0")
         self.known: dict[TopicIdPartition, Tiered] = {}
         self._knew: set[TopicIdPartition] = set()
+        self._asked: set[TopicIdPartition] = set()
+        self._listed_ms: dict[TopicIdPartition, int] = {}
         self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
         world.loop.spawn(life, self.plugin.announce_on())
 
@@ -105,6 +108,7 @@ class TieringBroker:
         if tip not in self._knew:  # nothing that an earlier life found is remembered
             self._knew.add(tip)
             replica.highest_copied = -1
+            self._asked.discard(tip)
         tiered = self.known[tip] = Tiered(partition, replica.leads, replica.epoch)
         self.plugin.lead(tip, leads=replica.leads)
         tasks = (self.copy, self.expire) if replica.leads else (self.follow,)
@@ -119,6 +123,7 @@ class TieringBroker:
     def stop(self, partition: Partition) -> None:
         """The replica moved away: onStopPartitions, as after a deletion."""
         self._end_tasks(partition.tip)
+        self._asked.discard(partition.tip)
         self.plugin.stop(partition.tip)
 
     def delete_topic(self, partition: Partition) -> None:
@@ -200,8 +205,10 @@ class TieringBroker:
         for entry in reversed(replica.epochs):
             highest = await self.plugin.highest(tip, entry.epoch)
             if highest is not None:
+                self._asked.add(tip)
                 _, end = end_offset_for(replica.epochs, entry.epoch, replica.end)
                 return min(highest, end - 1)
+        self._asked.add(tip)
         return -1
 
     async def _copy_segment(self, tiered: Tiered, replica: Replica, base: int, end: int) -> bool:
@@ -261,15 +268,19 @@ class TieringBroker:
         tip, replica = tiered.partition.tip, self._replica(tiered)
         if not await self._is_ready(tip):
             return
-        began = replica.log_start
+        began, kept = replica.log_start, self._world.delegated.retained
+        first_ms = self._listed_ms.setdefault(tip, self._world.now_ms())
         rows = await self.plugin.rows(tip)
         if not rows:
             return
+        is_held_back = kept is not None and self._world.now_ms() - first_ms < HELD_FOR_S * 1000
         listed = {each.segment_id.id for each in rows if self._counts(each)}
         counted, breached = await self._breached_size(tiered, replica)
         # One that is finished behind that list is not known to it.
         of_then = (row for row in counted if row.segment_id.id in listed)
         self._world.delegated.audit.counts_as_kept(of_then, began)
+        if is_held_back and tip not in self._asked:
+            self._world.delegated.audit.counts_the_disk(tiered.partition, replica, counted)
         going, log_start = await self._breaching(tiered, replica, breached)
         if replica.log_start < log_start <= replica.high_watermark:
             self._world.delegated.audit.takes(tiered.partition, replica, log_start)

@@ -38,6 +38,7 @@ from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.expirations import Expirations
 from rlm.delegated.failed_copies import FailedCopies
+from rlm.delegated.fresh_leaders import FreshLeaders
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
 from rlm.delegated.plugin import Plugin, ignore_address
@@ -158,7 +159,8 @@ class RemoteLogParts:
         older = OlderHistory(
             given.metadata, given.broker, self.table.work, driver.on_event, self.around
         )
-        expirations = Expirations(given.metadata, self.held_back.deleting, self.around)
+        fresh = FreshLeaders(ambient.monotonic)
+        expirations = Expirations(given.metadata, self.held_back.deleting, fresh, self.around)
         deletions = BrokerDeletions(
             given.metadata, self.table, driver, self.plugin, older, expirations, self.around
         )

@@ -34,6 +34,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "crash_during_hold",
         "delegated_copy_is_not_finished",
         "delegated_delete_of_a_replaced_broker",
+        "delegated_fresh_leader",
         "delegated_head_of_a_later_leader",
         "delegated_index_that_cannot_be_read",
         "delegated_late_add",

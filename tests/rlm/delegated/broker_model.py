@@ -31,7 +31,7 @@ TIERED = (SegmentState.COPY_SEGMENT_FINISHED,)
 @dataclass(slots=True)
 class BrokerModel:
     """A leader of one partition, which answers its node as `answers`. `expired`: the offset that
-    retention may have come to.
+    retention may have come to. `copied` is what it takes for copied; it asks once in a life.
     """
 
     log: KafkaLog
@@ -44,6 +44,7 @@ class BrokerModel:
     session: int = 1
     segments: int = 0
     is_new_leader: bool = True
+    copied: int = -1
     written: dict[int, bytes] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
 
@@ -75,6 +76,7 @@ class BrokerModel:
         """The log stays; the session and what was copied are asked anew."""
         self.session += 1
         self.is_new_leader = True
+        self.copied = -1
 
     async def copy(self, plugin: PluginClient) -> None:
         """RLMCopyTask: log start of a new leader, then every sealed segment above the highest."""
@@ -86,6 +88,7 @@ class BrokerModel:
             self.is_new_leader = False
         highest = await plugin.highest(tip, 0)
         following = self.local_start if highest is None else highest + 1
+        self.copied = -1 if highest is None else highest
         for base in range(max(following, self.local_start), self.end, SEGMENT):
             self.segments += 1
             row = segment(tip, 1_000 + self.segments, base, base + SEGMENT - 1)
@@ -95,18 +98,17 @@ class BrokerModel:
                 return  # the task was cancelled: its next run begins anew
             custom = await plugin.copy(files_of(self.log, row))
             await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, custom)
+            self.copied = row.end_offset
 
     async def _find_log_start(self, plugin: PluginClient) -> None:
         rows = await self._list(plugin, 0)
         first = rows[0].start_offset if rows else self.local_start
         self._start_at(first)
 
-    async def retain_locally(self, plugin: PluginClient) -> None:
+    async def retain_locally(self, _plugin: PluginClient) -> None:
         """Local retention: only what counts as copied goes."""
-        highest = await plugin.highest(self.log.partition, 0)
         while (
-            highest is not None
-            and self.local_start + SEGMENT - 1 <= highest
+            self.local_start + SEGMENT - 1 <= self.copied
             and self.local_start + LOCAL_SEGMENTS * SEGMENT < self.end
         ):
             self.log.delete_segment(self.local_start)
@@ -115,12 +117,11 @@ class BrokerModel:
 
     async def expire(self, plugin: PluginClient) -> None:
         """RLMExpirationTask: breach of log start, then retention by size, in segments."""
-        if not (await plugin.ready(self.log.partition))[0] or self.is_new_leader:
+        if not (await plugin.ready(self.log.partition))[0]:
             return
         rows = await self._list(plugin)
         self.expired = max(self.expired, self.end - TOTAL_SEGMENTS * SEGMENT)
-        highest = max((row.end_offset for row in rows if row.state in TIERED), default=-1)
-        local = (self.end - max(highest + 1, self.local_start)) // SEGMENT
+        local = (self.end - max(self.copied + 1, self.local_start)) // SEGMENT
         breached = local + sum(row.state in TIERED for row in rows) - TOTAL_SEGMENTS
         going, log_start = [], self.log_start
         for row in rows:

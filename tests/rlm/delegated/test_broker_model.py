@@ -18,6 +18,7 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.delegated import wire
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.deletions import BrokerDeletions
+from rlm.delegated.fresh_leaders import FreshLeaders
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.broker_model import TASKS, BrokerModel
@@ -161,6 +162,10 @@ async def leave_what_was_passed(*_: object) -> None:
     """What a run of the expiration left below the log start is counted again."""
 
 
+def count_at_once(*_: object) -> None:
+    """What is on the disk of a fresh leader and in the tier counts twice."""
+
+
 PLANTED: dict[str, dict[tuple[type, str], Callable[..., Any]]] = {
     "LOSS-2": {
         (BrokerCalls, "list_segments"): empty_list_before_it_is_ready,
@@ -169,6 +174,7 @@ PLANTED: dict[str, dict[tuple[type, str], Callable[..., Any]]] = {
     "LOSS-3": {(BrokerCalls, "highest"): begun_counts_as_copied},
     "LOSS-4": {(BrokerCalls, "look_up"): nothing_found_before_it_is_ready},
     "LOSS-5": {(BrokerCalls, "look_up"): no_transaction_index},
+    "expires at once": {(FreshLeaders, "why_not_expire"): count_at_once},
     "expires again": {(BrokerDeletions, "start_passed"): leave_what_was_passed},
     "LOSS-6": {(ResolvedReads, "open_log"): last_byte_missing},
 }
