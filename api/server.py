@@ -23,7 +23,7 @@ from rlmm.wire.tls_handshakes import TlsHandshakes
 _CLOSE_MARGIN_S = 5.0
 _BACKLOG = 256
 _SAY_EVERY_S = 60.0
-"""Between two log lines about handshakes that were ended."""
+"""The pause between two log lines about handshakes that were ended."""
 
 _log = logging.getLogger("strandline.api")
 

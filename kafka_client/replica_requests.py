@@ -87,7 +87,7 @@ async def fetch_batches(
 async def replica_extent(
     connection: Connection, partition: TopicIdPartition
 ) -> Extent | BrokerError:
-    """From where to where the log of the broker at the other end goes, whether it leads or not.
+    """Ask the broker at the other end where its log begins and ends, whether it leads or not.
 
     By the topic's name, since ListOffsets has no ids: what is fetched afterwards is asked by id.
     """

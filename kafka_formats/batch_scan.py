@@ -93,7 +93,7 @@ class BatchScanner:
 
     @property
     def position(self) -> int:
-        """Where the next batch starts: behind the last run given."""
+        """The position of the next batch: behind the last run given."""
         return self._position
 
     def feed(self, data: Buffer) -> Iterator[ScannedBatch]:
@@ -101,7 +101,9 @@ class BatchScanner:
         return (batch for run in self.feed_runs(data) for batch in run.batches())
 
     def feed_runs(self, data: Buffer) -> Iterator[BatchRun]:
-        """The same, many at once: small batches then cost little more than their checksums."""
+        """The batches that `data` completes, many at once: small batches then cost little more than
+        their checksums. Exhaust the iterator before the next call.
+        """
         if self._feeding:
             raise InternalError("a batch scanner was fed before the last batches were taken")
         self._feeding = True

@@ -67,7 +67,7 @@ def _zeros_columns(power: int) -> tuple[int, ...]:
 
 @cache
 def _zeros_tables(power: int) -> tuple[tuple[int, ...], ...]:
-    """The same matrix as four tables, one for each byte of the vector: four look-ups a product."""
+    """The matrix as four tables, one for each byte of the vector: four look-ups a product."""
     columns = _zeros_columns(power)
     return tuple(
         tuple(_apply(columns[first : first + 8], byte) for byte in range(256))

@@ -112,7 +112,9 @@ class CorruptData(StrandlineError):
 
 
 class Refused(StrandlineError):
-    """Not allowed: wrong credentials, missing permission, or data of another cluster."""
+    """The request is not allowed: wrong credentials, missing permission, or data of another
+    cluster.
+    """
 
     kind = "refused"
 

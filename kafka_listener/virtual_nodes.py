@@ -14,8 +14,8 @@ FIRST_ID = 1 << 24
 BROKER_IDS = 1 << 15
 """Ids of brokers that have a virtual node are below; all of them are below `FIRST_ID`, too."""
 REPLICA_IDS = 1 << 14
-"""The same of replicas. The largest virtual id is below 2^30: Java's client numbers its connections
-to coordinators down from 2^31, by node id.
+"""Ids of replicas that have virtual nodes are below. The largest virtual id is below 2^30: Java's
+client numbers its connections to coordinators down from 2^31, by node id.
 """
 PORT_MAX = 65_535
 
@@ -78,7 +78,7 @@ class VirtualNodes:
         return cls(own, (own,))
 
     def shown(self, broker_id: int) -> bool:
-        """False: a client is told of no node for this broker."""
+        """True if clients are told of a node for this broker."""
         return can_be_shown(self.own.port, broker_id)
 
     def node(self, replica: Replica, broker_id: int) -> VirtualNode:

@@ -69,7 +69,7 @@ class _Started:
 
     @property
     def returncode(self) -> int | None:
-        """None: it has not ended."""
+        """The exit code of the program; None while it runs."""
         return self._process.returncode
 
     async def communicate(self) -> tuple[bytes, bytes]:

@@ -175,7 +175,7 @@ class _PartUploader:
 
 
 async def _regrouped(pieces: AsyncIterator[bytes], part_bytes: int) -> AsyncIterator[bytes]:
-    """The same bytes in parts of exactly `part_bytes`; the last one may be shorter."""
+    """Regroup the bytes into parts of exactly `part_bytes`; the last one may be shorter."""
     filling = io.BytesIO()  # hands its bytes out without a copy
     filled = 0
     async for piece in pieces:

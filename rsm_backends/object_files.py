@@ -107,7 +107,7 @@ class OpenObject:
             yield buffer[:size]
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        """As `read`, into `buffer`; returns the number of bytes filled."""
+        """Read as `read` does, into `buffer`; returns the number of bytes filled."""
         if not self._read_begins():
             return 0
         try:

@@ -50,7 +50,7 @@ class RetryPolicy:
         return fraction * min(self.backoff_max_s, ceiling_s)
 
     def wait_after_s(self, error: RetryLater, failures: int, fraction: float) -> float:
-        """As `wait_s`, but at least as long as the store asked for."""
+        """The wait of `wait_s`, but at least as long as the store asked for."""
         pause_s = error.pause_s if isinstance(error, SlowDown) else 0.0
         return max(self.wait_s(failures, fraction), pause_s)
 

@@ -51,9 +51,9 @@ STEP_BYTES = 1024 * 1024
 """Bytes of one step; the deadline is checked after each."""
 
 WAKE_BYTES = 256 * 1024
-"""Without TLS a reader sleeps until this many bytes have arrived: stores write some 32 KiB at a
-time, and waking for each takes half as much system time again. It does not apply to the last two
-steps of a body.
+"""The number of bytes that a reader without TLS sleeps for: stores write some 32 KiB at a time, and
+waking for each takes half as much system time again. It does not apply to the last two steps of a
+body.
 """
 
 KEPT_CLIENTS = 4

@@ -35,20 +35,20 @@ class MemoryBody(Payload):
         self._silence_s = silence_s
 
     def read(self, size: int = -1) -> bytes:
-        """As a file's `read`: for the SHA-256 of a signed body."""
+        """Read as from a file: for the SHA-256 of a signed body."""
         end = self._view.nbytes if size < 0 else self._at + size
         data = bytes(self._view[self._at : end])
         self._at += len(data)
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As a file's `seek`."""
+        """Seek as in a file."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._view.nbytes}[whence]
         self._at = start + offset
         return self._at
 
     def tell(self) -> int:
-        """As a file's `tell`."""
+        """The position, as a file's `tell` gives it."""
         return self._at
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -66,7 +66,7 @@ class MemoryBody(Payload):
     async def write_with_length(
         self, writer: AbstractStreamWriter, content_length: int | None
     ) -> None:
-        """As `write`, at most `content_length` bytes."""
+        """Write as `write` does, at most `content_length` bytes."""
         size = self._view.nbytes
         end = size if content_length is None else min(size, content_length)
         pace = self._pace

@@ -114,7 +114,7 @@ class RenewedCredentials(AioCredentials):
         self._under_way: asyncio.Task[ReadOnlyCredentials] | None = None
 
     async def load_credentials(self) -> RenewedCredentials:
-        """As botocore's chain of providers, which this replaces."""
+        """Return the credentials, in the place of botocore's chain of providers."""
         return self
 
     async def get_frozen_credentials(self) -> ReadOnlyCredentials:  # type: ignore[override]  # the stubs' mistake
@@ -198,15 +198,15 @@ class BlockingCredentials(Credentials):
         self._given_up: Future[ReadOnlyCredentials] | None = None
 
     def load_credentials(self) -> BlockingCredentials:
-        """As botocore's chain of providers, which this replaces."""
+        """Return the credentials, in the place of botocore's chain of providers."""
         return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        """As in `RenewedCredentials`."""
+        """Return the keys to sign with; see `RenewedCredentials`."""
         return self._keys(refused=False)
 
     def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
-        """As in `RenewedCredentials`."""
+        """True if other keys are there than the refused ones; see `RenewedCredentials`."""
         return self._keys(refused=True) != refused
 
     def _keys(self, *, refused: bool) -> ReadOnlyCredentials:

@@ -28,7 +28,9 @@ class S3HttpSession(AIOHTTPSession):
     """aiobotocore's session with these limits, for `http_session_cls` of its config."""
 
     async def send(self, request: Any) -> Any:
-        """As there; ResponseParserError for an answer that is too long."""
+        """Send a request as aiobotocore's session does; ResponseParserError for an answer that is
+        too long.
+        """
         is_object, request.stream_output = request.stream_output, True
         try:
             answer: Any = await super().send(request)
@@ -94,7 +96,9 @@ class BlockingHttpSession:
         keep_deadlines(within, deadlines)
 
     def send(self, request: Any) -> AWSResponse:
-        """As there; ResponseParserError for an answer that is too long."""
+        """Send a request as botocore's session does; ResponseParserError for an answer that is too
+        long.
+        """
         self._deadlines.begin(self._deadline_s)
         is_object, request.stream_output = request.stream_output, True
         try:

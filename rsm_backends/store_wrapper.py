@@ -51,7 +51,7 @@ class PortCall:
     end: int | None = None
 
     def __str__(self) -> str:
-        """In words, for messages: put of 'a'. Made only when there is a message."""
+        """The call in words, for messages: put of 'a'. Made only when there is a message."""
         return self.words.format(shown(self.key))
 
 
@@ -191,7 +191,9 @@ class PortCalls(ABC):
 
 
 class StoreWrapper(PortCalls):
-    """Around a store that is there: every call passes to it, as long as nothing is overridden."""
+    """A wrapper of a store: every call passes to the store within, as long as nothing is
+    overridden.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -207,5 +209,5 @@ class StoreWrapper(PortCalls):
         return read(self._store, call.start)
 
     async def close(self) -> None:
-        """That of the store within."""
+        """Close the store within."""
         await self._store.close()

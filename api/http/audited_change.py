@@ -23,8 +23,9 @@ def audited(
     offsets: tuple[int, int] = (-1, -1),
     size_bytes: int = -1,
 ) -> Iterator[None]:
-    """Around a change: writes an audit line, none if it was surely refused, and says so if the
-    outcome is unknown: also of a request that is cut off, by the gate's deadline or its client.
+    """A context for a change, which writes its audit line: none if the change was surely refused.
+    It says so if the outcome is unknown, also of a request that is cut off by the gate's deadline
+    or its client.
     """
 
     def note(text: str) -> None:

@@ -26,7 +26,9 @@ LEND_EXTENSION = "strandline.lend"
 """Key of a `Lend` in `scope["extensions"]`, where the connection can be lent."""
 
 DIRECT_BYTES_MIN = 512 * 1024
-"""For a shorter answer lending costs more than sending the bytes."""
+"""The shortest answer for which a connection is lent: for a shorter one lending costs more than
+sending the bytes.
+"""
 
 Lend = Callable[[], AbstractAsyncContextManager[socket.socket | None]]
 """Context around a body sent by another process, after the head. None: the client is gone. Leaving

@@ -78,7 +78,7 @@ def encode_request(request: ForwardedRequest) -> bytes:
 
 
 def decode_request(data: bytes) -> ForwardedRequest:
-    """CorruptData: not a request that a node hands on."""
+    """Decode a request that a node handed on. CorruptData if it is none."""
     reader = _reader(data, "a request handed on")
     request = ForwardedRequest(
         reader.string(), reader.int32(), reader.string(), reader.string(), reader.bytes_(),
@@ -133,7 +133,7 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def decode_reply(data: bytes) -> Reply:
-    """CorruptData: not an answer of a node."""
+    """Decode a node's answer. CorruptData if it is none."""
     reader = _reader(data, "the answer to a request handed on")
     reply = Reply(
         reader.int16(), reader.int64(), _read_headers(reader, REPLY_HEADERS), reader.bytes_()
@@ -145,8 +145,8 @@ def decode_reply(data: bytes) -> Reply:
 
 
 def may_be_forwarded(path: str) -> bool:
-    """By the path as the routes read it, decoded. False for health, metrics, and the calls of a
-    broker's plug-in, which are its own node's.
+    """True if a request for this path may be handed on. The path is decoded, as the routes read it.
+    Health, metrics, and the calls of a broker's plug-in are their own node's.
     """
     return path.startswith("/v1/") and not path.startswith("/v1/broker/")
 

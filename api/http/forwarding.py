@@ -79,7 +79,9 @@ class Forwarding:
             await send({"type": "http.response.body", "body": reply.body, "more_body": False})
 
     async def _reply(self, scope: Scope, body: bytes, refused: Conflict, node_id: int) -> Reply:
-        """The other node's reply. Raises `refused` if none is asked, or why there is no reply."""
+        """Return the reply of node `node_id`. Raises `refused` if none is asked, or why there is no
+        reply.
+        """
         context: ApiContext = scope[CONTEXT_SCOPE_KEY]
         vouched: Vouched | None = scope.get(VOUCHED_SCOPE_KEY)
         if vouched is not None:
@@ -124,7 +126,9 @@ class Forwarding:
     async def _sent(
         self, context: ApiContext, node: RegisteredNode, request: ForwardedRequest, vouched: Vouched
     ) -> Reply:
-        """PeerFailedError: no usable answer. _NoWayError: the node takes nothing handed on."""
+        """Send the request to `node` and return its reply. PeerFailedError: no usable answer.
+        _NoWayError: the node takes nothing handed on.
+        """
         send, address = context.envelopes.send, quorum_address(node)
         if send is None or address is None or len(request.body) > ENVELOPE_BYTES_MAX:
             raise _NoWayError
@@ -148,7 +152,7 @@ class Forwarding:
 
 
 class _NoWayError(Exception):
-    """The other node can't be handed a request, now or later."""
+    """A request can't be handed to the other node, now or later."""
 
 
 def _failed(

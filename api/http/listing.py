@@ -44,7 +44,7 @@ async def first_after(
 def page_after(
     items: Sequence[Item], key: Callable[[Item], Key], after: Key | None, limit: int
 ) -> tuple[Sequence[Item], bool]:
-    """As `first_after`, of items that are at hand in the order of `key`."""
+    """Return a page as `first_after` does, of items that are at hand in the order of `key`."""
     begin = 0 if after is None else bisect_right(items, after, key=key)
     return items[begin : begin + limit], begin + limit < len(items)
 

@@ -47,7 +47,7 @@ class Timed(Protocol):
 
     @property
     def cursor(self) -> str:
-        """Of its node."""
+        """The line's cursor, for the node that wrote it."""
 
 
 Line = TypeVar("Line", bound=Timed)

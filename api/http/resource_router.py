@@ -26,7 +26,7 @@ class ResourceRouter(APIRouter):
         self._templates = frozenset(prefix + each for each in paths)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As any router where the path is one of its own, or the gate was not passed."""
+        """Match as any router does, if the path is one of its own or the gate was not passed."""
         facts = scope.get(ROUTE_SCOPE_KEY)
         if isinstance(facts, RouteFacts) and facts.template not in self._templates:
             return Match.NONE, {}

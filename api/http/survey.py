@@ -26,8 +26,8 @@ Gather = Callable[[], Awaitable[tuple[int, Iterable[PartitionStatus]]]]
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """Of one topic name. `trash_bytes` are part of `remote_bytes`. `local_bytes`: `.log` files of
-    `replicas` here, held segments too.
+    """The size of one topic name. `trash_bytes` are part of `remote_bytes`. `local_bytes`: `.log`
+    files of `replicas` here, held segments too.
     """
 
     topic: str

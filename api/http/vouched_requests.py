@@ -49,7 +49,7 @@ class _Collected:
         self.is_whole = not message.get("more_body", False)
 
     def reply(self) -> Reply:
-        """OutcomeUnknown: it broke off, or is too long."""
+        """The collected reply. OutcomeUnknown if it broke off, or is too long."""
         if not self.is_whole or len(self.body) > ENVELOPE_BYTES_MAX:
             raise OutcomeUnknown("the answer broke off, or is too long to be handed on")
         headers = tuple(self.start["headers"])
@@ -60,7 +60,9 @@ class _Collected:
 
 
 class VouchedRequests:
-    """Those for the node `identity`; `app` is its whole application."""
+    """Carries out requests that other nodes vouch for, on the node `identity`; `app` is its whole
+    application.
+    """
 
     def __init__(self, app: ASGIApp, identity: NodeIdentity) -> None:
         self._app = app

@@ -131,7 +131,7 @@ class QuorumMetrics(Collector):
             yield counter
 
     def _replicas(self) -> Iterator[Metric]:
-        """The other replicas, by node id: the leader alone knows them."""
+        """Give the figures of the other replicas, by node id: the leader alone knows them."""
         lag = GaugeMetricFamily(
             f"{_PREFIX}replica_lag", "Offsets of the leader's log that a replica lacks.",
             labels=["node_id"],

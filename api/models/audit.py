@@ -20,7 +20,8 @@ from api.models.cluster_parts import NodePartView
 from rlm.control.audit import AuditAction, AuditLine
 
 NodeCursor = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
-"""Of one node's audit. What another node sends as one becomes part of the cursor over all."""
+"""A cursor of one node's audit. What another node sends as one becomes part of the cursor over all.
+"""
 
 
 class AuditLineView(Wire):

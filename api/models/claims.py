@@ -76,7 +76,7 @@ class NextClaimView(Wire):
 
     @classmethod
     def of_outlook(cls, outlook: ClaimOutlook | NoOutlook) -> NextClaimView | None:
-        """None: this node would make no claim."""
+        """The view of an outlook; None if this node would make no claim."""
         if isinstance(outlook, NoOutlook):
             return None
         return cls(

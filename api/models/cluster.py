@@ -28,7 +28,7 @@ class TierTotals(Wire):
 
     @classmethod
     def of_totals(cls, totals: Totals) -> TierTotals:
-        """As the metadata have them."""
+        """The totals that the metadata have."""
         return cls.of(
             totals,
             copy_segment_started=totals.copy_started,

@@ -132,7 +132,7 @@ class ChangedTopic(Wire):
 
     @classmethod
     def of_topic(cls, topic: LocalTopic, *, node: int, tiered: bool) -> Self:
-        """As it lies on the node's disks."""
+        """The view of a topic as it lies on the node's disks."""
         return cls.of(topic, node=node, tiered=tiered)
 
     @property

@@ -25,7 +25,7 @@ class CallerView(Wire):
 
     @classmethod
     def of_principal(cls, principal: Principal, *, token: bool) -> CallerView:
-        """As it was admitted."""
+        """The view of a caller as it was admitted."""
         return cls.of(principal, role=principal.role.name.lower(), token=token)
 
 
@@ -80,7 +80,7 @@ class LiveEvent(Wire):
         totals: Totals,
         problems: int,
     ) -> LiveEvent:
-        """The same facts as of `/v1/quorum`, `/v1/nodes` and `/v1/cluster`."""
+        """An event with the facts of `/v1/quorum`, `/v1/nodes` and `/v1/cluster`."""
         end = log.log_end_offset
         return cls.of(
             log,

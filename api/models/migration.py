@@ -59,7 +59,7 @@ class BridgeView(Wire):
 
     @classmethod
     def of_last(cls, last: Acknowledgement, migration: Migration, now_s: float) -> Self:
-        """At a moment of the node's monotonic clock."""
+        """The view of a broker's last acknowledgement at a moment of the node's monotonic clock."""
         return cls(
             broker_id=last.broker_id,
             plugin_version=last.plugin_version,

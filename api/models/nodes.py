@@ -59,7 +59,7 @@ class ClusterNodeView(Wire):
 
     @classmethod
     def of_node(cls, node: RegisteredNode, log: LogDescription) -> Self:
-        """As the log describes it."""
+        """The view of a node as the log describes it."""
         facts, program = node.facts, node.facts.program
         since_ms = node.timestamp_ms if node.liveness_ms is None else node.liveness_ms
         return cls.of(
@@ -90,7 +90,7 @@ class ClusterNodesView(Wire):
     def of_nodes(
         cls, nodes: tuple[RegisteredNode, ...], log: LogDescription, applied_offset: int
     ) -> Self:
-        """Without those that an admin removed."""
+        """The list of nodes, without those that an admin removed."""
         shown = [each for each in nodes if each.liveness is not Liveness.REMOVED]
         return cls(
             nodes=[ClusterNodeView.of_node(each, log) for each in shown],

@@ -70,7 +70,7 @@ class PartitionRow(PartitionName):
 
     @classmethod
     def of_status(cls, node_id: int, status: PartitionStatus) -> PartitionRow:
-        """As a node has it."""
+        """The row of a partition as one node has it."""
         lag = status.lag
         return cls.of(
             status,
@@ -121,7 +121,7 @@ class StripPiece(Wire):
 
     @classmethod
     def of_served(cls, served: ServedSegment) -> StripPiece:
-        """Of a range of the coverage."""
+        """The piece of the strip for one range of the coverage."""
         offsets, segment = served
         return cls(
             start_offset=offsets.first_offset,

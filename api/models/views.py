@@ -35,7 +35,7 @@ class LaggingView(PartitionName):
 
     @classmethod
     def of_status(cls, node_id: int, status: PartitionStatus) -> LaggingView:
-        """Of a status with a lag."""
+        """The view of a partition's status, which has a lag."""
         assert status.lag is not None, "it is behind"
         return cls.of(
             status,
@@ -61,7 +61,7 @@ class LagSumView(LagView):
 
     @classmethod
     def of_survey(cls, survey: Survey) -> LagSumView:
-        """Over all partitions of a node."""
+        """The sum over all partitions of a node."""
         return cls.of(
             survey.lag,
             partitions=survey.reported,
@@ -71,7 +71,7 @@ class LagSumView(LagView):
 
     @classmethod
     def of_sums(cls, sums: Sequence[LagSumView]) -> LagSumView:
-        """Over all nodes."""
+        """The sum over all nodes."""
         names = [name for name in cls.model_fields if name != "age_ms"]
         counts = {name: sum(getattr(each, name) for each in sums) for name in names}
         return cls(age_ms=max((each.age_ms for each in sums), default=0), **counts)
@@ -141,8 +141,8 @@ class TopicSizeView(Wire):
 
     @classmethod
     def of_nodes(cls, parts: Sequence[tuple[int, TopicSizeView]]) -> TopicSizeView:
-        """Over all nodes: the tier's part by the one with the highest metadata offset, which comes
-        with each.
+        """The sizes over all nodes. The tier's part is that of the node with the highest metadata
+        offset, which comes with each.
         """
         _, newest = max(parts, key=itemgetter(0))
         return newest.model_copy(
@@ -231,7 +231,7 @@ class RunningSumView(Wire):
 
     @classmethod
     def of_sums(cls, sums: Sequence[RunningSumView]) -> RunningSumView:
-        """Over all nodes."""
+        """The sum over all nodes."""
         return cls(**{name: sum(getattr(each, name) for each in sums) for name in cls.model_fields})
 
 
@@ -276,7 +276,7 @@ class WholeProblemsView(Wire):
 
     @classmethod
     def of_parts(cls, nodes: list[NodePartView], parts: Sequence[ClusterView]) -> WholeProblemsView:
-        """By node."""
+        """The problems of all nodes, by node."""
         return cls(
             nodes=nodes,
             problems=[

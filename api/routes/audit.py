@@ -94,8 +94,8 @@ async def list_whole_audit(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholeAuditView:
-    """By time, each node's by its own clock. The lines of a node that does not answer come on the
-    first page for which it answers again.
+    """Lines in the order of time, each node's by its own clock. The lines of a node that does not
+    answer come on the first page for which it answers again.
     """
     places = dict[int, str]()
     if cursor is not None:

@@ -63,7 +63,7 @@ INDEXES = (
     IndexType.TRANSACTION,
     IndexType.LEADER_EPOCH,
 )
-"""By Kafka's numbers (RemoteStorageManager.IndexType)."""
+"""The indexes in the order of Kafka's numbers (RemoteStorageManager.IndexType)."""
 OF_A_FOLLOWER = frozenset({IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH})
 """A follower goes on behind the row that it asks for them with: none from before a cut."""
 
@@ -96,7 +96,7 @@ DEADLINES_S = {
     Call.DELETE: DELETE_DEADLINE_S,
     Call.PHASE: PHASE_DEADLINE_S,
 }
-"""Below the plug-in's own; all others are reads."""
+"""The deadline of each call that is no read. Each is below the plug-in's own."""
 
 
 async def broker_calls(
@@ -394,7 +394,7 @@ def _session(text: str) -> tuple[Uuid, int]:
 
 
 def _applied(text: str) -> int | None:
-    """None: an older plug-in sends no offset."""
+    """Parse the offset that a plug-in has applied; None if an older plug-in sends none."""
     digits = text.removeprefix("-")
     if not text:
         return None

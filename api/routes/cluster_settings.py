@@ -84,7 +84,9 @@ async def describe_settings(
         str | None, Query(max_length=1_000, description="As they hold for this topic.")
     ] = None,
 ) -> NodeSettingsView:
-    """Without a topic, `topics.tiered` is left out. A topic's pauses are in its policy, too."""
+    """The settings in force. Without a topic, `topics.tiered` is left out. A topic's pauses are in
+    its policy, too.
+    """
     if topic is not None:
         check_topic_name(topic)
     known = [each for each in Setting if topic is not None or each is not Setting.TIERED]

@@ -162,7 +162,7 @@ async def whole_running(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholeRunningView:
-    """Of the nodes that answered; `nodes` names the others."""
+    """Work under way on the nodes that answered; `nodes` names the others."""
     told = await ask_all(
         request,
         _paged("/v1/node/running", NodeRunningView, limit, cursor),
@@ -183,7 +183,7 @@ async def whole_running(
 
 @router.get("/problems", summary="Problems of all nodes")
 async def whole_problems(request: Request, context: Context) -> WholeProblemsView:
-    """Of the nodes that answered; `nodes` names the others."""
+    """Problems of the nodes that answered; `nodes` names the others."""
     told = await ask_all(
         request,
         Question("/v1/cluster", lambda _: {}, ClusterView),

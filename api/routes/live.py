@@ -28,7 +28,7 @@ async def describe_caller(
     request: Request,
     principal: Annotated[Principal, Depends(require(Role.READ))],
 ) -> CallerView:
-    """By the token, or without one by the address."""
+    """The caller is known by its token, or without one by its address."""
     return CallerView.of_principal(principal, token="authorization" in request.headers)
 
 

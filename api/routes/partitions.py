@@ -77,7 +77,7 @@ async def leader_transition_by_lineage(
     log_end_offset: OffsetNumber | None = None,
     local_log_start_offset: OffsetNumber | None = None,
 ) -> LeaderTransitionView:
-    """For a leader whose checkpoint equals the metadata's lineage.
+    """The answer to a leader whose checkpoint equals the metadata's lineage.
 
     Default leader epoch: the lineage's last; a higher one begins at `log_end_offset`. Default log
     end and log start: those of the tier. A leader with a different checkpoint sends it with POST.
@@ -131,7 +131,9 @@ async def follower_fetch(
         bool, Query(description="KIP-1023, for an empty follower: fetch only the uncopied tail.")
     ] = False,
 ) -> FollowerFetchView:
-    """For KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE: the offset to start at, and its state."""
+    """The offset that a follower starts at after KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE, and its
+    state.
+    """
     query = FollowerFetchQuery(
         partition=tip,
         fetch_offset=fetch_offset,

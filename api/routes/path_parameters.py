@@ -57,8 +57,8 @@ async def found_partition(
 def _found_on_disk(
     context: ApiContext, topic: str, partition: int, topic_id: str | None
 ) -> TopicIdPartition:
-    """In a log directory of this node. By name alone never one of an older topic: of the topics
-    that the metadata knows by the name only the newest counts.
+    """Find the partition in a log directory of this node. By name alone it is never one of an older
+    topic: of the topics that the metadata knows by the name only the newest counts.
     """
     older: set[Uuid] = set()
     if topic_id is None:

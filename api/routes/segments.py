@@ -171,7 +171,7 @@ async def segment_history(
     segment_id: ParsedSegmentId,
     limit: Annotated[int, Field(ge=1, le=HISTORY_ENTRIES_MAX), Whole] = HISTORY_ENTRIES_DEFAULT,
 ) -> SegmentHistory:
-    """As far back as the metadata log goes; deleted segments too."""
+    """The history reaches as far back as the metadata log; deleted segments have one, too."""
     entries = await context.manager.segment_history(
         RemoteLogSegmentId(tip, segment_id), limit=limit
     )

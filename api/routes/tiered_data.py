@@ -52,7 +52,7 @@ async def tiered_data(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TieredDataView:
-    """From the metadata, the same on every node. All topic ids of the name."""
+    """The tiered data of all topic ids of the name, from the metadata, the same on every node."""
     listing = f"tiered data of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
     states = sorted(await _states(context, topic, ALL_TOPIC_IDS), key=_order)

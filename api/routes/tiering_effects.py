@@ -36,7 +36,7 @@ class Choice:
 
     @property
     def query(self) -> dict[str, object]:
-        """As parameters of a request."""
+        """The choice as parameters of a request."""
         tiered = None if self.tiered is None else str(self.tiered).lower()
         return {"name": self.name, "tiered": tiered}
 
@@ -86,7 +86,9 @@ async def whole_tiering_effect(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TieringEffect:
-    """As `topics enable --dry-run` shows, of nodes that answered; `nodes` names the others."""
+    """The effect that `topics enable --dry-run` shows, on the nodes that answered; `nodes` names
+    the others.
+    """
     told = await ask_all(
         request,
         Question(

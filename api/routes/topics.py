@@ -94,7 +94,7 @@ def _order(status: PartitionStatus) -> tuple[int, str]:
 async def topic_policy(
     context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> PolicyView:
-    """Without a policy a topic keeps everything and pauses nothing. A topic that was made again
+    """A topic without a policy keeps everything and pauses nothing. A topic that was made again
     keeps everything until a policy is set for it; the switches apply to it, too.
     """
     return _policy_of(

@@ -54,7 +54,7 @@ async def list_trash(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TrashPage:
-    """From the metadata, the same on every node."""
+    """A page of the trash, from the metadata, the same on every node."""
     if topic is not None:
         check_topic_name(topic)
     filters = {"topic": topic}

@@ -23,7 +23,7 @@ READABLE = frozenset({PLAIN, OAUTHBEARER})
 """Mechanisms whose messages let anybody who sees them log in."""
 LOGIN_DEADLINE_S = 10.0
 REQUESTS_MAX = 16
-"""Of one login, versions and mechanism included: SCRAM takes four."""
+"""The most requests of one login, versions and mechanism included: SCRAM takes four."""
 FAILED_FOR_S = 1.0
 """A connection whose login failed is ended after that, unless the client is quicker: it has the
 broker's answer by then."""
@@ -31,8 +31,8 @@ SHOWN_CHARACTERS_MAX = 40
 
 
 class Phase(Enum):
-    """BEFORE: no mechanism is agreed on. EXCHANGE: its messages are under way, for the first time
-    or again. IN: logged in. FAILED: for good.
+    """The phase of a login. BEFORE: no mechanism is agreed on. EXCHANGE: its messages are under
+    way, for the first time or again. IN: logged in. FAILED: for good.
     """
 
     BEFORE = "before"
@@ -77,7 +77,9 @@ class Terms:
 
 
 class Pass(Enum):
-    """SERVE: the request is answered as any other. RELAY: it goes to the twin as it is."""
+    """The way of a request that passes. SERVE: it is answered as any other. RELAY: it goes to the
+    twin as it is.
+    """
 
     SERVE = "serve"
     RELAY = "relay"
@@ -169,9 +171,9 @@ def answered(
 
 
 def ticked(login: Login, now: float, *, twin_is_lost: bool, broker_answers: bool) -> End | None:
-    """Once a second. A twin that is lost while its broker is out of reach, too, is let go: what the
-    client may read of the tier, it reads on, if the end of its session is known. `broker_answers`
-    matters for a lost twin only.
+    """Check a login once a second; returns its end, if it has come. A twin that is lost while its
+    broker is out of reach, too, is let go: the client may read on what it reads of the tier, if the
+    end of its session is known. `broker_answers` matters for a lost twin only.
     """
     waited_s = now - login.begun_at
     match login.phase:

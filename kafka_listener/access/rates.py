@@ -50,7 +50,7 @@ class TierRates:
         return self.wait_s(user, client_id, now)
 
     def _of(self, user: str, client_id: str, now: float) -> list[ByteRate]:
-        """Those that limit this client, as the ones seen last."""
+        """The rates that limit this client, which become the ones seen last."""
         found = []
         for who, limit in (
             ((user, None), self.user_bytes_per_s),

@@ -13,7 +13,9 @@ READ = 1 << 3
 DESCRIBE = 1 << 8
 """Bits of `topicAuthorizedOperations` (KIP-430): the codes of Kafka's AclOperation."""
 NOT_TOLD = -(1 << 31)
-"""The same of a broker that was not asked for them, or does not know them."""
+"""The value in the place of these bits from a broker that was not asked for them, or does not know
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True)

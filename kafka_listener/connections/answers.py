@@ -48,7 +48,7 @@ from rlmm.wire.server_connection import DisconnectError
 NO_ACKNOWLEDGEMENT = 0
 """The acks of a producer that waits for no answer."""
 PARTITION_BYTES = 40
-"""Of a partition in a request, about."""
+"""The size of a partition in a request, about."""
 SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30.0)
 
 
@@ -222,7 +222,9 @@ async def _relayed(client: Client, frame: bytes) -> bytes:
 
 
 async def _versions_refused(head: Head) -> bytes:
-    """As Kafka's brokers answer an unknown version: in the oldest, with the versions there are."""
+    """Answer an unknown version as Kafka's brokers do: in the oldest, with the versions that
+    exist.
+    """
     ours = SERVED[Api.API_VERSIONS]
     key = {"api_key": Api.API_VERSIONS, "min_version": ours.low, "max_version": ours.high}
     oldest = Head(head.api_key, 0, head.correlation_id)

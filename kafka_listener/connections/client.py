@@ -52,12 +52,12 @@ class Client(Caller):
     claimed_user: str | None = None
     ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
     window_bytes: int = FIRST_BYTES
-    """So much of records its next Fetch asks the broker for."""
+    """Bytes of records that the client's next Fetch asks the broker for."""
     _twin: Connection | None = None
 
     async def twin(self) -> Connection:
-        """RetryLater: the broker can't be reached, or has ended the connection that the client
-        logged in on.
+        """The client's connection to its broker. RetryLater if the broker can't be reached, or has
+        ended the connection that the client logged in on.
         """
         if self._twin is None or self._twin.lost:
             if self._twin is not None and self.login is not None:
@@ -72,7 +72,7 @@ class Client(Caller):
         return self._twin is not None and self._twin.lost
 
     async def versions(self) -> Mapping[int, Versions]:
-        """Those of the broker, or of whichever was asked last while it can't be reached."""
+        """The versions of the broker; while it can't be reached, of whichever was asked last."""
         return (await self.twin()).api_versions
 
     async def relay(self, frame: bytes, *, deadline_s: float = RELAY_DEADLINE_S) -> bytes:

@@ -85,8 +85,8 @@ class FetchRun:
     broker_bytes: int = 0
     throttle_ms: int = 0
     goes_on_until_s: float = NEVER
-    """Until then a worker may answer the client's next requests by the same look at the tier and
-    the leader's word, which has to be asked for again then.
+    """The time until which a worker may answer the client's next requests by the same look at the
+    tier and the leader's word. The leader has to be asked for its word again then.
     """
 
     @property
@@ -256,7 +256,9 @@ class Fetching:
             ), shown, reading)  # fmt: skip
 
     def _gives(self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition | None) -> bool:
-        """False: the settings keep the topic from the client, which is its answer."""
+        """True if the settings give the topic to the client; else the partition's answer is an
+        error.
+        """
         told = wanted.topic if isinstance(wanted.topic, str) else None
         name = tip.topic if tip is not None else told
         if self.rights.gives(run.client, name):
@@ -266,8 +268,8 @@ class Fetching:
         return False
 
     async def _readable(self, run: FetchRun, below: list[InTier]) -> list[InTier]:
-        """Those that the client may read; the others are answered. What is left to the broker, the
-        broker refuses itself.
+        """The partitions that the client may read; the others are answered. The broker itself
+        refuses what is left to it.
         """
         rights = await self.rights.of(run.client, {tip.topic for _, tip, _ in below})
         kept = []

@@ -11,12 +11,14 @@ from kafka_listener.protocol.refusals import NO_ID
 from rlmm.wire.schema import Values
 
 PARTITIONS_MAX = 20_000
-"""Of all topics that are remembered; the ones that were told longest ago go."""
+"""The most partitions that are remembered, of all topics together; the topics that were told
+longest ago go first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """Of each partition its index, leader and leader epoch."""
+    """A topic as it was told last; `partitions` are (index, leader, leader epoch)."""
 
     topic_id: bytes
     is_internal: bool

@@ -25,7 +25,9 @@ class LeaderTransactions:
     async def aborted_at(
         self, partition: TopicIdPartition, offset: int
     ) -> tuple[AbortedFrom, ...] | None:
-        """None: the leader is unreachable, or brings no batch from there."""
+        """The transactions that the leader knows to be aborted at `offset`. None if the leader is
+        unreachable, or brings no batch from there.
+        """
         leader = await self.brokers.leader(bytes(partition.topic_id), partition.partition)
         if leader is None:
             return None

@@ -40,7 +40,7 @@ TICK_S = 1.0
 REFRESH_S = 30.0
 """Pause between two questions for all brokers; answers to clients tell of new ones meanwhile."""
 LOGIN_BYTES_MAX = 64 << 10
-"""Of a request before the login is done: the token of OAUTHBEARER is the largest part."""
+"""The largest request before the login is done: the token of OAUTHBEARER is its largest part."""
 
 
 @dataclass(frozen=True, slots=True)

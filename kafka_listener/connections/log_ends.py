@@ -19,12 +19,12 @@ from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
 from rlmm.wire.schema import Values
 
 ENDS_S = 1.0
-"""So old may the leader's word be for a read of the tier."""
+"""The greatest age of a leader's word that a read of the tier is answered by."""
 PARTITIONS_MAX = 10_000
-"""Of which a connection remembers it."""
+"""The most partitions whose leader's word is kept for one connection."""
 NEVER = float("-inf")
 LOCAL_VERSION = 8
-"""From it on ListOffsets knows EARLIEST_LOCAL."""
+"""The first version of ListOffsets that knows EARLIEST_LOCAL."""
 
 Named = tuple[str | bytes, int]
 """A partition by its topic's name or id."""
@@ -40,8 +40,8 @@ class LogEnds:
     async def resolve(
         self, client: Client, wanted: Sequence[Wanted]
     ) -> dict[Named, TopicIdPartition]:
-        """Those that have a name and an id, while no broker answers as they were told last. The
-        others are left to the broker, which knows what is wrong with them.
+        """The partitions that have a name and an id; while no broker answers, as they were told
+        last. The others are left to the broker, which knows what is wrong with them.
         """
         found = self.resolved(wanted)
         unknown = {each.topic for each in wanted if (each.topic, each.partition) not in found}
@@ -56,7 +56,7 @@ class LogEnds:
         return found
 
     def resolved(self, wanted: Iterable[Wanted]) -> dict[Named, TopicIdPartition]:
-        """The same without asking anybody, and as they were told lately."""
+        """The partitions with a name and an id, as brokers told them lately; nobody is asked."""
         return self._resolved(wanted, self.brokers.topics.id_of)
 
     def _resolved(

@@ -128,7 +128,9 @@ class OffsetAnswers:
     async def _known(
         self, client: Client, names: Sequence[TopicPartition]
     ) -> dict[TopicPartition, TopicIdPartition]:
-        """Those whose topic's id is known. The tier itself says what it has, behind a barrier."""
+        """The partitions whose topic's id is known. The tier itself says what it has, behind a
+        barrier.
+        """
         wanted = [Wanted((0, 0), topic, partition, 0, 0) for topic, partition in names]
         resolved = await self.ends.resolve(client, wanted)
         return {

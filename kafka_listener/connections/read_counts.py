@@ -13,13 +13,13 @@ from kafka_listener.reading.read_port import LostOffsets
 log = logging.getLogger(__name__)
 
 LINES_PER_S_MAX = 10
-"""Of warnings; the others of a second are counted alone."""
+"""The most warnings in a second; further ones are only counted."""
 REPEAT_S = 60.0
-"""The same line again after that: a client that waits asks twice a second."""
+"""The pause before a line is written again: a client that waits asks twice a second."""
 LINES_KEPT_MAX = 1_000
 NEVER = float("-inf")
 SHOWN_CHARACTERS_MAX = 100
-"""Of a client id, which may be any text."""
+"""The most characters shown of a client id, which may be any text."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from kafka_listener.protocol.node_rewriting import ToldTopic
 
 TOPICS_MAX = 10_000
-"""Of which both are remembered; the ones that were told longest ago go."""
+"""The most topics whose name and id are remembered; the ones that were told longest ago go first.
+"""
 KNOWN_S = 30.0
 """An id is asked for again after that: a topic may be made anew under its name."""
 
@@ -34,7 +35,7 @@ class TopicIds:
             self._names.pop(self._by_name.pop(oldest)[0], None)
 
     def id_of(self, name: str) -> bytes | None:
-        """None: it has to be asked for."""
+        """The topic's id; None if a broker has to be asked for it."""
         told_at = self._by_name.get(name, (b"", 0.0))[1]
         return self.last_id_of(name) if self._monotonic() - told_at < KNOWN_S else None
 
@@ -43,5 +44,5 @@ class TopicIds:
         return self._by_name.get(name, (None, 0.0))[0]
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """None: it has to be asked for. A name of an id never changes."""
+        """The topic's name; None if a broker has to be asked for it. An id's name never changes."""
         return self._names.get(topic_id)

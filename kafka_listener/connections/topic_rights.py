@@ -23,7 +23,7 @@ from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.error_codes import ErrorCode
 
 TOPICS_MAX = 10_000
-"""Of which a connection remembers its rights."""
+"""The most topics whose rights are kept for one connection."""
 REFUSAL_KEPT_S = 1.0
 """No longer than it takes to answer about all of a topic's partitions: it may be given at any time.
 """
@@ -42,14 +42,15 @@ class TopicRights:
     given: GivenTopics = EVERYTHING
 
     def gives(self, client: Client, topic: str | None) -> bool:
-        """False: the settings keep this topic from the client. None: its name is not known."""
+        """True if the settings give this topic to the client. `topic` None: an unknown name."""
         if client.login is not None or self.given == EVERYTHING:
             return True
         return topic is not None and self.given.gives(topic)
 
     async def of(self, client: Client, topics: Iterable[str]) -> dict[str, Told]:
-        """Those that are known. While the broker can't be reached they are as they were told last;
-        of a client that reads as the node does, the settings decide alone then.
+        """The client's rights in those topics that are known. While the broker can't be reached
+        they are as it told them last; for a client that reads as the node does, the settings decide
+        alone then.
         """
         now = self.monotonic()
         wanted = set(topics)

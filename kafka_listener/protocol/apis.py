@@ -42,9 +42,10 @@ class Api(IntEnum):
 
 
 class Treatment(Enum):
-    """RELAYED: sent on as it is, and so is the answer. READ: decoded, answered here or with the
-    broker's help. REFUSED: answered with an error that makes a client stop. LOGIN: relayed where
-    clients log in at the brokers; elsewhere refused, and ApiVersions does not name it.
+    """The treatment of a request. RELAYED: sent on as it is, and so is the answer. READ: decoded,
+    answered here or with the broker's help. REFUSED: answered with an error that makes a client
+    stop. LOGIN: relayed where clients log in at the brokers; elsewhere refused, and ApiVersions
+    does not name it.
     """
 
     RELAYED = "relayed"
@@ -91,7 +92,7 @@ SERVED: Mapping[int, Served] = {
 
 
 def served(api_key: int, version: int) -> Served | None:
-    """None: it ends the connection."""
+    """The treatment of a request, and its versions; None if the request ends the connection."""
     found = SERVED.get(api_key)
     return found if found is not None and found.low <= version <= found.high else None
 

@@ -20,9 +20,9 @@ load_request_schema = cache(index.load_request_schema)
 load_response_schema = cache(index.load_response_schema)
 
 CLIENT_ELEMENTS_MAX = 10_000
-"""Of one list in a client's request: partitions, above all."""
+"""The most elements of one list in a client's request: partitions, above all."""
 BROKER_ELEMENTS_MAX = 100_000
-"""The same of a broker's answer."""
+"""The most elements of one list in a broker's answer."""
 
 Pieces = tuple["bytes | Elsewhere", ...]
 """A frame with its size in front, cut where bytes come from elsewhere."""
@@ -53,7 +53,7 @@ def partitions_in(body: Mapping[str, Any]) -> int:
 
 
 def head_of(frame: bytes) -> Head:
-    """FrameError: it is too short to be a request."""
+    """The head of a client's request. FrameError if the frame is too short to be one."""
     if len(frame) < frames.REQUEST_HEAD.size:
         raise FrameError(f"{len(frame)} bytes are not a request")
     return Head(*frames.REQUEST_HEAD.unpack_from(frame))
@@ -72,7 +72,7 @@ def decode_request(frame: bytes) -> ClientRequest:
 
 
 def encode_request(head: Head, client_id: str | None, body: Mapping[str, Any]) -> bytes:
-    """With its size in front."""
+    """A request for a broker, with its size in front."""
     entity = load_request_schema(head.api_key, head.version)
     return frames.write_request(entity, head.correlation_id, body, (client_id or "").encode())
 
@@ -89,7 +89,7 @@ def decode_response(head: Head, frame: bytes) -> Values:
 
 
 def encode_response(head: Head, body: Mapping[str, Any]) -> bytes:
-    """With its size in front."""
+    """An answer for a client, with its size in front."""
     entity = load_response_schema(head.api_key, head.version)
     return bytes(frames.write_response(entity, head.correlation_id, body))
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """By Kafka's names."""
+    """Error codes by Kafka's names."""
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1

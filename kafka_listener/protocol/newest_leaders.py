@@ -12,7 +12,7 @@ from kafka_listener.protocol.error_codes import ErrorCode
 from rlmm.wire.schema import Values
 
 PARTITIONS_MAX = 100_000
-"""So many are remembered; those that were told longest ago go first."""
+"""The most partitions that are remembered; those that were told longest ago go first."""
 NOBODY = -1
 UNKNOWN = -1
 

@@ -106,7 +106,7 @@ def no_coordinator(request: Values, error: ErrorCode, why: str) -> Values:
 
 
 def rewrite_versions(body: Values, *, logs_in: bool) -> None:
-    """ApiVersions: ours that the broker has, too."""
+    """Rewrite an answer to ApiVersions: it names our versions that the broker has, too."""
     body["api_keys"] = api_keys(versions_in(body), logs_in=logs_in)
 
 

@@ -9,7 +9,7 @@ NO_PRODUCE = "this is a read replica: produce to the brokers"
 NOT_SET = -1
 NO_ID = bytes(16)
 METADATA_BY_ID = 12
-"""From this version of Metadata on a topic can be asked for by its id alone."""
+"""The first version of Metadata that can ask for a topic by its id alone."""
 
 
 def produce_refused(body: Values) -> Values:
@@ -45,7 +45,9 @@ def asks_by_id_too_early(version: int, body: Values) -> bool:
 
 
 def metadata_refused(body: Values) -> Values:
-    """As `MetadataRequest.getErrorResponse`: every topic is refused, and no broker is named."""
+    """The answer of `MetadataRequest.getErrorResponse`: every topic is refused, and no broker is
+    named.
+    """
     return {
         "brokers": [],
         "cluster_id": None,

@@ -1,4 +1,4 @@
-"""Where a fetch goes: to the tier, to the partition's leader, or nowhere yet. Pure.
+"""The target of a fetch: the tier, the partition's leader, or nowhere yet. Pure.
 
 The border between tier and leader moves up only: the tier's end with every copied segment, the
 start of the leader's disk with retention. An offset that both have is read on the preferred side,

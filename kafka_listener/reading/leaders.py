@@ -18,9 +18,11 @@ from kafka_listener.reading.read_port import BrokerLogEnds, EpochEnd, LeaderEpoc
 from rlmm.segment import OFFSET_MAX
 
 PARTITIONS_MAX = 10_000
-"""Of which a word is remembered; the ones that were heard of longest ago go."""
+"""The most partitions whose leader's word is remembered; the ones that were heard of longest ago go
+first.
+"""
 QUESTIONS_MAX = 16
-"""For one answer: as many unclean elections between leader and tier."""
+"""The most questions for one answer: as many unclean elections may lie between leader and tier."""
 
 Question = tuple[TopicIdPartition, int, Epochs]
 """A partition, the epoch of its leader, and the tier's lineage."""
@@ -80,7 +82,7 @@ class Leaders:
     async def agreed_until(
         self, partition: TopicIdPartition, lineage: Epochs, leader_epoch: int
     ) -> int | None:
-        """As the function of this name; readers of a partition share one question."""
+        """The answer of the function `agreed_until`; readers of a partition share one question."""
         known = self.known_until(partition, lineage, leader_epoch)
         if known is not None:
             return known

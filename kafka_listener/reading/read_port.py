@@ -101,7 +101,7 @@ class TierBatches(Protocol):
         """
 
     async def read(self) -> bytes:
-        """The same bytes here: for a few of them, or a connection with TLS."""
+        """Return the batches to this process: for a few bytes, or a connection with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,16 @@ class GoToBroker:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """OFFSET_OUT_OF_RANGE: the offset is below the log's start."""
+    """The offset is below the log's start: the client gets OFFSET_OUT_OF_RANGE."""
 
     log_start_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotAvailable:
-    """OFFSET_NOT_AVAILABLE: the client asks again. `why` is for the log."""
+    """The offset can't be read now: the client gets OFFSET_NOT_AVAILABLE and asks again. `why` is
+    for the log.
+    """
 
     why: str
 
@@ -185,7 +187,7 @@ class TierReads(Protocol):
     """The tier's part of every answer. Nothing is served or said that a lagging view made up."""
 
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
-        """None: nothing of the partition is tiered, as far as this node knows."""
+        """The ends of the partition's tier; None if nothing is tiered as far as this node knows."""
 
     def fetch(self, query: FetchQuery) -> AbstractAsyncContextManager[FetchAnswer]:
         """The answer; leaving the block ends the worker's part, sent or not. Trouble of the store

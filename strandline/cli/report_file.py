@@ -16,7 +16,9 @@ ReportOption = Annotated[
 
 
 def check_report(report: Path | None) -> None:
-    """For a command that changes something first. InvalidRequest: `write_report` would fail."""
+    """Check that a report can be written, before a command changes something. InvalidRequest if
+    `write_report` would fail.
+    """
     if report is None:
         return
     try:

@@ -71,7 +71,7 @@ def change_setting(
 
 
 def scope_text(scope: Scope) -> str:
-    """As it stands in sentences."""
+    """The scope as it stands in sentences."""
     return "the cluster" if scope["kind"] == "cluster" else f"{scope['kind']} {scope['name']}"
 
 

@@ -159,7 +159,7 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
 
 
 def _address(settings: Settings) -> str:
-    """Where the node of these settings listens."""
+    """The address at which the node of these settings listens."""
     http = settings.http
     if http.port == 0:
         return DEFAULT_URL

@@ -22,7 +22,9 @@ DISK_FREE_BYTES_MIN = 1 << 30
 """Less free space than this could be filled by the metadata log before an operator looks again."""
 
 SUPERVISOR_BYTES = 320 << 20
-"""Measured: 253 MiB with a million segments and full caches; the rest is for requests."""
+"""Memory of a supervisor: 253 MiB were measured with a million segments and full caches; the rest
+is for requests.
+"""
 
 WORKER_BYTES = 160 << 20
 """Memory of a worker without parts under way, its cache of manifests and indexes full."""

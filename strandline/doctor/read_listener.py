@@ -111,8 +111,8 @@ async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Fin
 
 
 def _why_not_asked(read: ReadSettings, host: str, sasl: SaslCredentials | None) -> str | None:
-    """None: doctor may be a client. The node's password is for the brokers: it is shown in the
-    clear to nobody who answers at the advertised address.
+    """The reason why doctor asks nothing; None if it may be a client. The node's password is for
+    the brokers: it is shown in the clear to nobody who answers at the advertised address.
     """
     if read.authentication == "certificate":
         return "clients need a certificate of read.tls_ca_file: no more is asked"

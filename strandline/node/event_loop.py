@@ -15,7 +15,9 @@ _Answer = TypeVar("_Answer")
 _log = logging.getLogger("strandline")
 
 SWITCH_INTERVAL_S = 0.0005
-"""Measured: at Python's default of 5 ms a busy thread makes an fdatasync completion 5 ms late."""
+"""The longest turn of a Python thread: at the default of 5 ms a busy thread was measured to make an
+fdatasync completion 5 ms late.
+"""
 
 OBJECTS_A_COLLECTION = 5_000
 """New objects between two garbage collections; Python's default is 700."""

@@ -231,7 +231,7 @@ def _build(
 
 
 def _new_erasures(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Erasures:
-    """With the collector of this node's garbage, which closes with them."""
+    """Make the erasures with the collector of this node's garbage, which closes with them."""
     percent = settings.collector.delete_max_percent
     limits = CollectorLimits(delete_max_percent=percent)
     return parts.new_erasures(parts.new_collector(known, limits))

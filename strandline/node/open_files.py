@@ -14,7 +14,9 @@ FILES_BESIDES_CONNECTIONS = 512
 are being refused."""
 
 _READ_FILES = 3
-"""Of a consumer's connection: itself, its twin at a broker, and the copy that a worker borrows."""
+"""Files of a consumer's connection: itself, its twin at a broker, and the copy that a worker
+borrows.
+"""
 
 CONNECTIONS_MIN = 16
 
@@ -86,7 +88,7 @@ def _quorum_files(settings: Settings) -> int:
 
 
 def _files_each(listener: HttpSettings | QuorumSettings | ReadSettings) -> int:
-    """With TLS as many handshakes may be under way besides."""
+    """Files of one connection: with TLS as many handshakes may be under way besides."""
     return 1 if listener.tls_certificate_file is None else 2
 
 

@@ -65,7 +65,7 @@ class KafkaSettings(Section):
     )
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
-        """ValueError: one of them is not host:port."""
+        """The brokers' addresses as (host, port). ValueError if one of them is not host:port."""
         found = []
         for text in self.bootstrap or [self.broker]:
             host, _, port = text.rpartition(":")
@@ -75,7 +75,9 @@ class KafkaSettings(Section):
         return tuple(found)
 
     def check_readable(self, read: ReadSettings) -> None:
-        """ValueError: a read replica with these settings can't serve these brokers."""
+        """Check that a read replica with these settings can serve these brokers, else
+        ValueError.
+        """
         if not self.bootstrap and self.broker in ("", ANNOUNCED):
             raise ValueError(
                 "read.listen passes new records on from the brokers: set kafka.bootstrap"
