@@ -35,7 +35,7 @@ class SettingsInForce:
 
     @property
     def resolver(self) -> Resolver:
-        """By the rows that stand now."""
+        """The resolver of the rows that stand now."""
         rows = self.rows()
         if rows is not self._resolved[0]:
             self._resolved = rows, Resolver(rows)
@@ -51,7 +51,9 @@ class SettingsInForce:
         return self.why_left_out_by(row, topic)
 
     def why_left_out_by(self, row: SettingRow | None, topic: str) -> str | None:
-        """The same as if `row` won."""
+        """A sentence that says what would have to change if `row` won; None if the topic would be
+        tiered.
+        """
         if row is None or is_internal(topic):
             return self.topics.why_left_out(topic)
         if row.value == "true":
@@ -66,7 +68,9 @@ class SettingsInForce:
         return self.resolver.limits(own, self.node_id)
 
     def pause_text(self, switch: Switch) -> str | None:
-        """Why this work waits on this node, and what ends the pause; None if it does not."""
+        """The reason why this work waits on this node, and what ends the pause; None if it does not
+        wait.
+        """
         row = self.row(PAUSES[switch])
         if row is None or row.value != "true":
             return None

@@ -56,7 +56,9 @@ def parse_value(setting: Setting, text: str) -> bool | int | None:
 
 
 def check_setting(setting: Setting, scope: SettingScope, value: str | None) -> None:
-    """InvalidRequest: the setting is not for such a scope, or takes no such value."""
+    """Check a setting before it is recorded. InvalidRequest if it is not for such a scope, or takes
+    no such value.
+    """
     if scope.kind not in SCOPES[setting]:
         kinds = " or ".join(sorted(kind.name.lower() for kind in SCOPES[setting]))
         raise InvalidRequest(f"{setting} is set for a {kinds}", field="scope")

@@ -120,8 +120,8 @@ line could not be written, so the step must not be taken.
 
 
 def no_audit(_line: AuditLine) -> None:
-    """For callers that take nothing away."""
+    """An audit that drops its lines, for callers that take nothing away."""
 
 
 async def keep_no_audit(_line: AuditLine) -> None:
-    """As `no_audit`, for callers that wait for the line."""
+    """An audit that drops its lines, for callers that wait for the line."""

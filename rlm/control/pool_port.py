@@ -47,7 +47,9 @@ class PoolPort(Protocol):
         """Verified bytes of a `.log`."""
 
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
-        """The same for a client's own connection, once the first bytes are there."""
+        """Verified bytes of a `.log`, to be sent on a client's own connection. The block is entered
+        once the first bytes are there.
+        """
 
     def waiting_batches(
         self, request: BatchesRequest, resolver: SegmentResolver

@@ -73,7 +73,7 @@ class Proposals:
         return True
 
     async def finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """DELETE_SEGMENT_FINISHED: the row is gone on return, whoever finished it."""
+        """Record DELETE_SEGMENT_FINISHED: the row is gone on return, whoever finished it."""
         deadline_s = self.around.limits.propose_deadline_s * self.around.limits.propose_attempts_max
         try:
             await self._update(update, deadline_s=deadline_s)

@@ -47,7 +47,7 @@ class TaskWatch:
         self._watched: dict[asyncio.Task[None], _Watched] = {}
 
     def around(self, ambient: Ambient) -> Ambient:
-        """The same ambient, with a sleep that proves its caller alive."""
+        """Return this ambient with a sleep that proves its caller alive."""
 
         async def sleep(seconds: float) -> None:
             task = asyncio.current_task()

@@ -207,7 +207,7 @@ class ActiveHold:
         return link is not None
 
     def partitions(self) -> Iterable[TopicIdPartition]:
-        """Those with a link."""
+        """The partitions that have a link."""
         return tuple(self._links)
 
     def look(self, orders: Orders, held: list[Unit], passed: Passed) -> None:
@@ -255,7 +255,7 @@ class ActiveHold:
                     linked.keep()
 
     def _to_link(self, orders: Orders) -> list[Order]:
-        """Those whose turn it is: where links fail, others have theirs all the same."""
+        """The orders whose turn it is: where links fail, others have their turn all the same."""
         found: dict[TopicIdPartition, Order] = {}
         for partition, order in orders.by_partition.items():
             active = to_link(order.facts)

@@ -94,8 +94,9 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """Not copied. `row` None: nothing was proposed, so nothing needs a clean-up; else it is in
-    COPY_SEGMENT_STARTED, or may get there later after a lost answer.
+    """The attempt failed, and nothing was copied. `row` None: nothing was proposed, so nothing
+    needs a clean-up; else it is in COPY_SEGMENT_STARTED, or may get there later after a lost
+    answer.
     """
 
     error: Exception

@@ -340,7 +340,9 @@ def _first_known(segment: Segment) -> int:
 
 
 def _in_lineage(facts: PlanFacts, segment: Segment, next_base: int) -> bool:
-    """By its own epochs: below its first known offset the checkpoint has those of held segments."""
+    """True if the segment is in the merged lineage, by its own epochs: below its first known offset
+    the checkpoint has those of held segments.
+    """
     base = segment.base_offset
     epochs = entries_in_range(facts.checkpoint, _first_known(segment), next_base)
     log_end = max(facts.last_stable_offset, next_base)

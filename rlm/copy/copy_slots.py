@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 PATIENCE_S = 60.0
-"""After so long a wait a partition goes before all later ones, whatever their backlog."""
+"""The longest wait of a partition that others may pass: after it the partition goes before all
+later ones, whatever their backlog.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ class Hold:
         return order is not None and order.local.segments[0].base_offset == begins
 
     def _look_beside(self, log_dirs: Iterable[Path]) -> dict[Path, bool]:
-        """Where that can't be read it may be so: it is told, and keeps no pass from being made."""
+        """True for log directories with unread held segments; what can't be read is told."""
         found = dict.fromkeys(log_dirs, True)
         for each in found:
             with suppress(OSError):
@@ -257,7 +257,7 @@ class Hold:
         yield from (each for found in self._unread.values() for each in found or ())
 
     def _unusable(self) -> dict[TopicIdPartition, str]:
-        """Why partitions have held segments that are not read or in doubt, and may be needed."""
+        """The reasons why held segments that may be needed are not read or in doubt."""
         found = {each.partition: each.why for each in self._all_unread()}
         for unit in (each for held in list(self._held.values()) for each in held):
             if unit.doubt is not None and unit.wanted:

@@ -34,7 +34,7 @@ from rlm.local_log.log_dir import LocalSegment
 logger = logging.getLogger(__name__)
 
 DIRECTORY = "mending"
-"""In a node's data directory."""
+"""The name of the folder for mended files in a node's data directory."""
 
 HEAD = ".head"
 """Ends the name of a directory in it for the files that are gone at the head of a log."""

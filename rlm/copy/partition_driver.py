@@ -330,7 +330,7 @@ class PartitionDriver:
         return isinstance(self.decision(work), Lead)
 
     async def _record(self, work: PartitionWork, step: RecordLogStart | RecordLostRange) -> bool:
-        """False: this node's broker does not lead the partition any more."""
+        """Record the step; False if this node's broker does not lead the partition any more."""
         if not await self._leads_still(work):
             return False
         assert work.claim is not None, "planned under a claim"

@@ -68,7 +68,7 @@ class BrokerPort(Protocol):
         """The id under which it knows each topic; empty if it knows no ids."""
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        """False: its metadata has no such topic (any more)."""
+        """True if the broker's metadata has such a topic; False if it has none (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +367,8 @@ def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
 
 
 def standalone_word(local: LocalPartition) -> BrokerWord:
-    """Without a broker this node counts as leader at the last epoch on disk, up to the lower bound
-    of the last stable offset that the files prove.
+    """The word for a node without a broker. It counts as leader at the last epoch on disk, up to
+    the lower bound of the last stable offset that the files prove.
     """
     if not local.leader_epochs:
         return NoAnswer("its leader-epoch-checkpoint has no entry")

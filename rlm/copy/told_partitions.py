@@ -35,7 +35,7 @@ class ToldPartitions:
     async def ask(
         self, leaders: Collection[TopicIdPartition], words: dict[TopicIdPartition, BrokerWord]
     ) -> list[tuple[LocalPartition, BrokerWord]]:
-        """Those partitions that are known by now, with the broker's word on each."""
+        """The partitions among `leaders` that are known by now, with the broker's word on each."""
         told = await self._replicas.ask(
             {tip: word for tip, word in words.items() if isinstance(word, Leads)}
         )
@@ -79,7 +79,9 @@ def wrong_ids(
 
 
 def _as_local(tip: TopicIdPartition, told: ToldReplica) -> LocalPartition:
-    """In the form of a replica on a shared disk: one active segment from the first offset on."""
+    """The told replica in the form of one on a shared disk: one active segment from the first
+    offset on.
+    """
     directory = NOWHERE / f"{tip.topic}-{tip.partition}"
     active = LocalSegment(told.local_log_start_offset, directory / "unseen", 0, None)
     return LocalPartition(

@@ -80,7 +80,7 @@ class WorkTable:
         return self._look
 
     def local_topics(self) -> tuple[LocalTopic, ...]:
-        """By name, as of the last look."""
+        """The topics of the last look, by name."""
         sealed: dict[str, list[list[int]]] = {}
         for found in self._look.found:
             if found.mode is Mode.SIDECAR:
@@ -203,8 +203,8 @@ class WorkTable:
         return None if self._hold is None or work.mode is not Mode.SIDECAR else HOLD_NOT_LOOKED_AT
 
     def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
-        """It exists and cannot be read now: begin nothing. A copy under way may end: it verifies
-        its reads and holds its files open.
+        """Begin nothing for a partition whose directory exists and cannot be read now. A copy under
+        way may end: it verifies its reads and holds its files open.
         """
         work.unusable = Wait(WhyNot.UNUSABLE_DIRECTORY, problem.message)
         work.word = NoAnswer(problem.message)
@@ -279,7 +279,7 @@ class WorkTable:
         await self._compaction_seen.close()
 
     async def clean_up_own_attempts(self) -> None:
-        """After `cancel_all`: begin the clean-up of cancelled copies."""
+        """Begin the clean-up of cancelled copies, after `cancel_all`."""
         for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()

@@ -23,7 +23,7 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
 NO_CHECKSUM = -1
-"""In the place of the log's CRC32C in a cache's keys."""
+"""The value in the place of the log's CRC32C in a cache's keys."""
 
 
 class LogBytes(Protocol):

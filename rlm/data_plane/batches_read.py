@@ -118,7 +118,9 @@ class _Taking:
         self._size_bytes = 0
 
     def take(self, batch: ScannedBatch) -> bool:
-        """False: the answer ends before this batch."""
+        """Take the batch, or skip it if it ends before the offset. False if the answer ends before
+        it.
+        """
         header, request = batch.header, self._request
         if self._jumped and header.base_offset > request.offset:
             raise CorruptData(
@@ -173,7 +175,7 @@ class BatchesHere:
     async def send_to(
         self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
     ) -> Sent:
-        """Not supported here."""
+        """Refuse: these batches are to be read here."""
         raise InternalError(
             f"no connection is lent within one process: {client}, {rules}, {further}"
         )

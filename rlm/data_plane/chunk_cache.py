@@ -64,7 +64,7 @@ class ChunkCache:
 
     @property
     def enabled(self) -> bool:
-        """False: chunks need not even be joined for the cache."""
+        """True if the cache keeps anything; if not, chunks need not even be joined for it."""
         return self._bytes_max > 0
 
     def holds(self, key: ChunkKey) -> bool:

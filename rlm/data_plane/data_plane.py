@@ -110,7 +110,7 @@ class DataPlane:
         return _joined(read_log(self._reader, request, self._ahead))
 
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
-        """Not supported here: connections are lent to worker processes only."""
+        """Refuse: connections are lent to worker processes only."""
         raise InternalError(f"no connection is lent within one process: {request.segment}")
 
     async def batches(
@@ -146,7 +146,7 @@ class DataPlane:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None],
     ) -> AsyncIterator[Parts]:
-        """The same data in the pieces that it lies in, not joined."""
+        """The data of `read_records` in the pieces that it lies in, not joined."""
         if isinstance(request, LogRequest):
             return read_log(self._reader, request, self._ahead)
         if isinstance(request, IndexRequest):

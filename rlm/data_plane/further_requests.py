@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from kafka_formats.primitives import Writer
 
 CORRELATION = slice(8, 12)
-"""Of a request with its size in front, behind API key and version."""
+"""The place of the correlation id in a request with its size in front, behind API key and
+version.
+"""
 _OFFSET = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 

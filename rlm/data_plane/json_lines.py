@@ -92,7 +92,7 @@ def _records(batch: ScannedBatch, source: str, bytes_max: int) -> bytes | None:
 
 
 def lines_of(data: bytes, batch: ScannedBatch, from_offset: int, source: str) -> Iterator[bytes]:
-    """As `JsonLines.of`, for a batch whose decompressed records are `data`."""
+    """The JSON lines of a batch whose decompressed records are `data`; see `JsonLines.of`."""
     held: list[bytes] = []
     held_bytes = 0
     for record in decode_records(data, batch.header, source=source, position=batch.position):

@@ -17,7 +17,7 @@ asked for half of it at a time. Measured: a request costs a worker 1.5 ms, whate
 """
 
 READER_BYTES_MIN = 512 * 1024
-"""With less for each reader nothing is fetched ahead."""
+"""The least that is fetched ahead of one reader: with less for each, nothing is."""
 
 READERS_MAX = 256
 """Readers that are known at once; those that asked longest ago are forgotten."""

@@ -23,7 +23,9 @@ AHEAD_BYTES = 1024 * 1024
 """Bytes of the next log; a reader takes less while that log's own first request is answered."""
 
 NEAR_END_BYTES = 8 * 1024 * 1024
-"""With so much left of a log its last request has been sent."""
+"""The number of bytes left of a log from which on the next log is fetched: the last request of this
+one has been sent by then.
+"""
 
 
 class ReadAhead:

@@ -203,7 +203,9 @@ class HeldBatches(Protocol):
     async def send_to(
         self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
     ) -> Sent:
-        """As WaitingRead's; then the client's further requests may be answered, too."""
+        """Send the batches as `WaitingRead.send_to` does; then the client's further requests may be
+        answered, too.
+        """
 
     async def read(self) -> bytes:
         """The bytes; RetryLater if the worker died."""

@@ -20,7 +20,7 @@ READ_TOLD_BYTES = 256 * 1024
 
 
 def tell_nobody(_: int) -> None:
-    """For callers that do not watch a job."""
+    """An `on_read` for callers that do not watch a job."""
 
 
 @dataclass(frozen=True, slots=True)

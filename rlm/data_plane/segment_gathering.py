@@ -89,7 +89,7 @@ def writing_to(directory: Path) -> Iterator[None]:
 
 
 def from_threads(on_read: OnRead) -> OnRead:
-    """The same, to be called from threads; made on the event loop."""
+    """Return an `on_read` that threads may call; made on the event loop."""
     loop = asyncio.get_running_loop()
 
     def tell(size: int) -> None:

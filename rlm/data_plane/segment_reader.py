@@ -120,7 +120,9 @@ class SegmentReader:
         return data
 
     async def chunk_offset_index(self, segment: ReadableSegment) -> bytes:
-        """Where to begin for an offset, once a chunk; from older manifests the offset index."""
+        """The place to begin at for an offset, once a chunk; from older manifests the offset
+        index.
+        """
         if isinstance(segment, AivenSegment):
             return await self._aivens.offset_index(segment)
         found = _checksums(await self.manifest(segment)).chunk_offset_index

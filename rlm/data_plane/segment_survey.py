@@ -167,7 +167,7 @@ class _Found:
 
     @property
     def is_full(self) -> bool:
-        """Of so much no more is remembered."""
+        """True if so much was found that no more is remembered."""
         return len(self.runs) + len(self._doubtful) >= RANGES_TOLD_MAX
 
     def take(self, batch: _Batch) -> None:
@@ -176,7 +176,7 @@ class _Found:
         self._batch = batch
 
     def ends(self) -> None:
-        """Behind the batch taken last is the end of the file."""
+        """End the survey: the file ends behind the batch taken last."""
         batch, end = self._batch, self._job.next_base_offset
         # If it stands behind a gap, files may be gone, too: then the next one's name says nothing.
         self._settle(end if batch is not None and batch.first <= self._before + 1 else None)
@@ -189,7 +189,7 @@ class _Found:
 
     @property
     def _mark(self) -> int:
-        """Behind the last good batch."""
+        """The offset behind the last good batch."""
         return self.runs[-1][1] + 1 if self.runs else self._job.start_offset
 
     def _settle(self, behind: int | None) -> None:
@@ -213,7 +213,7 @@ class _Found:
             self._doubtful += [(self._mark, self._mark), (batch.first, batch.last)]
 
     def _fits(self, batch: _Batch) -> bool:
-        """Behind what was taken, inside the segment, and of the lineage."""
+        """True if the batch lies behind what was taken, inside the segment, and in the lineage."""
         job, header = self._job, batch.header
         if not self._mark <= batch.first <= batch.last <= job.end_offset:
             return False

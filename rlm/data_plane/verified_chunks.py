@@ -168,7 +168,7 @@ class ChunkedObject(ABC):
                 cache.give_up(self._chunk_key(chunk))
 
     async def _fetch_verified(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """As `_fetch_present`; CorruptData also if there is no such object."""
+        """Fetch chunks as `_fetch_present` does; CorruptData also if there is no such object."""
         try:
             async with closing_stream(self._fetch_present(chunk, until)) as verified:
                 async for parts in verified:

@@ -67,7 +67,9 @@ class ResolvedReads:
     def waiting_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None
     ) -> AbstractAsyncContextManager[WaitingRead]:
-        """The same bytes for a client's own connection; errors are raised at once."""
+        """Verified bytes [start, end) of a `.log` for a client's own connection; errors are raised
+        at once.
+        """
         return self._waiting(self._log_request(segment_uuid, start, end))
 
     @asynccontextmanager

@@ -40,7 +40,7 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 OF_THE_TIER = frozenset(
     {OffsetSpec.EARLIEST, OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD}
 )
-"""These are answered differently if nothing is tiered."""
+"""The questions that are answered differently if nothing is tiered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,9 @@ class Answers:
         return answer
 
     def _check_ready(self, partition: TopicIdPartition) -> None:
-        """RetryLater: a lagging view says that nothing is tiered, and a leader would believe it."""
+        """Check that the partition is ready. RetryLater if not: a lagging view says that nothing is
+        tiered, and a leader would believe it.
+        """
         if not self.metadata.is_ready(partition):
             raise RetryLater(
                 f"{partition} is not ready on this node: ask again, its metadata may lag"

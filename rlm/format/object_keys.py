@@ -26,7 +26,9 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.segment import RemoteLogSegmentId
 
 PREFIX_BYTES_MAX = 256
-"""With the longest topic name a key stays below the 1024 bytes that S3 takes."""
+"""The longest prefix: with the longest topic name a key stays below the 1024 bytes that S3
+takes.
+"""
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1

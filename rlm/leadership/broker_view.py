@@ -193,8 +193,8 @@ class BrokerView:
     async def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
-        """For (present epoch, epoch): the largest epoch up to the latter, and where the next
-        begins.
+        """Ask for the ends of epochs. For each (present epoch, epoch): the largest epoch up to the
+        latter, and where the next begins.
         """
         answers: dict[TopicPartition, EpochAt | NotLeading | NoAnswer] = {}
         left = iter(asked)
@@ -208,7 +208,7 @@ class BrokerView:
         return answers
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        """False: its metadata has no such topic (any more)."""
+        """True if the broker's metadata has such a topic; False if it has none (any more)."""
         unknown = await self.ask(partial(unknown_topic_ids, ids=(topic_id,)))
         return unknown if isinstance(unknown, NoAnswer) else topic_id not in unknown
 

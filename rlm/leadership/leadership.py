@@ -17,7 +17,9 @@ from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, Claim, Mode, Partiti
 from rlmm.segment import Incarnation
 
 CLEANUP_POLICIES = ("delete", "")
-"""Those of topics that may be tiered. An empty one keeps everything (Kafka's LogConfig)."""
+"""The values of `cleanup.policy` of topics that may be tiered. An empty one keeps everything
+(Kafka's LogConfig).
+"""
 
 
 @dataclass(frozen=True, slots=True)

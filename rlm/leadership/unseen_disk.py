@@ -45,12 +45,12 @@ class UnseenDisk(Protocol):
     async def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
-        """For (present epoch, epoch): the largest epoch up to the latter, and where the next
-        begins.
+        """Ask for the ends of epochs. For each (present epoch, epoch): the largest epoch up to the
+        latter, and where the next begins.
         """
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        """False: its metadata has no such topic (any more)."""
+        """True if the broker's metadata has such a topic; False if it has none (any more)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class ActiveLink:
         return leader_epoch_checkpoint.parse(self.checkpoint_bytes, source=source)
 
     def known_epochs(self) -> Epochs:
-        """As `epochs`; empty if they are lost."""
+        """The checkpoint, parsed; empty if its epochs are lost."""
         try:
             return self.epochs()
         except CorruptData:

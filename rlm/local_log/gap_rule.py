@@ -102,7 +102,7 @@ class GapWatch:
         self.cleaned = self.thinned = True
 
     def check(self, source: str) -> None:
-        """At the segment's end: MissingBatches if a gap is not legal."""
+        """Check the gaps at the segment's end; MissingBatches if one is not legal."""
         gaps = self._removed if self.cleaned else self._gaps
         if gaps:
             raise MissingBatches(tuple(gaps), source=source, position=self._position)

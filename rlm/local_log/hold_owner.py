@@ -56,7 +56,9 @@ def become_owner(path: Path, cluster_id: str) -> Owned:
 
 
 def other_owner(path: Path, cluster_id: str) -> str | None:
-    """The other Strandline cluster whose node runs and owns `path`. Passes OSError."""
+    """The Strandline cluster other than this one whose node runs and owns `path`. Passes
+    OSError.
+    """
     with _lock_file(path) as descriptor:
         owner = None if descriptor is None else _read(descriptor)
         if descriptor is None or owner == cluster_id:
@@ -87,7 +89,9 @@ def _lock_file(path: Path) -> Iterator[int | None]:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """If not, it is locked for reading, until the descriptor is closed."""
+    """True if a process has locked the file; if none has, it is locked for reading until the
+    descriptor is closed.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -68,7 +68,7 @@ class Unit:
 
     @property
     def first_known_offset(self) -> int:
-        """Below it the epochs are unknown."""
+        """The first offset whose epoch is known."""
         return self.leader_epochs[0].start_offset
 
     @property
@@ -131,7 +131,8 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
 
 
 def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Release | None:
-    """Why a unit can go; None while of use. `own`: the broker's segment of the same file.
+    """The reason why a unit can go; None while of use. `own`: the broker's segment of the same
+    file.
 
     What the broker has in another form now is held anew. A topic left out now may be tiered again,
     from this unit.
@@ -152,7 +153,7 @@ def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Releas
 def _why_unneeded_whatever_it_has(
     facts: HoldFacts, unit: Unit, own: LocalSegment | None
 ) -> Release | None:
-    """Why a unit in doubt can go; None while it may have records that nobody else has.
+    """The reason why a unit in doubt can go; None while it may have records that nobody else has.
 
     The newest epoch that it can have is its own, or that of the live log at its end or, above it,
     at the beginning.

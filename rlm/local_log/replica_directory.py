@@ -219,7 +219,9 @@ def _list(directory: Path) -> _Listing:
 
 
 def why_another(directory: Path, topic_id: Uuid) -> str | None:
-    """Why it cannot be said now that the directory is this topic's; None: it is. Blocks."""
+    """The reason why it cannot be said now that the directory is this topic's; None if it is.
+    Blocks.
+    """
     try:
         found = _read_topic_id(directory)
     except ReplicaGoneError:

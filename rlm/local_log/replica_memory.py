@@ -48,7 +48,7 @@ class _Known:
 
 
 class ReplicaMemory:
-    """For one look at a time, in any thread."""
+    """Remembers replicas from look to look: one look at a time, in any thread."""
 
     def __init__(self) -> None:
         self._known: dict[Path, _Known] = {}
@@ -56,8 +56,8 @@ class ReplicaMemory:
         self._segments: dict[Path, tuple[Replica, tuple[LocalSegment, ...]]] = {}
 
     def read(self, directory: Path, high_watermark: int | None) -> Replica:
-        """As `read_replica`, without reading an unchanged replica. ReplicaError, too, if the
-        batches contradict its leader-epoch-checkpoint.
+        """Read a replica as `read_replica` does, but not one that is unchanged. ReplicaError, too,
+        if the batches contradict its leader-epoch-checkpoint.
         """
         known = self._known.pop(directory, None)
         try:
@@ -103,8 +103,8 @@ class ReplicaMemory:
         )
 
     def _check_epochs(self, replica: Replica) -> None:
-        """Once for each content of the checkpoint, and again until a batch lies behind its last
-        border.
+        """Check the batches against the checkpoint: once for each content of it, and again until a
+        batch lies behind its last border.
         """
         directory, checkpoint = replica.directory, replica.checkpoint_bytes
         if self._checked.get(directory) == checkpoint:

@@ -36,7 +36,7 @@ class BrokerSide:
 
     view: BrokerView
     _known: dict[int, tuple[str, int]] = field(default_factory=dict, init=False)
-    """Where each broker was that ever lived, since this process began."""
+    """The last address of each broker that ever lived, since this process began."""
     _asking: asyncio.Task[ClusterDescription | NoAnswer] | None = field(default=None, init=False)
     _opening: asyncio.Task[ReadInThreads] | None = field(default=None, init=False)
 
@@ -81,7 +81,9 @@ class BrokerSide:
 
 
 async def _ended(task: asyncio.Task[Any] | None, deadline_s: float, late: str) -> None:
-    """RetryLater: the task goes on. Its result is not looked at, and an error of it not lost."""
+    """Wait for the end of a task. RetryLater if it goes on after `deadline_s`. The task's result is
+    not looked at, and its error not lost.
+    """
     if task is None:
         return
     await asyncio.wait({task}, timeout=deadline_s)

@@ -177,8 +177,9 @@ def _of_segments(
 
 
 def _of_storage(tip: TopicIdPartition, cache: KafkaCache) -> Iterator[Difference]:
-    """In phase KAFKA a node leaves delegated topics alone: copies by StrandlineStorageManager
-    fail, and these segments can neither be read nor deleted by another one.
+    """Segments of StrandlineStorageManager in the topic. In phase KAFKA a node leaves delegated
+    topics alone: copies by that manager fail, and these segments can neither be read nor deleted by
+    another one.
     """
     ours = [
         row
@@ -231,7 +232,7 @@ def _other(row: RemoteLogSegmentMetadata, expected: RemoteLogSegmentMetadata) ->
 
 
 def _lowest_above(cache: KafkaCache) -> dict[int, int]:
-    """By epoch: the lowest offset that a finished segment has in a higher epoch."""
+    """The lowest offset that a finished segment has in a higher epoch, by epoch."""
     lowest: dict[int, int] = {}
     for row in cache.rows.values():
         if _is_finished(row):

@@ -13,7 +13,7 @@ from rlmm.metadata_log import LogDescription
 logger = logging.getLogger(__name__)
 
 HAND_OVER_DEADLINE_S = 5.0
-"""Of an election that makes another node carry the move out."""
+"""The deadline of an election that makes another node carry the move out."""
 HEARD_WITHIN_MS = 5_000
 """A voter that has not fetched the log for longer is away: no record is appended while it would be
 waited for.
@@ -57,7 +57,7 @@ class HandingOver:
         return False
 
     def _tell_refused(self, node_id: int, why: str) -> None:
-        """Once for each reason: it is tried again and again."""
+        """Log a refusal, once for each reason: the move is offered again and again."""
         if self._told.get(node_id) != why:
             self._told[node_id] = why
             logger.warning("node %d can't carry the move out instead: %s", node_id, why)

@@ -27,7 +27,7 @@ from rlmm.rows.values import Covered
 from rlmm.segment import RemoteLogSegmentMetadata
 
 IMPORT_DEADLINE_S = 15.0
-"""Of each record of an import."""
+"""The deadline of each record of an import."""
 
 
 @dataclass(frozen=True, slots=True)

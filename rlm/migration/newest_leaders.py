@@ -59,7 +59,9 @@ async def check_newest(
 async def _check_gone(
     view: BrokerView, own: TopicLeaders, node_id: int, address: tuple[str, int]
 ) -> None:
-    """RetryLater: it answers, so the node's broker is wrong about it, or about more."""
+    """Check that a broker is gone which does not live by the word of this node's own. RetryLater if
+    it answers: this node's broker is wrong about it then, or about more.
+    """
     try:
         async with asyncio.timeout(GONE_DEADLINE_S):
             told = await _asked(view, node_id, *address)

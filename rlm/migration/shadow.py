@@ -88,8 +88,8 @@ class ShadowTask:
             await self._stop()
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Why the way back is closed, who else writes to the topic, or why this node gets nowhere;
-        in one line.
+        """The reason why the way back is closed, who else writes to the topic, or why this node
+        gets nowhere; in one line.
         """
         told: list[str] = []
         with suppress(RetryLater):  # while a snapshot replaces the view

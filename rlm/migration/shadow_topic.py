@@ -38,7 +38,7 @@ from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
 READ_BYTES = 64 * 1024
-"""So little at a time, since it is decoded on the node's event loop."""
+"""Bytes that are read at a time: few, since they are decoded on the node's event loop."""
 
 
 _FILLER = encode_segment_record(

@@ -84,7 +84,7 @@ class ShadowLog(Protocol):
     """The metadata log, as this node has applied it."""
 
     def shadow(self) -> Shadow | None:
-        """None: nothing is to be written in this phase."""
+        """The state of the shadow; None if nothing is to be written in this phase."""
 
     def positions(self) -> Iterable[TopicPosition]: ...
 

@@ -311,9 +311,10 @@ class Switching:
         return live
 
     async def _check_known(self, attempt: Attempt) -> None:
-        """RetryLater: a broker that lives has not acknowledged; or one that has acknowledged never
-        lived since by the word of this node's own broker. That one may be cut off from its
-        controller, and lead on what the other one leads by now.
+        """Check that this node's broker knows all brokers. RetryLater: a broker that lives has not
+        acknowledged; or one that has acknowledged never lived since by the word of this node's own
+        broker. That one may be cut off from its controller, and lead on what the other one leads by
+        now.
         """
         live = await self._live(attempt)
         acknowledged = set(self.log.acknowledged(attempt.standing.since))

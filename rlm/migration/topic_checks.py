@@ -13,7 +13,7 @@ _TOLD_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """In a partition of the topic, offset `expected` was to follow and `found` did."""
+    """A gap in a partition of the topic: offset `expected` was to follow and `found` did."""
 
     expected: int
     found: int

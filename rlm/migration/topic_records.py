@@ -65,7 +65,7 @@ async def offset_at(connection: Connection, partition: TopicIdPartition, timesta
 
 
 def ignore_gap(_expected: int, _found: int) -> None:
-    """For readers that do not count gaps."""
+    """An `on_gap` for readers that do not count gaps."""
 
 
 @dataclass(slots=True)

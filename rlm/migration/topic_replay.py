@@ -23,7 +23,7 @@ from rlmm.segment import (
 )
 
 UNREADABLE_TOLD_MAX = 5
-"""So many records that can't be decoded are told one by one; the rest is counted."""
+"""The most records that can't be decoded and are told one by one; the rest is counted."""
 
 
 @dataclass(slots=True)

@@ -142,7 +142,7 @@ class AuditLog:
         return await asyncio.to_thread(read_newest, self._directory, before, limit, matches)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Why lines are not written; empty if they are."""
+        """The reason why lines are not written; empty if they are."""
         if self._trouble is None and not self._dropped:
             return ()
         text = self._trouble or "the audit is written again"

@@ -35,7 +35,7 @@ class ClockFile:
         self.remembered_ms: int | None = None if path is None else _load(path)
 
     async def remember(self, trusted_ms: int) -> None:
-        """RetryLater: the file can't be written."""
+        """Write the time to the file; RetryLater if it can't be written."""
         if self._path is not None:
             data = encode_clock(trusted_ms)
             try:

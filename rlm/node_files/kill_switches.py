@@ -65,7 +65,7 @@ class KillSwitches:
         return self._pauses.get(switch)
 
     def text(self, switch: Switch) -> str | None:
-        """Why this work waits and what ends the pause; None if it does not wait."""
+        """The reason why this work waits and what ends the pause; None if it does not wait."""
         pause = self._pauses.get(switch)
         if pause is None:
             return None

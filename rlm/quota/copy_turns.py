@@ -33,7 +33,7 @@ LATE_S = 0.1
 """The length of "of late": the time constant of an exponential mean."""
 
 HELD_S_MAX = 5.0
-"""After so long a part is sent whatever reads do: far below what makes a copy look stuck."""
+"""The longest time that reads hold a part back: far below what makes a copy look stuck."""
 
 LOOK_S = 0.05
 """The longest time between two looks at whether reads still queue."""

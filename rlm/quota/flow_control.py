@@ -50,8 +50,9 @@ class FlowControl:
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
 
     def hold_over(self, over: Callable[[FlowLimits], FlowLimits]) -> None:
-        """From now on `over` makes those in force of the node's own; one that is too low is raised
-        to the least that can be kept. Called once the metadata is open: the workers start before.
+        """Have `over` make the limits in force of the node's own from now on. One that is too low
+        is raised to the least that can be kept. Called once the metadata is open: the workers start
+        before.
         """
         self._over = over
         self.refresh()

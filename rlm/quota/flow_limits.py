@@ -15,7 +15,7 @@ from kafka_formats.log_names import check_topic_name
 
 MIB = 2**20
 LIMIT_BYTES_PER_S_MIN = MIB
-"""Below this rate one part of an upload would exceed a request's deadline."""
+"""The lowest limit: below it one part of an upload would exceed a request's deadline."""
 
 LIMITED_TOPICS_MAX = 1_000
 GRANTS_PER_S = 10
@@ -73,7 +73,9 @@ class FlowLimits:
                     )
 
     def kept(self, *, part_bytes: int, workers: int) -> FlowLimits:
-        """The same, with each limit that is too low to be kept raised to the least that can be."""
+        """Return limits in which each one that is too low to be kept is raised to the least that
+        can be.
+        """
         least = least_kept(part_bytes, workers)
 
         def raised(rates: Rates) -> Rates:

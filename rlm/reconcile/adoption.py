@@ -66,7 +66,7 @@ PAGES_MAX = 100_000
 """Twenty million objects of one partition."""
 
 INDEX_CACHE_BYTES_MAX = 1024 * 1024
-"""For the one index that is read of a partition."""
+"""The cache for the one index that is read of a partition."""
 
 NOT_LISTED = "not all of its objects are listed"
 
@@ -189,7 +189,9 @@ class Adoption:
         return replace(found, given_up=step.end + 1, lost=text)
 
     async def _adopt(self, segment: WholeSegment, token: int) -> bool:
-        """False: apply objects (a tombstone, another lineage); the objects stay."""
+        """Record a segment that the store has. False if apply objects (a tombstone, another
+        lineage); the objects stay.
+        """
         deadline_s = self.around.limits.propose_deadline_s
         row = replace(segment.row, token=token, writer=self.around.identity.incarnation)
         known = self.metadata.find_segment(row.segment_id.id)

@@ -168,7 +168,7 @@ def told_whole(
     manifest_bytes: bytes,
     known: RemoteLogSegmentMetadata | None,
 ) -> WholeSegment | str:
-    """As `whole_segment`, for a parsed manifest."""
+    """Judge a segment as `whole_segment` does, by a parsed manifest."""
     sums = manifest.checksums
     if sums is None:
         return "its manifest has no checksums: it was not written by Strandline"

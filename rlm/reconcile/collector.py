@@ -272,7 +272,7 @@ class Collector:
         return Known(row, delete_due_ms(row, self.around.limits))
 
     async def _delete(self, tier: TierStore, job: Collection, allowed: int) -> bool:
-        """False: there would be more than `allowed`."""
+        """Delete the orphans of a store; False if there would be more than `allowed`."""
         async with aclosing(listed_pages(tier)) as pages:
             async for page in pages:
                 orphans = (

@@ -49,7 +49,9 @@ DELETED_AT_ONCE = 100
 
 
 class ErasureState(StrEnum):
-    """INCOMPLETE: something is left, or was not looked at. FAILED: it has not looked at all."""
+    """The state of an erasure. INCOMPLETE: something is left, or was not looked at. FAILED: it has
+    not looked at all.
+    """
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -306,7 +308,7 @@ class Erasures:
                 job.kept_to_offset = max(job.kept_to_offset, row.end_offset)
 
     def _stores_of(self, job: Erasure, row: RemoteLogSegmentMetadata) -> Sequence[TierStore]:
-        """As a clean-up takes them; a store that the settings lack is told."""
+        """The stores of a row, as a clean-up takes them; a store that the settings lack is told."""
         custom = custom_of(row.custom_metadata)
         if custom is None:
             return self.stores.default_first

@@ -62,7 +62,7 @@ class Scope:
         return partition_prefix(prefix, tip)
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The scope as messages name it."""
         name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         return name if self.before is None else f"{name} below offset {self.before}"
 

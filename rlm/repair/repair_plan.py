@@ -135,7 +135,9 @@ def readable_range(row: RemoteLogSegmentMetadata, state: PartitionState) -> tupl
 
 
 def first_known_offset(row: RemoteLogSegmentMetadata) -> int:
-    """Below it epochs are unknown: DeleteRecords came before the copy. -1: all are known."""
+    """The first offset whose epoch is known: below it DeleteRecords came before the copy. -1: all
+    are known.
+    """
     first = row.leader_epochs[0][1]
     return first if first > row.start_offset else -1
 

@@ -41,7 +41,7 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 logger = logging.getLogger(__name__)
 
 DIRECTORY_NAME = "repair"
-"""In a node's data directory: the files gathered for copies."""
+"""The name of the folder in a node's data directory for the files gathered for copies."""
 
 STANDING_MAX = 1_000
 UNREAD_TOLD_MAX = 100

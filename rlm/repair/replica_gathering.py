@@ -31,8 +31,8 @@ class ReplicaGathering:
     deadline_s: float = DEADLINE_S
 
     async def gather(self, job: GatherJob, path: Path) -> GatherResult:
-        """As `PoolPort.gather`, from the first replica that has it whole. The file at `path` takes
-        the answers of one replica at a time. NoRoom: its disk is full.
+        """Gather a segment as `PoolPort.gather` does, from the first replica that has it whole. The
+        file at `path` takes the answers of one replica at a time. NoRoom: its disk is full.
         """
         if self.replicas is None:
             return GatherResult("", (f"other replicas: {NO_BROKER}",))

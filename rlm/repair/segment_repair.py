@@ -58,7 +58,9 @@ logger = logging.getLogger(__name__)
 
 COPY = "copy"
 ANSWERED = "answered"
-"""In a segment's directory: the files to copy from, and another replica's answer."""
+"""The name of the folder in a segment's directory for the files to copy from, and another replica's
+answer.
+"""
 
 LOOKS_MAX = 3
 """Looks at the segments in a damaged one's place before the next pass takes over."""
@@ -114,7 +116,7 @@ class SegmentRepairs:
         )
 
     def not_claimed(self, tip: TopicIdPartition) -> str | None:
-        """Why another node must repair the partition; None if this one may."""
+        """The reason why another node must repair the partition; None if this one may."""
         work = self.work_of(tip)
         if work is not None and work.claim is not None:
             return None

@@ -35,7 +35,9 @@ class RecordDeletion:
 def plan_record_deletion(
     state: PartitionState, rows: Iterable[RemoteLogSegmentMetadata], before: int
 ) -> RecordDeletion:
-    """Conflict: its log start is not ours to move. InvalidRequest: `before` is above the tier."""
+    """Plan the deletion of the records below `before`. Conflict: the log start is not ours to move.
+    InvalidRequest: `before` is above the tier.
+    """
     if state.mode is not Mode.SIDECAR:
         raise Conflict(
             f"the mode of {state.partition} is {state.mode.name}: only in SIDECAR its records are "

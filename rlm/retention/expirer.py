@@ -85,7 +85,7 @@ class _Order:
 
 
 def no_trouble() -> str | None:
-    """For callers that have just looked."""
+    """Give no trouble: for callers that have just looked."""
     return None
 
 

@@ -26,7 +26,7 @@ class DueMark:
 
 
 def last_mark(expiry: Expiry) -> DueMark | None:
-    """For an admin who empties the trash, and waits for no mark's time."""
+    """The last mark, as due: for an admin who empties the trash, and waits for no mark's time."""
     if not expiry.marks:
         return None
     return DueMark(expiry.marks[-1], max(mark.trash_ms for mark in expiry.marks))

@@ -56,7 +56,7 @@ class TopicDeletion:
     audit: Audit = no_audit
     failed: dict[TopicIdPartition, BackOff] = field(default_factory=dict)
     seen: dict[TopicIdPartition, tuple[int, float]] = field(default_factory=dict)
-    """By partition: the mark, or the state at first sight, and its (monotonic) time."""
+    """The mark of each partition, or its state at first sight, and its (monotonic) time."""
 
     async def run(self) -> None:
         """Run passes for as long as the node runs; a failed pass is told and repeated."""

@@ -100,7 +100,7 @@ class ByTopicConfig(RetentionRules):
             await self._ask(asked)
 
     async def learn(self, topic: str) -> None:
-        """For a dry run on a node without a claim of the topic."""
+        """Ask for the topic's config, for a dry run on a node without a claim of the topic."""
         if topic not in self.known and len(self.known) < ASKED_TOPICS_MAX:
             await self._ask((topic,))
 

@@ -62,7 +62,7 @@ class ClockCheck:
         self._apart_ms = 0
 
     def trouble(self) -> str | None:
-        """Why nothing may be decided by this clock now; None if it may."""
+        """The reason why nothing may be decided by this clock now; None if it may."""
         if self._found is not None:
             return self._found
         set_ms = self._wall_apart_ms() - self._apart_ms
@@ -74,7 +74,7 @@ class ClockCheck:
         )
 
     def set_ahead(self) -> str | None:
-        """Why nothing may be deleted now although the clocks agree; None if it may."""
+        """The reason why nothing may be deleted now although the clocks agree; None if it may."""
         return self._hold.text(self._monotonic_ms())
 
     def is_unknown(self, why: str) -> None:

@@ -55,7 +55,7 @@ class ClockHold:
         return self._trusted_ms - self._restart_ms + monotonic_ms
 
     def text(self, monotonic_ms: int) -> str | None:
-        """Why nothing is deleted now; None if that may go on."""
+        """The reason why nothing is deleted now; None if that may go on."""
         ahead = self._ahead
         left_ms = 0 if ahead is None else self._left_ms(ahead, monotonic_ms)
         if ahead is None or left_ms <= 0:

@@ -250,7 +250,9 @@ def _where(tier: TierStore) -> str:
 
 
 def _check_store(found: ClusterMarker, tier: TierStore) -> None:
-    """RetryLater: two stores of the cluster were exchanged, and may be changed back."""
+    """Check that the marker is this store's. RetryLater if two stores of the cluster were
+    exchanged: they may be changed back.
+    """
     if found.store not in (None, tier.name):
         raise RetryLater(
             f"{_where(tier)} is that of this cluster's store {found.store!r}: nothing is written "

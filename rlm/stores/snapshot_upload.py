@@ -82,7 +82,7 @@ class SnapshotUploader:
         self._task = asyncio.create_task(self._loop(), name="upload metadata snapshots")
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Why the last pass failed; empty if it did not."""
+        """The reason why the last pass failed; empty if it did not."""
         if self._trouble is None:
             return ()
         text = (

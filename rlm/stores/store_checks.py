@@ -31,7 +31,9 @@ class StoreChecks:
         await self._check()
 
     async def run(self) -> None:
-        """Beside the scans: a store that does not answer must not keep them from being made."""
+        """Check the stores beside the scans: a store that does not answer must not keep them from
+        being made.
+        """
         while True:
             await self.around.ambient.sleep(self.around.limits.scan_interval_s)
             try:

@@ -20,7 +20,7 @@ from rsm_backends.store_threads import hanging_calls
 
 INTERVAL_S = 10.0
 DEADLINE_S = 8.0
-"""With the pause: trouble is known within 20 s."""
+"""The deadline of one look: with the pause, trouble is known within 20 s."""
 
 
 class HungCalls:

@@ -44,8 +44,8 @@ class TierStores:
 
     @property
     def default_first(self) -> tuple[TierStore, ...]:
-        """Where the objects of a row may be that names no store: in any, likely in the default one.
-        Keys hold the segment's id, so that a look in a wrong store does no harm.
+        """The stores that may have the objects of a row that names none: all, the default one
+        first. Keys hold the segment's id, so that a look in a wrong store does no harm.
         """
         default = self.default
         return (default, *(each for each in self.by_name.values() if each is not default))

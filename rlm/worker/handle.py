@@ -104,7 +104,7 @@ class LeftBehind(Protocol):
 
 
 def ignore_left_behind(_: LeftBehind) -> None:
-    """For callers that start one worker."""
+    """An `on_left_behind` for callers that start one worker."""
 
 
 class _Process(NamedTuple):

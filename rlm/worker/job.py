@@ -41,7 +41,9 @@ from rlm.worker.messages import (
 from rsm_backends.streams import closing_stream
 
 FURTHER_JOBS_MAX = 16
-"""With more jobs a client's further requests take their turn with the others'."""
+"""The most jobs beside which a client's further requests are answered at once; with more they take
+their turn with the others'.
+"""
 
 
 class JobsWorker(Protocol):

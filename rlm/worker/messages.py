@@ -88,7 +88,7 @@ class SetLogLevels:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """To a TakeBytes: so many bytes may move now."""
+    """The answer to the TakeBytes of this number: its bytes may move now."""
 
     number: int
 
@@ -120,8 +120,8 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class SendToClient:
-    """To Began: send all to the client whose connection is in the descriptor channel. `further`:
-    then answer its next requests, too.
+    """The answer to Began: send all to the client whose connection is in the descriptor channel.
+    `further`: then answer its next requests, too.
     """
 
     job_id: int
@@ -131,14 +131,14 @@ class SendToClient:
 
 @dataclass(frozen=True, slots=True)
 class SendHere:
-    """To Began: send all to the supervisor, as Data."""
+    """The answer to Began: send all to the supervisor, as Data."""
 
     job_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To an Ask."""
+    """The answer to an Ask."""
 
     job_id: int
     piece: SegmentPiece | None
@@ -146,7 +146,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker that has opened its stores."""
+    """The worker has opened its stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ def data_frame(job_id: int, parts: Sequence[Buffer]) -> list[Buffer]:
 
 
 def in_frames(parts: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
-    """The same bytes, at most DATA_BYTES_MAX at once."""
+    """Group the bytes so that at most DATA_BYTES_MAX are in one frame."""
     if sum(map(len, parts)) <= DATA_BYTES_MAX:
         yield parts
         return

@@ -234,7 +234,9 @@ class WorkerPool:
         return await self._result(job, Survey)
 
     async def _result(self, job: CheckJob | GatherJob | SurveyJob, kind: type[_Answer]) -> _Answer:
-        """Once it ended, raised or was cancelled, the worker does no more of the job."""
+        """The result of a job. Once this ended, raised or was cancelled, the worker does no more of
+        the job.
+        """
         call = await self._call(job)
         try:
             while isinstance(message := await call.next(), ReadOn):

@@ -14,7 +14,7 @@ OnStoreCall = Callable[[str, StoreCall], None]
 
 
 def ignore_store_call(_store: str, _call: StoreCall) -> None:
-    """For callers without metrics."""
+    """An `on_store_call` for callers without metrics."""
 
 
 class StoreCallLog:
