@@ -15,7 +15,8 @@ KAFKA_CLUSTER_ID_CHARACTERS_MAX = 200
 
 
 class MigrationPhase(IntEnum):
-    """Where the truth about delegated topics is. Numbers are on the wire and never reused.
+    """The phases of the move: the place of the truth about delegated topics in each. Numbers are on
+    the wire and never reused.
 
     NONE: no move was begun, and no record says so. KAFKA: the topic, and the brokers write to it.
     SWITCHING: the topic, frozen, which is being imported. QUORUM: the metadata log, which is also
@@ -40,7 +41,7 @@ NEXT_PHASES: Mapping[MigrationPhase, frozenset[MigrationPhase]] = {
     _DONE: frozenset(),
     _BACK: frozenset({_KAFKA, _QUORUM}),
 }
-"""From phase to the phases that may follow it."""
+"""The phases that may follow each phase."""
 
 RECORDED_PHASES: Mapping[int, MigrationPhase] = {
     int(phase): phase for phase in MigrationPhase if phase is not MigrationPhase.NONE

@@ -14,8 +14,8 @@ from rlmm.segment import Incarnation, PartitionDeleteState
 UNKNOWN_OFFSET = -1
 
 DELETE_GRACE_DEFAULT_MS = 7 * 24 * 3_600_000
-"""From DELETE_PARTITION_MARKED to the first deleted byte, unless the mark names another grace. Part
-of the rules of apply: a change needs a feature level of its own.
+"""The time from DELETE_PARTITION_MARKED to the first deleted byte, unless the mark names another
+grace. It is part of the rules of apply: a change needs a feature level of its own.
 """
 
 

@@ -42,7 +42,7 @@ SEGMENT_TRANSITIONS: Mapping[SegmentState | None, frozenset[SegmentState]] = {
     _DELETING: frozenset({_DELETING, _DELETED}),
     _DELETED: frozenset({_DELETED}),
 }
-"""From state to allowed next states. A state may follow itself: retries are normal."""
+"""The states that may follow each state. A state may follow itself: retries are normal."""
 
 _MARKED, _STARTED, _FINISHED = PartitionDeleteState
 PARTITION_DELETE_TRANSITIONS: Mapping[

@@ -18,7 +18,7 @@ from rlmm.rows.rows import OverlayRows, RowReader
 from rlmm.segment import OFFSET_MAX, Incarnation
 
 _SOMEBODY = Incarnation(2**31 - 1, Uuid(bytes(16)), 0)
-"""Of a node id that nobody registers."""
+"""A claimant with a node id that nobody registers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ def check_writer(row: PartitionRow, record: LogStart | ExpiryMark, what: str) ->
 def check_place(
     draft: Draft, row: PartitionRow, record: LogStart | ExpiryMark, what: str
 ) -> Outcome | None:
-    """Within the lineage; in sidecar mode never past what is copied or recorded as lost; and only
-    by the policy that stands, where one decided it.
+    """Check the new lower end. It must lie within the lineage; in sidecar mode never past what is
+    copied or recorded as lost; and only the policy that stands may set it, where a policy decided
+    it.
     """
     partition = record.partition
     lineage = read_lineage(draft.rows, partition)

@@ -1,4 +1,4 @@
-"""After a restart from a snapshot the state and the store are brought together again.
+"""Brings the state and the store together again after a restart from a snapshot.
 
 The snapshot is older than the store. Segments copied since have no row: each partition's claimant
 adds and finishes them, then says PartitionAdopted. Segments deleted since have a row without

@@ -54,7 +54,7 @@ CUSTOM_METADATA_BYTES_MAX = 4_096
 
 
 def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
-    """COPY_SEGMENT_STARTED: the log knows an id before the first byte of its objects."""
+    """Apply COPY_SEGMENT_STARTED: the log knows an id before the first byte of its objects."""
     partition = added.segment_id.partition
     problem = check_partition(partition) or check_segment(added)
     if problem is not None:
@@ -234,8 +234,8 @@ def _out_of_place(
     lineage: Epochs,
     served: list[Range],
 ) -> Outcome | None:
-    """In sidecar mode a copy must lie in the lineage, which serves `served` of it, and leave no
-    gap; in delegated mode the broker's own remote log manager decides.
+    """Judge the place of a copy. In sidecar mode it must lie in the lineage, which serves `served`
+    of it, and leave no gap; in delegated mode the broker's own remote log manager decides.
     """
     if row.mode is not Mode.SIDECAR:
         return None

@@ -100,12 +100,12 @@ class DataDirectory:
 
     @property
     def metadata_path(self) -> Path:
-        """Where the metadata log lives."""
+        """The directory of the metadata log."""
         return self.path / METADATA
 
     @property
     def view_path(self) -> Path:
-        """Where the view lives."""
+        """The directory of the view."""
         return self.path / VIEW
 
     def close(self) -> None:

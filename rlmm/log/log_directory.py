@@ -123,7 +123,7 @@ class LogDirectory:
 
     @property
     def failure(self) -> str | None:
-        """Why the log refuses everything; None while it works."""
+        """The reason why the log refuses everything; None while it works."""
         return self._failure
 
     @property
@@ -131,7 +131,7 @@ class LogDirectory:
         return self.bytes_from(0)
 
     def bytes_from(self, offset: int) -> int:
-        """Of the segments that have something at or above `offset`."""
+        """The size of the segments that have something at or above `offset`."""
         return sum(each.size_bytes for each in self._segments if each.end_offset > offset)
 
     def snapshots(self) -> tuple[SnapshotId, ...]:

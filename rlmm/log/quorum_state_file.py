@@ -30,7 +30,7 @@ _KAFKAS_FIELDS = (
     }),
     frozenset({"leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version"}),
 )  # fmt: skip
-"""By version. Any other name may be one of ours with a flipped bit."""
+"""The fields of Kafka's file, by version. Any other name may be one of ours with a flipped bit."""
 _OUR_FIELDS = frozenset({"cutEpoch", "cutEndOffset", "crc32c"})
 _CHECKSUM = re.compile(rb',"crc32c":"([0-9a-f]{8})"(?=}$)')
 

@@ -55,8 +55,8 @@ _ABOUT_ALL = frozenset(
         ControlRecordType.MIGRATION_PHASE,
     }
 )
-"""These change the list of nodes or of settings, the phase of the move, or whether claims stand, in
-the states of any partitions.
+"""The records that change the list of nodes or of settings, the phase of the move, or whether
+claims stand, in the states of any partitions.
 """
 
 _NOWHERE = -2
@@ -156,7 +156,9 @@ class ApplyLoop:
 
     @contextmanager
     def reading_claim(self, value: bytes) -> Iterator[None]:
-        """While this lasts, a claim with these bytes has its partition read at its own offset."""
+        """A context in which a claim with these bytes has its partition read at the claim's own
+        offset.
+        """
         self._claims[value] += 1
         try:
             yield

@@ -29,7 +29,7 @@ class MetadataStats:
 
     @contextmanager
     def proposing(self) -> Iterator[None]:
-        """Around a caller's wait."""
+        """A context around a caller's wait."""
         began_s = self.now()
         try:
             yield

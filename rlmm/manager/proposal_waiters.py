@@ -48,7 +48,7 @@ class ProposalWaiters:
 
     @contextmanager
     def proposal(self) -> Iterator[None]:
-        """Around proposing and waiting: meanwhile outcomes are kept."""
+        """A context around proposing and waiting: meanwhile outcomes are kept."""
         self._under_way += 1
         self._on_proposal()
         try:

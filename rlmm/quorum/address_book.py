@@ -21,7 +21,7 @@ class AddressBook:
         self._told: tuple[int, Address] | None = None
 
     def of(self, node_id: int) -> Address | None:
-        """None: unknown."""
+        """The address of a node; None if it is unknown."""
         if self._told is not None and self._told[0] == node_id:
             return self._told[1]
         return self._known.get(node_id)

@@ -209,7 +209,7 @@ class QuorumAdmin:
 
 
 def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanStop:
-    """Pure: judged by the leader's knowledge of each voter."""
+    """Judge by the leader's knowledge of each voter whether a node can stop. Pure."""
     voters = {replica.key.node_id: replica for replica in known.voters}
     if node_id not in voters:
         return CanStop(True, f"node {node_id} is not a voter")
@@ -239,7 +239,9 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
 
 
 def check_may_remove(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> None:
-    """Pure. Conflict if the voters without `node_id` could commit nothing, nor this change."""
+    """Check that the voters without `node_id` could commit something, this change included;
+    Conflict if not. Pure.
+    """
     others = [replica for replica in known.voters if replica.key.node_id != node_id]
     alive = _keep_up(known, others, now_ms)
     needed = len(others) // 2 + 1
@@ -256,7 +258,7 @@ def check_may_remove(known: DescribeQuorumResponse, node_id: int, now_ms: int) -
 def _keep_up(
     known: DescribeQuorumResponse, voters: list[ReplicaDescription], now_ms: int
 ) -> list[ReplicaDescription]:
-    """Those that were at the leader's log end lately."""
+    """The voters that were at the leader's log end lately."""
     return [
         replica
         for replica in voters

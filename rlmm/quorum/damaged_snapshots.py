@@ -66,8 +66,9 @@ class DamagedSnapshots:
         return True
 
     async def found(self, damaged: CoreSnapshotId, error: Exception) -> bool:
-        """False: the node has to stop. One that the log's start needs stops a voter that is not
-        alone, whom others replace; a sole one takes another snapshot of its own whole state.
+        """Deal with a damaged snapshot; False if the node has to stop. One that the log's start
+        needs stops a voter that is not alone, whom others replace; a sole one takes another
+        snapshot of its own whole state.
         """
         snapshot = SnapshotId(*damaged)
         try:

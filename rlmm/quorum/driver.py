@@ -138,7 +138,9 @@ class QuorumDriver:
             self._broken(error)
 
     def _broken(self, error: Exception) -> None:
-        """Stop: half a step was made. A caller in a timer or thread would hide that, and hang."""
+        """Stop the driver after half a step. A caller in a timer or thread would hide that, and
+        hang.
+        """
         log.error("the quorum's state cannot be trusted any more", exc_info=error)
         self.fail(f"internal error: {error!r}")
 

@@ -20,7 +20,9 @@ from rlmm.raft.messages import Error
 
 PRODUCE_DEADLINE_MS = 30_000
 FORWARD_DEADLINE_MIN_MS = 1_000
-"""For callers near the end of their wait: a missed answer ends the connection, too."""
+"""The shortest deadline of a forwarded Produce, for callers near the end of their wait: a missed
+answer ends the connection, too.
+"""
 
 log = logging.getLogger(__name__)
 

@@ -71,7 +71,9 @@ class ProposalQueue:
         return bool(self._queue)
 
     def add(self, proposals: tuple[Proposal, ...], *, end_s: float) -> Waiting:
-        """InvalidRequest: none or too large. RetryLater: the queue is full, or closed."""
+        """Put proposals into the queue. InvalidRequest: none or too large. RetryLater: the queue is
+        full, or closed.
+        """
         if not proposals:
             raise InvalidRequest("nothing to append", field="proposals")
         if self._closed is not None:

@@ -245,7 +245,7 @@ class QuorumLog:
         return tuple(found[:limit])
 
     async def _group_at(self, position: int) -> CommittedGroup | None:
-        """None: the batch there is not committed whole."""
+        """The group of the batch at `position`; None if the batch is not committed whole."""
         if position < self._directory.log_start_offset:
             raise NotFound(
                 f"offset {position} is below the metadata log's start "

@@ -50,7 +50,9 @@ class DriverServer:
         return await self._group.add(batches, len(records))
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
-        """REQUEST_TIMED_OUT: may be committed. NOT_LEADER_OR_FOLLOWER: nothing was appended."""
+        """Answer a Produce. REQUEST_TIMED_OUT: may be committed. NOT_LEADER_OR_FOLLOWER: nothing
+        was appended.
+        """
         deadline_s = min(max(timeout_ms, 0), PRODUCE_DEADLINE_MS) / 1000
         try:
             proposals = proposals_produced(records)

@@ -205,9 +205,9 @@ class VotersChanged:
 
 
 ANOTHER_QUORUM = "another_quorum"
-"""Trouble: a leader has other voters than this log, and is not followed."""
+"""The name of a trouble: a leader has other voters than this log, and is not followed."""
 LEADERS_LOG = "leaders_log"
-"""Trouble: the leader's answers can't be used, and it will send the same again."""
+"""The name of a trouble: the leader's answers can't be used, and it will send the same again."""
 
 
 @dataclass(frozen=True, slots=True)

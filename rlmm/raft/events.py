@@ -100,7 +100,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsDeleted:
-    """These snapshots are no longer served. One that covers the log start must stay."""
+    """Snapshots are no longer served. One that covers the log start must stay."""
 
     snapshots: tuple[SnapshotId, ...]
 

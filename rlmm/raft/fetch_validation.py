@@ -12,9 +12,10 @@ from rlmm.raft.replica import LogView
 def validate(
     log: LogView, fetch_offset: int, last_fetched_epoch: int
 ) -> EpochEnd | SnapshotId | None:
-    """None: the logs agree, so the fetch offset acknowledges everything below it. EpochEnd: they
-    diverge; the largest epoch <= the follower's in the leader's log, and its end there. SnapshotId:
-    the records that the follower lacks are no longer in the log.
+    """Compare a follower's log with the leader's. None: the logs agree, so the fetch offset
+    acknowledges everything below it. EpochEnd: they diverge; the largest epoch <= the follower's in
+    the leader's log, and its end there. SnapshotId: the records that the follower lacks are no
+    longer in the log.
 
     The epoch before the log start stands for Kafka's "epoch of the oldest snapshot": Kafka's log
     always starts at a snapshot, ours at a segment below one.

@@ -35,7 +35,9 @@ def majority_end(r: Replica, leader: Leader) -> int:
 
 
 def may_commit(leader: Leader, end: int) -> bool:
-    """Past the epoch's first record only: counting replicas of older epochs' records is unsafe."""
+    """True past the epoch's first record only: counting replicas of older epochs' records is
+    unsafe.
+    """
     return end > leader.start_offset
 
 

@@ -73,7 +73,7 @@ def _new_directory(r: Replica, key: ReplicaKey) -> None:
 
 
 def stop_as_the_older(r: Replica, peer: ReplicaKey) -> None:
-    """Stop: a peer refused this process for a newer one with its key."""
+    """Stop this process: a peer refused it for a newer one with its key."""
     r.fail(
         f"node {peer.node_id} knows another process with this node's identity (node "
         f"{r.key.node_id}, directory id {r.key.directory_id}) that started later: this one stops; "

@@ -31,7 +31,7 @@ from rlmm.raft.voters import with_endpoints
 
 
 def begin(r: Replica, granting: tuple[int, ...]) -> None:
-    """Lead: a majority voted for this replica."""
+    """Begin to lead: a majority voted for this replica."""
     leader = quorum_state.to_leader(r)
     voters = r.voters.latest
     moved = voters

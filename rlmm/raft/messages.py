@@ -196,7 +196,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """From a new leader to every other voter, until that voter fetches."""
+    """The request of a new leader to every other voter, until that voter fetches."""
 
     leader_id: int
     leader_epoch: int
@@ -214,7 +214,7 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """From a leader that resigns. `preferred`: its successors, the best first."""
+    """The request of a leader that resigns. `preferred`: its successors, the best first."""
 
     leader_id: int
     leader_epoch: int
@@ -314,7 +314,7 @@ class RemoveVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoterRequest:
-    """From a voter whose endpoints are not those of the voter set."""
+    """The request of a voter whose endpoints are not those of the voter set."""
 
     epoch: int
     voter: Voter
@@ -322,7 +322,9 @@ class UpdateVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoterResponse:
-    """NONE: it is in the leader's log, committed or not. REQUEST_TIMED_OUT: ask again."""
+    """The answer to an UpdateVoterRequest. NONE: the change is in the leader's log, committed or
+    not. REQUEST_TIMED_OUT: ask again.
+    """
 
     error: Error
     leader_id: int
@@ -332,7 +334,9 @@ class UpdateVoterResponse:
 
 @dataclass(frozen=True, slots=True)
 class VoterChangeResponse:
-    """REQUEST_TIMED_OUT: the outcome is unknown, look at the voters before trying again."""
+    """The answer to a change of the voters. REQUEST_TIMED_OUT: the outcome is unknown, look at the
+    voters before trying again.
+    """
 
     error: Error
     message: str = ""

@@ -66,7 +66,7 @@ def ended(r: Replica, request_id: int, error: Error | None) -> None:
 
 
 def requested(r: Replica, correlation: Hashable, request: UpdateVoterRequest) -> None:
-    """On the leader: append the new endpoints, and answer at once, as Kafka does."""
+    """Append the new endpoints, on the leader, and answer at once, as Kafka does."""
     error = _check(r, request)
     state = r.state
     if error is Error.NONE and isinstance(state, Leader):

@@ -27,7 +27,9 @@ def expired(r: Replica) -> list[int]:
 
 
 def leader_only(r: Replica, node_id: int, epoch: int) -> Error:
-    """NONE: this replica leads `epoch`, in which `node_id` asks. A fetch never raises an epoch."""
+    """Check that this replica leads `epoch`, in which `node_id` asks; NONE if so. A fetch never
+    raises an epoch.
+    """
     if epoch < r.epoch:
         return stale(r, node_id, epoch)
     if epoch > r.epoch:

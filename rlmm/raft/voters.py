@@ -82,7 +82,7 @@ def with_voter(voters: VoterSet, voter: Voter) -> VoterSet:
 
 
 def with_endpoints(voters: VoterSet, changed: Voter) -> VoterSet:
-    """The same voters, one of them at other endpoints."""
+    """Return the voters, one of them at other endpoints."""
     return VoterSet(tuple(changed if each.key == changed.key else each for each in voters.voters))
 
 

@@ -158,8 +158,8 @@ class FeatureLevel(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdopted(_Extensible):
-    """After a restart from a snapshot the claimant has recorded every whole segment that the store
-    holds of the partition. Until then unfinished copies of others are not cleaned up.
+    """The claimant has recorded every whole segment that the store holds of the partition, after a
+    restart from a snapshot. Until then unfinished copies of others are not cleaned up.
     """
 
     partition: TopicIdPartition

@@ -74,7 +74,7 @@ def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
 
 
 def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
-    """The same bytes, None if the usual layout can't hold the segment."""
+    """The row of a segment in the usual layout; None if that can't hold the segment."""
     writer, custom = segment.writer, segment.custom_metadata
     if (
         writer is None

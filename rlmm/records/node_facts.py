@@ -37,9 +37,9 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """None: the node has no such thing, or its program is older than the fact. `http` is the URL of
-    its HTTP interface for other nodes, `quorum` the `host:port` of its quorum listener, `log_dirs`
-    the number of its log directories.
+    """Facts about a node. None: the node has no such thing, or its program is older than the fact.
+    `http` is the URL of its HTTP interface for other nodes, `quorum` the `host:port` of its quorum
+    listener, `log_dirs` the number of its log directories.
     """
 
     read: ReadAddress | None = None
@@ -79,7 +79,7 @@ _FACTS: dict[int, tuple[str, Callable[[Writer, Any], None], Callable[[Reader], A
     3: ("quorum", Writer.string, Reader.string),
     4: ("log_dirs", Writer.int32, Reader.int32),
 }
-"""By tag, which is on the wire and never reused."""
+"""The facts by tag, which is on the wire and never reused."""
 
 
 def fact_tags(facts: NodeFacts) -> Tags:

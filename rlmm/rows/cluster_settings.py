@@ -47,7 +47,7 @@ def encode_setting(row: SettingRow) -> bytes:
 
 
 def decode_setting(key: bytes, value: bytes) -> SettingRow:
-    """CorruptData: not a row that `encode_setting` writes."""
+    """Decode a setting's row. CorruptData if `encode_setting` does not write such a row."""
     reader = Reader(value, _SOURCE)
     version = reader.int16()
     if version != VERSION:

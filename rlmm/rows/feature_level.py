@@ -22,8 +22,8 @@ FEATURE = "metadata.version"
 """The level's name on the wire, as in Kafka."""
 
 DELEGATED_LOSS_LEVEL = 2
-"""From this level on, offsets of a delegated partition that are found to be gone after a restart
-from a snapshot can be recorded as lost.
+"""The level from which on offsets of a delegated partition that are found to be gone after a
+restart from a snapshot can be recorded as lost.
 """
 
 
@@ -46,14 +46,14 @@ LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, MIGRATION_LEVEL)
 
 
 def check_feature_level(rows: RowReader, known: FeatureLevels) -> None:
-    """Refused: this program lacks the rules of the rows' level."""
+    """Check that this program has the rules of the rows' level; Refused if not."""
     _check(read_feature_level(rows)[0], known)
 
 
 def of_known_level(
     rows: Iterable[tuple[bytes, bytes]], known: FeatureLevels
 ) -> Iterator[tuple[bytes, bytes]]:
-    """The same rows of a snapshot; the level comes first. Errors: `check_feature_level`."""
+    """Pass on the rows of a snapshot, whose level comes first. Errors: `check_feature_level`."""
     rest = iter(rows)
     first = next(rest, None)
     if first is None or first[0] != FEATURE_LEVEL_KEY:
@@ -80,8 +80,8 @@ def _check(level: int, known: FeatureLevels) -> None:
 def check_may_finalise(
     level: int, finalised: int, levels: Mapping[int, FeatureLevels], unasked: tuple[int, ...]
 ) -> None:
-    """InvalidRequest: `level` does not go up. Conflict: a node would stop, by `levels` (known
-    levels by node id), or might: one in `unasked`.
+    """Check that the level may be raised. InvalidRequest: `level` does not go up. Conflict: a node
+    would stop, by `levels` (known levels by node id), or might: one in `unasked`.
     """
     if level < finalised:
         raise InvalidRequest(

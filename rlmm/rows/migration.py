@@ -32,7 +32,7 @@ def encode_migration(migration: Migration) -> bytes:
 
 @lru_cache(maxsize=16)
 def decode_migration(value: bytes) -> Migration:
-    """CorruptData: not a row that `encode_migration` writes."""
+    """Decode the row of the move. CorruptData if `encode_migration` does not write such a row."""
     reader = Reader(value, "migration row")
     version = reader.int16()
     if version != VERSION:

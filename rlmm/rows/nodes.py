@@ -20,9 +20,10 @@ _TAG_LIVENESS = OWN_TAGS_FROM
 
 
 class Liveness(IntEnum):
-    """LIVE: it registered, and has fetched the metadata log since, as far as leaders know. FENCED:
-    it was silent too long for the quorum's leader (KIP-631). STOPPED: it said that it ends.
-    REMOVED: an admin took it off the list. Its next registration makes any of them LIVE.
+    """The life of a node. LIVE: it registered, and has fetched the metadata log since, as far as
+    leaders know. FENCED: it was silent too long for the quorum's leader (KIP-631). STOPPED: it said
+    that it ends. REMOVED: an admin took it off the list. Its next registration makes any of them
+    LIVE.
 
     It tells people and clients whom to ask. No claim stands or falls with it: writers are fenced by
     their tokens.
@@ -101,7 +102,7 @@ def _read_liveness(reader: Reader) -> tuple[Liveness, int]:
 
 @lru_cache(maxsize=1_024)
 def decode_node(node_id: int, value: bytes) -> RegisteredNode:
-    """CorruptData: not a row that `encode_node` writes.
+    """Decode a node's row. CorruptData if `encode_node` does not write such a row.
 
     Remembered by the bytes, which every partition's claim asks for: never out of date.
     """

@@ -97,7 +97,7 @@ def _remember(value: bytes, row: PartitionRow) -> None:
 
 
 def encode_partition(row: PartitionRow) -> bytes:
-    """InvalidRequest: a number does not fit its field."""
+    """Encode a partition's row; InvalidRequest if a number does not fit its field."""
     (topic, mode, mode_offset, claim, voided, reset_stands, log_start, local_log_start,
      delete_state, delete_offset, marked_at_ms, started, finished, deleted, size,
      *_) = row  # fmt: skip
@@ -137,7 +137,7 @@ def _known_tags(row: PartitionRow) -> list[tuple[int, bytes]]:
 
 
 def decode_partition(value: bytes) -> PartitionRow:
-    """CorruptData: not a row that `encode_partition` writes."""
+    """Decode a partition's row. CorruptData if `encode_partition` does not write such a row."""
     row = _remembered.get(value)
     if row is None:
         row = _read_row(Reader(value, "partition row"))

@@ -78,8 +78,9 @@ def decode_outbox(offset: int, value: bytes) -> OutboxRow:
 
 
 def find_shadow(rows: RowReader) -> Shadow | None:
-    """None: no switch has begun, or the move is over. A metadata log that was restarted from a
-    snapshot since the switch may lack what is in the topic: its shadow is incomplete.
+    """The state of the shadow; None if no switch has begun, or the move is over. A metadata log
+    that was restarted from a snapshot since the switch may lack what is in the topic: its shadow is
+    incomplete.
     """
     shadow = read_decoded(rows, keys.SHADOW_KEY, decode_shadow)
     if shadow is None or shadow.incomplete:

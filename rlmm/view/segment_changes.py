@@ -17,7 +17,7 @@ from rlmm.view.view import View
 PARTITION_CHANGES_MAX = 500
 """Segments remembered of one partition: a list that lacks more of them is told anew."""
 CHANGES_MAX = 50_000
-"""Of all partitions together, some 10 MiB."""
+"""The most changes that are remembered, of all partitions together: some 10 MiB."""
 PARTITIONS_MAX = 20_000
 
 _SEGMENT = int(RowKind.SEGMENT)
@@ -63,7 +63,7 @@ class SegmentChanges:
         return tuple(id_ for id_, _ in takewhile(lambda each: each[1] > offset, latest))
 
     def committed(self, changes: Iterable[RowChange], before: int) -> None:
-        """These changes, all behind metadata offset `before`, were committed."""
+        """Remember that changes, all behind metadata offset `before`, were committed."""
         if self._true_at != before:
             self._forget()
         self._true_at = self._view.applied_offset

@@ -74,8 +74,8 @@ _SIGNS_OF_DAMAGE = (
     "Invalid argument",
     "Not implemented",
 )
-"""In RocksDB's texts; a missing file is one that its CURRENT or MANIFEST names. Troubles that pass
-by themselves, or with more space, rights or handles, are not among them.
+"""Parts of RocksDB's texts that mean damage; a missing file is one that its CURRENT or MANIFEST
+names. Troubles that pass by themselves, or with more space, rights or handles, are not among them.
 """
 
 
@@ -146,7 +146,7 @@ class View:
 
     @property
     def flushed_offset(self) -> int:
-        """Like `applied_offset`, for the rows that survive any crash."""
+        """The applied offset of the rows that survive any crash."""
         return self._flushed_offset
 
     @property

@@ -57,7 +57,9 @@ async def send_envelope(
 
 
 def _version(connection: PeerConnection) -> int:
-    """PeerFailedError: an older release, which takes no envelopes."""
+    """The version of envelopes that the peer takes. PeerFailedError for an older release, which
+    takes none.
+    """
     version = VERSIONS[Api.ENVELOPE][1]
     low, high = connection.versions.get(Api.ENVELOPE, (0, -1))
     if not low <= version <= high:

@@ -121,7 +121,7 @@ def load_schemas() -> None:
 
 
 def decode_request(frame: bytes) -> Request:
-    """FrameError: malformed. UnsupportedVersionError: not served."""
+    """Decode a request. FrameError: malformed. UnsupportedVersionError: not served."""
     if len(frame) < REQUEST_HEAD.size:
         raise FrameError(f"{len(frame)} bytes are not a request")
     api_key, version, correlation_id = REQUEST_HEAD.unpack_from(frame)
@@ -150,14 +150,14 @@ def read_request(
 
 
 def encode_request(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
-    """With its size in front."""
+    """The frame of a request, with its size in front."""
     return write_request(request_type(api, version), correlation_id, body, CLIENT_ID)
 
 
 def write_request(
     entity: type[Any], correlation_id: int, body: Mapping[str, Any], client_id: bytes
 ) -> bytes:
-    """With its size in front."""
+    """The frame of a request of this schema, with its size in front."""
     frame = bytearray(SIZE.size)
     frame += REQUEST_HEAD.pack(entity.__api_key__, entity.__version__, correlation_id)
     frame += struct.pack(">h", len(client_id)) + client_id
@@ -187,14 +187,16 @@ def read_response(
 
 
 def encode_response(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
-    """With its size in front."""
+    """The frame of an answer, with its size in front."""
     return bytes(write_response(response_type(api, version), correlation_id, body))
 
 
 def write_response(
     entity: type[Any], correlation_id: int, body: Mapping[str, Any], elsewhere_bytes: int = 0
 ) -> bytearray:
-    """With its size in front, in which `elsewhere_bytes` of `schema.Elsewhere` count."""
+    """The frame of an answer of this schema, with its size in front, in which `elsewhere_bytes` of
+    `schema.Elsewhere` count.
+    """
     frame = bytearray(_SIZE_AND_CORRELATION.size)
     if entity.__header_schema__.__version__ >= 1:
         frame.append(0)

@@ -37,7 +37,9 @@ class ProducedRecords(NamedTuple):
 
 
 class HotCodec:
-    """For one cluster and topic. Frames to send have their size in front, frames read have not."""
+    """The codec of the frequent messages, for one cluster and topic. Frames to send have their size
+    in front, frames read have not.
+    """
 
     def __init__(self, cluster_id: str, topic_id: bytes) -> None:
         topic = _ONE + topic_id + _ONE + _PARTITION_0

@@ -156,7 +156,9 @@ class Answers:
         return self._encode(request, {"error_message": None, "auth_bytes": answer})
 
     def _authorise(self, caller: Caller, request: Request) -> None:
-        """RequestRefusedError: only peers may. DisconnectError: only peers may do anything."""
+        """Check the caller's rights. RequestRefusedError: only peers may. DisconnectError: only
+        peers may do anything.
+        """
         if caller.is_peer:
             return
         if not self._authorisation.anonymous_reads:

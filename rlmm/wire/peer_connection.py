@@ -27,8 +27,8 @@ had a long deadline would hold up the next ones although the node can be reached
 """
 
 _LOGINS = ThreadPoolExecutor(2, thread_name_prefix="quorum-login")
-"""For SCRAM's salted password, which takes milliseconds. Not the loop's own threads: a disk may
-hang in all of them.
+"""The threads for SCRAM's salted password, which takes milliseconds. They are not the loop's own: a
+disk may hang in all of those.
 """
 
 ApiVersions = dict[int, tuple[int, int]]

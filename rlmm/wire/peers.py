@@ -301,7 +301,7 @@ class _Link:
             self._connection.abort(why)
 
     async def ended(self) -> None:
-        """After `close`."""
+        """Wait for the end of the connections, after `close`."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
 

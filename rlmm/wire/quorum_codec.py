@@ -71,7 +71,7 @@ class PeerRefusedError(Exception):
 
 
 class QuorumCodec:
-    """For one cluster and topic."""
+    """The codec of the quorum's messages, for one cluster and topic."""
 
     def __init__(self, cluster_id: str, topic_id: bytes) -> None:
         self._cluster_id = cluster_id
@@ -353,7 +353,9 @@ class QuorumCodec:
 
 
 def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
-    """RequestRefusedError: the voter has no identity, or the others could not reach it."""
+    """The voter that asks to join. RequestRefusedError if it has no identity, or the others could
+    not reach it.
+    """
     endpoints = tuple(Endpoint(each["name"], each["host"], each["port"]) for each in listeners)
     if key.node_id < 0 or not key.directory_id:
         raise RequestRefusedError(

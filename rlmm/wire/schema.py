@@ -26,7 +26,9 @@ from kio.static.protocol import Entity
 from kafka_client.frame_check import FrameError
 
 ELEMENTS_MAX = 200
-"""Of one array. The largest that make sense are lists of replicas or of API versions."""
+"""The most elements of one array. The largest that make sense are lists of replicas or of API
+versions.
+"""
 
 
 class Elsewhere:
@@ -100,7 +102,9 @@ def write_uvarint(into: bytearray, value: int) -> None:
 
 
 TAGGED_FIELDS_MAX = 64
-"""Of one header or structure; Kafka's have up to six. Thousands are an attack on the event loop."""
+"""The most tagged fields of one header or structure; Kafka's have up to six. Thousands are an
+attack on the event loop.
+"""
 
 
 def read_client_id(frame: bytes, at: int) -> tuple[str | None, int]:

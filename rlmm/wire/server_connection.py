@@ -77,7 +77,7 @@ class DisconnectError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """The other end, as far as it is known."""
+    """The client of a connection, as far as it is known."""
 
     name: str
     sasl: SaslServer
@@ -94,7 +94,7 @@ class Requests(Protocol):
         """The answer's frame, or an awaitable of it. FrameError, DisconnectError."""
 
     def accepted(self, connection: ServerConnection) -> Caller | None:
-        """None: no room for it."""
+        """Take a new connection in; None if there is no room for it."""
 
     def ended(self, connection: ServerConnection) -> None: ...
 

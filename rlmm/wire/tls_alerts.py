@@ -14,7 +14,7 @@ import ssl
 
 
 class TlsAlerts:
-    """Those of one listener."""
+    """The TLS alerts of one listener."""
 
     def __init__(self) -> None:
         self._free: list[_OfOneHandshake] = []
@@ -70,7 +70,7 @@ class _Alerting(ssl.SSLObject):
 
 
 def _write(transport: asyncio.Transport, alert: bytes) -> None:
-    """To the socket itself: what a transport still has to write, the loop's abort drops."""
+    """Write to the socket itself: what a transport still has to write, the loop's abort drops."""
     if transport.get_write_buffer_size() > 0:
         return  # behind half a flight it could not be read
     with contextlib.suppress(OSError):  # a client that is gone, or reads nothing, goes without

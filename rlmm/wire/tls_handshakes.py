@@ -19,10 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class TlsHandshakes:
-    """Of one listener. `accept` is its protocol factory; a connection whose handshake is done
-    becomes one of `make`. At most `at_once_max` are under way, each for `deadline_s` at most: a
-    further one ends the oldest, since a peer's takes no time, and `refused` is told; so is a client
-    whose handshake fails, by an alert. Another `tls` is for new connections.
+    """The TLS handshakes of one listener. `accept` is its protocol factory; a connection whose
+    handshake is done becomes one of `make`. At most `at_once_max` are under way, each for
+    `deadline_s` at most: a further one ends the oldest, since a peer's takes no time, and `refused`
+    is told; so is a client whose handshake fails, by an alert. Another `tls` is for new
+    connections.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class TlsHandshakes:
         self._under_way: dict[asyncio.Future[None], str] = {}  # the oldest first, with who it is
 
     def accept(self) -> asyncio.Protocol:
-        """For `create_server`."""
+        """The protocol of a new connection, for `create_server`."""
         return _Greeting(self)
 
     def begin(self, transport: asyncio.Transport) -> None:
