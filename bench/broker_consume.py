@@ -157,7 +157,7 @@ def _get(wanted: Sequence[tuple[str, int]]) -> int:
 def compare(
     sides: tuple[Side, Side], minio: MinioServer, partitions: int, size: int, rounds: int
 ) -> list[Measure]:
-    """By turns; the first round, which also warms the JVMs, is not counted."""
+    """Measure both sides by turns; the first round, which also warms the JVMs, is not counted."""
     ends = [make_topic(side, partitions, size) for side in sides]
     wanted = objects(minio.store_config, partitions)
     mine, theirs, gets = Reads(), Reads(), Reads()
@@ -190,7 +190,7 @@ def compare(
 
 
 def main() -> None:
-    """With the sizes of the command line."""
+    """Run with the sizes of the command line."""
     size, rounds = numbers(__doc__, mib=256, rounds=2)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

@@ -33,13 +33,13 @@ HEAP_GROWTH_MIB_MAX = 8.0
 
 @dataclass(slots=True)
 class Copies:
-    """Of one broker, a sample a round; CPU seconds are of a GiB."""
+    """The copies of one broker, a sample a round; CPU seconds are of a GiB."""
 
     broker: list[float] = field(default_factory=list)
     node: list[float] = field(default_factory=list)
     heap_mib: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
-    """Per cent of a core that the broker uses anyway."""
+    """The share of a core, in per cent, that the broker uses anyway."""
     mib_a_s: list[float] = field(default_factory=list)
 
     def round(self, side: Side, topic: str, size: int) -> None:
@@ -65,7 +65,7 @@ class Copies:
 
 
 def main() -> None:
-    """With the sizes of the command line."""
+    """Run with the sizes of the command line."""
     size, rounds = numbers(__doc__, mib=512, rounds=2)
     copies = [Copies(), Copies(), Copies()]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

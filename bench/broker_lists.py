@@ -27,7 +27,7 @@ from strandline.node import ambient
 
 INTERVAL_S = 30.0
 COPIES = 3
-"""That end in a partition in an interval."""
+"""The number of copies that end in a partition in an interval."""
 INTERVALS = 6
 """The first one is not counted: both ways begin with whole lists."""
 SHARE_MAX = 2.0
@@ -123,7 +123,7 @@ def one_size(segments: int, partitions: int) -> None:
 
 
 def main() -> None:
-    """With the sizes of the command line, or with both."""
+    """Run with the sizes of the command line, or with both."""
     given = [int(each) for each in sys.argv[1:]]
     segments = given[0] if given else 100_000
     for partitions in given[1:] or (50, 1):

@@ -190,7 +190,7 @@ def first_read_s(side: Side, *, with_node: bool = False) -> Start:
 
 
 def our_starts(home: Path, segments: int, starts: int) -> tuple[list[Start], list[Start]]:
-    """Of our broker beside a running node, and of both at once."""
+    """Start our broker beside a running node, then both at once; the starts of each."""
     with ours(home) as side:
         assert side.node is not None
         topic_id = make_topics(side, segments)
@@ -212,7 +212,9 @@ def our_starts(home: Path, segments: int, starts: int) -> tuple[list[Start], lis
 def their_numbers(
     home: Path, segments: int, starts: int, adds: int
 ) -> tuple[list[float], list[Start]]:
-    """Of Kafka's manager: milliseconds of each segment, and the starts."""
+    """Add segments to Kafka's manager and start it: milliseconds of each segment, and the
+    starts.
+    """
     with kafkas(home) as side:
         settings = topic_based(side, home)
         took = calls("time", TIMED, str(ambient.new_uuid()), adds, settings)
@@ -222,7 +224,7 @@ def their_numbers(
 
 
 def main() -> None:
-    """With the sizes of the command line."""
+    """Run with the sizes of the command line."""
     segments, starts, adds = numbers(__doc__, segments=100_000, starts=3, adds=100)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

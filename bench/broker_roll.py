@@ -1,4 +1,5 @@
-"""From the roll of a segment until it is readable remotely, our plug-in beside Kafka's managers.
+"""Measures the time from the roll of a segment until it is readable remotely, for our plug-in and
+Kafka's managers.
 
 `python -m bench.broker_roll [ROLLS]` (60 a side). Two stock brokers run at once and roll segments
 of 1 MiB by turns, at random moments of their remote log managers' interval (500 ms). The clock runs
@@ -23,7 +24,7 @@ from tests.real.kafka_clients import NewRecord, flush, open_producer, send
 TOPIC = "rolls"
 VALUE_BYTES = 100_000
 VALUES = 10
-"""In a segment: the next one rolls it."""
+"""The number of values in a segment: the next one rolls it."""
 INTERVAL_S = 0.5
 POLL_S = 0.002
 DEADLINE_S = 60.0
@@ -73,7 +74,7 @@ async def measure(sides: tuple[Side, Side], rolls: int) -> list[list[float]]:
 
 
 def main() -> None:
-    """As many rolls as the command line says."""
+    """Run as many rolls as the command line says."""
     (rolls,) = numbers(__doc__, rolls=60)
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -103,7 +103,9 @@ class Workshop:
         return run
 
     def _rclone(self, source: LogDir, target: str) -> Measured:
-        """With its defaults, but four transfers, ours too, and no look whether the bucket is."""
+        """Copy with rclone and its defaults, but four transfers, ours too, and no look whether the
+        bucket is there.
+        """
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self._home),

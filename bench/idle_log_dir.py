@@ -94,7 +94,7 @@ class BusyTopic:
 
 
 def _write_marks(log_dir: Path, marks: dict[tuple[str, int], int]) -> None:
-    """As a broker does: aside, then renamed."""
+    """Write checkpoints as a broker does: aside, then renamed."""
     aside = log_dir / f"{_MARKS}.tmp"
     aside.write_bytes(offset_checkpoint.encode(marks))
     aside.rename(log_dir / _MARKS)

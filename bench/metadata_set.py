@@ -55,7 +55,9 @@ OFFSETS_PER_SEGMENT = 10_000
 SEGMENT_BYTES = 1_000_000_000
 PARTITIONS_PER_TOPIC = 100
 FIRST_OFFSET = 3
-"""Below lie the log's own records: leader change, kraft version, voters."""
+"""The first offset of ours: below lie the log's own records, leader change, kraft version,
+voters.
+"""
 CUSTOM_METADATA = CustomMetadata("main", SEGMENT_BYTES, 1, 2_000_000, 2, 3_000, 3).encode()
 
 

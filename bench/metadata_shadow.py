@@ -47,7 +47,7 @@ TOPIC_PARTITIONS = 50
 PARTITIONS = 20
 EVERY_S = 0.02
 TURN = 100
-"""So many changes of a kind, then as many of the next."""
+"""The number of changes of a kind before as many of the next."""
 LAG_MAX_S = 1.0
 DRAINED_S = 60.0
 
@@ -127,7 +127,7 @@ class Proposer:
 
 
 async def move(node: MetadataNode) -> None:
-    """To QUORUM."""
+    """Make the move to QUORUM."""
     await node.manager.finalise_feature_level(2)
     for phase in (MigrationPhase.KAFKA, MigrationPhase.SWITCHING, MigrationPhase.QUORUM):
         since = node.manager.migration().since
@@ -164,7 +164,7 @@ async def to_nobody(_since: int) -> bool:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """TimeoutError: it is not so within DRAINED_S."""
+    """Wait until `is_so` says yes; TimeoutError if not within DRAINED_S."""
     end = perf_counter() + DRAINED_S
     while not is_so():
         if perf_counter() > end:

@@ -67,7 +67,7 @@ class Log:
 
 
 def value(size: int, chance: random.Random) -> bytes:
-    """Like JSON, half of it random: zstd makes a bit less than half of it."""
+    """A value like JSON, half of it random: zstd makes a bit less than half of it."""
     out = bytearray(b'{"id":"%032x"' % chance.getrandbits(128))
     while len(out) < size:
         out += b',"%s":%d' % (chance.choice(WORDS), chance.getrandbits(24))

@@ -108,7 +108,7 @@ def manifests(segments: int, log_bytes: int) -> Iterator[tuple[RemoteLogSegmentI
 
 
 def checksums(size: int) -> ChunkChecksums:
-    """As many as an object of this size has; what they are is not looked at."""
+    """The checksums of an object of this size; what they are is not looked at."""
     return ChunkChecksums(size, 7, tuple(range(1, 1 + -(-size // CHUNK_BYTES))))
 
 
@@ -128,7 +128,9 @@ def write_folder(folder: Path, segments: int) -> StoreConfig:
 
 
 def write_minio(store: StoreConfig, segments: int) -> StoreConfig:
-    """By archives that MinIO takes apart itself: a request for each object takes minutes."""
+    """Write the manifests by archives that MinIO takes apart itself: a request for each object
+    takes minutes.
+    """
     client: Any = get_session().create_client(
         "s3", region_name=store.region, endpoint_url=store.endpoint_url,
         aws_access_key_id=store.access_key_id, aws_secret_access_key=store.secret_access_key,
@@ -203,7 +205,7 @@ def upload_snapshot(config: StoreConfig, home: Path, segments: int, log_bytes: i
 
 
 def uploaded_apart(config: StoreConfig, home: Path, segments: int, log_bytes: int) -> int:
-    """In a process of its own: the driver's memory is measured."""
+    """Upload in a process of its own: the driver's memory is measured."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(upload_snapshot, config, home, segments, log_bytes).result()
 

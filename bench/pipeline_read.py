@@ -58,14 +58,14 @@ def tiered(spark: SparkSession, tier: FolderTier, **options: str) -> DataFrame:
 
 
 def replayed(spark: SparkSession, tier: FolderTier, tasks: int, *, spared: bool) -> DataFrame:
-    """As many rows, and as long, of one batch; see `replayed_batch` for `spared`."""
+    """Read as many rows, and as long, of one batch; see `replayed_batch` for `spared`."""
     reader = spark.read.format(replayed_batch.NAME).option("rows", tier.records)
     reader = reader.option("tasks", tasks).option("value-bytes", VALUE_BYTES)
     return reader.option("spared", spared).load()
 
 
 def seconds(frame: DataFrame) -> float:
-    """To the sink that takes rows and drops them."""
+    """The seconds of a write to the sink that takes rows and drops them."""
     began = perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return perf_counter() - began

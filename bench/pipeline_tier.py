@@ -46,7 +46,9 @@ class TierShape:
 
 @dataclass(frozen=True, slots=True)
 class FolderTier:
-    """Where it is, and what is in it: `plain_bytes` are those of the records, uncompressed."""
+    """A tier in a folder: its place and content. `plain_bytes` are those of the records,
+    uncompressed.
+    """
 
     store: str
     records: int

@@ -29,7 +29,7 @@ FIRST_PUTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many proposers, and where their connections go."""
+    """A number of proposers, and where their connections go."""
 
     name: str
     proposers: int
@@ -37,7 +37,7 @@ class Case:
     at_others: bool = True
 
     def ports(self, leader_port: int, ports: list[int]) -> list[int]:
-        """Of all `ports` those that this case uses."""
+        """The ports that this case uses of all `ports`."""
         others = [port for port in ports if port != leader_port]
         return [leader_port] * self.at_leader + others * self.at_others
 
@@ -52,7 +52,7 @@ CASES = (
 
 @dataclass(slots=True)
 class Samples:
-    """Of one system at one number of proposers: one sample a round."""
+    """The samples of one system at one number of proposers: one a round."""
 
     per_s: list[float] = field(default_factory=list)
     p50_ms: list[float] = field(default_factory=list)

@@ -73,5 +73,5 @@ async def all_applied(nodes: list[ProcessNode]) -> None:
 
 
 def listener_port(node: ProcessNode) -> int:
-    """Where it takes Produce requests."""
+    """The port that takes the node's Produce requests."""
     return node.config.ports[node.node_id]

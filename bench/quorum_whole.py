@@ -90,7 +90,7 @@ def finished(node: NodeProcess) -> int:
 
 
 def listener(node: NodeProcess) -> tuple[int, Quorum]:
-    """Where its quorum listens, and what it asks for."""
+    """The port of the node's quorum, and what it asks for."""
     settings = tomllib.loads(node.config.read_text())
     properties = Path(settings["node"]["data_dir"]) / META_PROPERTIES
     cluster_id = parse_meta_properties(properties.read_bytes(), source=str(properties)).cluster_id

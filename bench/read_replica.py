@@ -100,7 +100,9 @@ class Replica:
 
 @dataclass(slots=True)
 class Scans:
-    """Of one client, a sample a round: MB/s, CPU s/GiB, bytes from the store by bytes read."""
+    """The scans of one client, a sample a round: MB/s, CPU s/GiB, bytes from the store by bytes
+    read.
+    """
 
     speeds: list[float] = field(default_factory=list)
     supervisor: list[float] = field(default_factory=list)
@@ -252,7 +254,7 @@ def memory(replica: Replica) -> list[Measure]:
 
 
 def latency(replica: Replica) -> list[Measure]:
-    """Of a record at the hot end."""
+    """Measure the latency of a record at the hot end."""
     addresses = {"replica": replica.address, "broker": replica.broker.bootstrap}
     found = hot_latencies(addresses, replica.broker.bootstrap)
     ours_p50, broker_p50 = (percentile(found[name], 50) for name in addresses)
@@ -269,7 +271,7 @@ def latency(replica: Replica) -> list[Measure]:
 
 
 def scans(replica: Replica, home: Path, size: int, rounds: int) -> list[Measure]:
-    """By turns; the first round is not counted."""
+    """Measure scans by turns; the first round is not counted."""
     flat = [each for of_one in objects(replica.minio.store_config, 1) for each in of_one]
     wanted = [flat[number::GET_CONNECTIONS] for number in range(min(GET_CONNECTIONS, len(flat)))]
     stored = sum(each for _, each in flat)
@@ -337,7 +339,7 @@ def log_end(broker: KafkaBroker) -> int:
 
 
 def main() -> None:
-    """With the sizes of the command line."""
+    """Run with the sizes of the command line."""
     size, rounds = numbers(__doc__, mib=256, rounds=3)
     with tempfile.TemporaryDirectory() as folder, replica_at(Path(folder)) as replica:
         replica.prepare(size * MIB)

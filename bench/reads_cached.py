@@ -1,4 +1,4 @@
-"""The same 1 GiB read twice through the chunk cache, from MinIO.
+"""Reads one GiB twice through the chunk cache, from MinIO.
 
 `python -m bench.reads_cached`. Eight segments of 128 MiB are read whole by eight readers at once,
 as a worker reads them: without a cache, then twice through an empty one that holds all of them, and

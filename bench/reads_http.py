@@ -92,7 +92,7 @@ async def speed(read: Read, size: int) -> float:
 
 
 async def compare(node: NodeProcess, config: StoreConfig, key: str) -> list[Measure]:
-    """By turns from the node and bare."""
+    """Read by turns from the node and bare."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.port}") as http:
         segment = (await http.get(SEGMENTS_PATH)).raise_for_status().json()["segments"][0]
     size, path = segment["size_bytes"], f"{SEGMENTS_PATH}/{segment['segment_id']}/log"

@@ -48,7 +48,7 @@ async def drain(stream: AsyncIterator[Parts]) -> int:
 
 
 async def drain_bare(stream: AsyncIterator[bytes]) -> int:
-    """The same of a store's own stream."""
+    """Drain a store's own stream; the number of its bytes."""
     async with closing_stream(stream):
         return sum([len(piece) async for piece in stream])
 
@@ -69,11 +69,11 @@ async def speed(read: Callable[[int], Awaitable[int]], size: int) -> float:
 
 
 def ignore_end(_: RecordsEnd) -> None:
-    """Where a read ends is known here."""
+    """Ignore the end of a read, which is known here."""
 
 
 async def first_byte_ms(stream: AsyncIterator[bytes]) -> float:
-    """From asking to the first piece."""
+    """The milliseconds from asking to the first piece."""
     began_at = time.perf_counter()
     async with closing_stream(stream):
         await anext(stream)

@@ -33,15 +33,15 @@ class ReplayedBatch(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For `format`."""
+        """The name for `format`."""
         return NAME
 
     def schema(self) -> StructType:
-        """That of records without headers."""
+        """The schema of records without headers."""
         return spark_schema(FULL)
 
     def reader(self, schema: StructType) -> ReplayedReader:  # noqa: ARG002  the port
-        """Of any query."""
+        """The reader of any query."""
         options = self.options
         return ReplayedReader(
             int(options["rows"]),
@@ -59,7 +59,7 @@ class ReplayedReader(DataSourceReader):
         self._spared = spared
 
     def partitions(self) -> list[InputPartition]:
-        """As many rows in each."""
+        """The partitions, with as many rows in each."""
         return [InputPartition(self._rows // self._tasks) for _ in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -59,7 +59,7 @@ class MeasuredContext(JobContext):
 
 
 def jvm_pid(spark: SparkSession) -> int:
-    """Of a session that runs."""
+    """The pid of the JVM of a session that runs."""
     pid: int = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     return pid
 

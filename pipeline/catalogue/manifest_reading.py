@@ -39,7 +39,9 @@ from rsm_backends.store_config import StoreConfig
 
 ASKED_AT_ONCE = 16
 PARTITIONS_A_PAGE = 3
-"""If the first page of a common list has fewer partitions than this, each is listed by itself."""
+"""The fewest partitions on the first page of a common list for which the list goes on: with fewer,
+each is listed by itself.
+"""
 
 
 @dataclass

@@ -103,8 +103,8 @@ def key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
 
 
 def typed_key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
-    """As `key_values`, for texts of the command line. InvalidRequest also for a secret: everybody
-    on the machine can read the arguments of a process.
+    """Parse texts of the command line as `key_values` does. InvalidRequest also for a secret:
+    everybody on the machine can read the arguments of a process.
     """
     pairs = key_values(given, option=option)
     for key, value in pairs.items():

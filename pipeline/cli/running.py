@@ -103,7 +103,7 @@ def runs_job(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def runs_job_on_bucket(command: Callable[..., int]) -> Callable[..., int]:
-    """As `runs_job`, for a job that asks no node."""
+    """Make a command of a job that asks no node, as `runs_job` does."""
     return _with_options(command, (("store", StoreOption, None), *_OPTIONS))
 
 

@@ -42,8 +42,8 @@ class QuickDecompressor:
         self._output = bytearray()
 
     def decompress(self, codec: Codec, data: Buffer, *, bytes_max: int) -> Buffer:
-        """As `kafka_formats.compression.decompress`; uncompressed data is not copied. The result
-        is valid until the next call.
+        """Decompress as `kafka_formats.compression.decompress` does; uncompressed data is not
+        copied. The result is valid until the next call.
         """
         if codec is Codec.NONE and len(data) <= bytes_max:
             return data

@@ -87,7 +87,9 @@ class ExportTable(Protocol):
         """
 
     def named(self, paths: Collection[str]) -> set[str]:
-        """Those of `paths` that the table refers to now: a last check before files are removed."""
+        """The paths among `paths` that the table refers to now: a last check before files are
+        removed.
+        """
 
     @property
     def any_year(self) -> bool:

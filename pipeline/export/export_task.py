@@ -23,7 +23,7 @@ from rsm_backends.store_config import StoreConfig
 
 
 class ReadRecords(Protocol):
-    """As `pipeline.read.records.read_slices`."""
+    """A function like `pipeline.read.records.read_slices`."""
 
     def __call__(
         self,

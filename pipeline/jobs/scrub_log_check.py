@@ -85,7 +85,9 @@ class LogCheck:
         self._indexes.take(run.headers, run.position)
 
     def largest_timestamp_differs(self) -> str | None:
-        """After the whole log: how its largest timestamp differs from the catalogue's, or None."""
+        """Compare the largest timestamp of the whole log with the catalogue's: the difference, or
+        None.
+        """
         told, found = self._segment.max_timestamp_ms, self._indexes.max_timestamp_ms
         if found < 0 or told in (-1, found):
             return None  # for records without timestamps the metadata has the file's own time
@@ -106,7 +108,7 @@ class LogCheck:
         return f"the offset index {_which_entry(stored, made, 8)} does not fit the batches"
 
     def time_index_differs(self) -> str | None:
-        """As `offset_index_differs`, for the time index."""
+        """Compare the time index with the log, as `offset_index_differs` does."""
         stored = self._stored_times
         if stored is None:
             return "the time index is missing"

@@ -59,7 +59,7 @@ class UsageReport:
 
     @property
     def ok(self) -> bool:
-        """True: counting finds no faults."""
+        """True always: counting finds no faults."""
         return True
 
     def as_json(self) -> dict[str, object]:

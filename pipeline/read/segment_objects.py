@@ -76,7 +76,9 @@ class SegmentObjects:
         return self._without_transforms(index, wanted, self._bytes(name, wanted))
 
     def index_in(self, stored: memoryview, index: IndexType) -> bytes | None:
-        """As `index`, from the whole object's bytes, whose checksums the caller has checked."""
+        """The bytes of an index, as `index` gives them, from the whole object's bytes, whose
+        checksums the caller has checked.
+        """
         wanted = self._index_range(index)
         if wanted is None:
             return None

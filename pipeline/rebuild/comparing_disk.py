@@ -12,7 +12,7 @@ class OtherBytes(Exception):  # noqa: N818  it is an answer
 
 
 class ComparingDisk(OsDisk):
-    """For one writer, which ends by renaming its file to `path`."""
+    """A disk for one writer, which ends by renaming its file to `path`."""
 
     def __init__(self, path: Path) -> None:
         self._file = _ComparedFile(self, path)

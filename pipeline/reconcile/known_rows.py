@@ -73,7 +73,7 @@ DELETE_STATES = (
 )  # fmt: skip
 
 KAFKA_HAS_THE_TRUTH = ("kafka", "switching")
-"""In these phases of a move a node's rows of delegated partitions are old, or not whole yet."""
+"""The phases of a move in which a node's rows of delegated partitions are old, or not whole yet."""
 
 
 class PartitionName(NamedTuple):

@@ -125,7 +125,7 @@ class LogDirsReport:
 
     @property
     def ok(self) -> bool:
-        """True: an incomplete log is an error instead."""
+        """True always: an incomplete log is an error instead."""
         return True
 
     def as_json(self) -> dict[str, object]:

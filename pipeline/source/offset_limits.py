@@ -56,7 +56,7 @@ class SpecificTimestamps:
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
-    """The same time for every partition, in milliseconds since the epoch."""
+    """One time for every partition, in milliseconds since the epoch."""
 
     timestamp_ms: int
 

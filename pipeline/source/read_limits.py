@@ -39,7 +39,7 @@ else:
         """A stand-in: Spark 4.1 has no such class."""
 
     def takes_all(limit: object) -> bool:  # noqa: ARG001
-        """True: Spark 4.1 has no limits."""
+        """True always: Spark 4.1 has no limits."""
         return True
 
 

@@ -7,7 +7,9 @@ import pyspark
 from kafka_formats.errors import InvalidRequest
 
 SPARK_SUPPORTED = ((4, 1), (4, 4))
-"""From the first to before the second (major, minor): 4.1 brought filter push-down."""
+"""The supported versions (major, minor), from the first to before the second: 4.1 brought filter
+push-down.
+"""
 
 
 def check_spark_version(version: str | None = None) -> None:

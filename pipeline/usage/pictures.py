@@ -36,7 +36,7 @@ STYLE: Any = {
 
 
 def topics_picture(usages: Sequence[TopicUsage]) -> bytes:
-    """PNG: the largest topics, each bar by age."""
+    """Draw the largest topics as a PNG, each bar by age."""
     shown = list(usages[:TOPICS_SHOWN_MAX])
     rest = usages[TOPICS_SHOWN_MAX:]
     names = [_short(each.topic) for each in shown]
@@ -72,7 +72,7 @@ def topics_picture(usages: Sequence[TopicUsage]) -> bytes:
 
 
 def growth_picture(days: Sequence[tuple[date, int]]) -> bytes:
-    """PNG: the sum of present bytes by the day of their write."""
+    """Draw the sum of present bytes by the day of their write, as a PNG."""
     with rc_context(STYLE):
         figure, axes = _figure(9, 3.6)
         dates: list[Any] = [day for day, _ in days]
@@ -97,7 +97,7 @@ def growth_picture(days: Sequence[tuple[date, int]]) -> bytes:
 
 
 def price_picture(projected: Sequence[Projection], currency: str) -> bytes:
-    """PNG: a month's price, now and later, by storage, writes and reads."""
+    """Draw a month's price, now and later, by storage, writes and reads, as a PNG."""
     with rc_context(STYLE):
         figure, axes = _figure(9, 3.6)
         names = [

@@ -74,7 +74,9 @@ class Disk:
         del self.unsynced[:operations]
 
     def _note_recovery_point(self, operation: Batch | _Truncate) -> None:
-        """Behind each voter set, which recovery must not cut, and never above the log's end."""
+        """Note a recovery point behind each voter set, which recovery must not cut, and never above
+        the log's end.
+        """
         if _names_voters(operation) or self.recovery_point > self.synced_end:
             self.recovery_point = self.synced_end
 

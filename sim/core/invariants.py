@@ -251,7 +251,9 @@ class Auditor:
         self.digests[batch.end_offset] = _digest(before, batch)
 
     def _durable_on_majority(self, host: ReplicaHost, end: int) -> None:
-        """By the leader's latest voter set or the one before it (KAFKA-16580)."""
+        """Check that a majority of the leader's latest voter set, or of the one before it, has the
+        records on disk (KAFKA-16580).
+        """
         last = max((b for b in self.committed if b < end), default=None)
         assert last is not None
         batch = self.committed[last]

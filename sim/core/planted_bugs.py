@@ -165,7 +165,7 @@ def _voters_stay(*_: object) -> bool:
 
 
 def _change_above_any_commit(r: Replica, state: Leader) -> bool:
-    """By what this replica knew to be committed before it led."""
+    """Judge a change by what this replica knew to be committed before it led."""
     return state.change is not None or r.voters.has_uncommitted(r.high_watermark)
 
 

@@ -177,4 +177,4 @@ class Workload:
 
 
 def _nobody_waits() -> None:
-    """For a lost answer, which the next fetch replaces."""
+    """Drop a lost answer, which the next fetch replaces."""

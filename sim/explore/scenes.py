@@ -124,7 +124,7 @@ def two_tails(space: Space, state: State) -> State:
 
 
 def two_tails_of_voters(space: Space, state: State) -> State:
-    """As above, and the record removes a voter."""
+    """Hosts 0 and 1 have two tails as in `two_tails`, and the record of host 0 removes a voter."""
     state = does(space, led(space, state), 0, "remove", 2)
     state = elected(space, settled(space, state, silent=(1, 2)), 1, silent=(0,))
     return told(space, settled(space, state, silent=(0,)), 1, 0)

@@ -125,7 +125,7 @@ class Faults:
                 self._pour(count, leader)
 
     def _leaders(self) -> list[Machine]:
-        """Those that lead, or believe so, and take calls."""
+        """The machines that lead, or believe so, and take calls."""
         leaders = [each for each in self._world.machines if each.leads]
         return [each for each in leaders if each.up and not each.up.life.paused]
 
@@ -138,7 +138,9 @@ class Faults:
         )
 
     def operations_after_snapshot(self) -> int:
-        """So many disk operations after a snapshot got its name the power goes; 0: it stays."""
+        """The number of disk operations after a snapshot got its name until the power goes; 0: it
+        stays.
+        """
         draw = self._snapshots.randrange
         return draw(1, 9) if draw(100) < self._snapshot_percent else 0
 

@@ -330,7 +330,9 @@ class Auditor:
         self._world.clients.committed_values(self.reference, batch)
 
     def _durable_on_majority(self, machine: Machine, process: Process, last: StoredBytes) -> None:
-        """By the leader's latest voter set or the one before it (KAFKA-16580)."""
+        """Check that a majority of the leader's latest voter set, or of the one before it, has the
+        records on disk (KAFKA-16580).
+        """
         log = process.log
         assert log is not None
         core = log.driver.core

@@ -281,7 +281,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def let_others_run(self) -> None:
-        """In the middle of a job, run what other threads of its process have. PowerCut: the machine
+        """Run what other threads of the process have, in the middle of a job. PowerCut: the machine
         went off meanwhile.
         """
         running = self._running

@@ -61,7 +61,7 @@ class MachineDisk(ForgetfulDisk):
         self._machine = machine
         self.next_sync_fails = self.next_write_fails = False
         self.operations_left = 0
-        """Until the power goes; 0: it stays."""
+        """The disk operations left until the power goes; 0: it stays."""
         self.bad: set[Path] = set()
 
     def operate(self, *, grows: bool = False) -> None:

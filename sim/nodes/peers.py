@@ -75,7 +75,7 @@ class SimulatedPeers:
         return await self._exchange(node_id, answer, deadline_ms, again=False)
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        """Not simulated: the tests want an old program to stop by itself."""
+        """Fail, since this is not simulated: the tests want an old program to stop by itself."""
         raise PeerFailedError(f"node {node_id} was not asked within {deadline_ms} ms")
 
     async def close(self) -> None:

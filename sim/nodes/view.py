@@ -65,7 +65,7 @@ class MemoryDatabase:
             self.flush()
 
     def set_options(self, options: dict[str, str]) -> None:
-        """Ignored: there are no files to merge."""
+        """Ignore the options: there are no files to merge."""
 
     def flush(self) -> None:
         self._disk.rows = dict(self.rows.items())
