@@ -141,7 +141,7 @@ class BrokerCalls:
                 await self.deletions.before_list(tip)
             why = self.why_not_writable(tip)
         # By that reason, not by the present: behind one that went meanwhile steps were left out.
-        if why is not None and not await self.deletions.is_topic_deleted(tip):
+        if why is not None and not await self.deletions.is_listed_once(tip):
             raise _not_ready(tip, why)
         await self._until_added(tip)
         self._check_readable(tip)  # again: all that was waited for took its time

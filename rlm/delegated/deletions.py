@@ -27,7 +27,7 @@ from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.plugin import Plugin
 from rlm.leadership.leadership import TopicConfig
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import UNLIMITED
+from rlmm.partition_state import UNLIMITED, Claim, Mode, PartitionState
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 
 WRITE_DEADLINE_S = 14.0
@@ -88,20 +88,18 @@ class BrokerDeletions:
         state, session = self.metadata.partition_state(tip), self.plugin.session
         if state is None or session is None or tip not in session.leaders:
             return
-        claim, me = state.claim, self.around.identity.incarnation
-        if claim is None or claim.incarnation != me or state.segment_count == 0:
+        claim, broker = self._own_claim(state), self.older.broker
+        if claim is None or broker is None or state.segment_count == 0:
             return
-        if self.older.broker is None:
-            return
-        await self.hold_fresh(tip, self.older.broker)
-        await self.start_passed(tip, self.older.broker, claim.token)
+        await self.hold_fresh(tip, broker)
+        await self.start_passed(tip, broker, claim.token)
 
     async def hold_fresh(self, tip: TopicIdPartition, broker: BrokerPort) -> None:
         """RetryLater: the leader does not know yet what is copied. A list that comes once, of a
         deleted topic or a disabled tier, is not held back.
         """
         why = self.expirations.fresh.why_not_expire(tip)
-        if why is None or not await self._is_counted(broker, tip.topic):
+        if why is None or not _is_counted(await _config(broker, tip.topic)):
             return
         if not await self.is_topic_deleted(tip):
             raise RetryLater(f"{tip}: {why}")
@@ -127,30 +125,25 @@ class BrokerDeletions:
             and row.leader_epochs[-1][0] == start.leader_epoch
         )
         rows = [*islice(passed, MARKED_BY_CALL)]
-        if not rows or not await self._is_counted(broker, tip.topic):
+        if not rows:
             return
+        config = await _config(broker, tip.topic)
+        if config is not None and not config.remote_storage_enable:
+            return  # all goes: it lists once, and its log start may have passed very many
+        going = await self._without_kept(rows, token)
+        if len(going) == len(rows) and not _is_counted(config):
+            return  # its broker deletes them by itself
+        # Else its run ends at the first that stays, and never comes to those behind it.
         if self.driver.clean_ups.is_full:
             raise RetryLater(f"{tip}: too many segments wait for their removal to mark more")
-        rows = await self._without_kept(rows, token)
-        for at in range(0, len(rows), MARKED_AT_ONCE):
-            some = rows[at : at + MARKED_AT_ONCE]
+        for at in range(0, len(going), MARKED_AT_ONCE):
+            some = going[at : at + MARKED_AT_ONCE]
             await asyncio.gather(*(self._start_passed(row, token) for row in some))
-        if len(rows) == MARKED_BY_CALL:
+        if len(going) == MARKED_BY_CALL:
             raise RetryLater(
                 f"{tip}: {MARKED_BY_CALL} segments that its log start passed are marked, and more "
                 "may be left: the next list sees to those"
             )
-
-    async def _is_counted(self, broker: BrokerPort, topic: str) -> bool:
-        """False where nothing of the topic is counted, and its broker deletes by itself what its
-        log start passed: no `retention.bytes`, or remote.storage.enable=false by now. A broker that
-        deletes its tier with that (remote.log.delete.on.disable) has moved the log start past all
-        of it, and lists once, for good: more may be there than one call can mark.
-        """
-        config = (await broker.topic_configs([topic])).get(topic)
-        if not isinstance(config, TopicConfig):
-            return True
-        return config.remote_storage_enable and config.retention_bytes != UNLIMITED
 
     async def _without_kept(
         self, passed: list[RemoteLogSegmentMetadata], token: int
@@ -213,17 +206,37 @@ class BrokerDeletions:
         await self.driver.clean_ups.begin(row, row.token, BY_BROKER)
         await self.driver.clean_ups.try_to_remove(row, BY_BROKER)
 
+    async def is_listed_once(self, tip: TopicIdPartition) -> bool:
+        """True if the broker lists a partition of this process's claim to delete all, and for good:
+        its topic is deleted, or its tier disabled (remote.log.delete.on.disable). A broker takes
+        the partitions of such a topic one after the other, and looks see it disabled meanwhile.
+        """
+        return await self.is_topic_deleted(tip) or await self._is_disabled(tip)
+
     async def is_topic_deleted(self, tip: TopicIdPartition) -> bool:
         """True if a replica whose claim is this process's has gone with its topic. A broker that
         deletes a topic renames the directory first, then asks for the segments once, and for good:
         the disk tells, as this node's last look at it may be older, and the broker's metadata,
         which lets go of the topic before. A replica that moves away leaves the disk alone.
         """
-        state = self.metadata.partition_state(tip)
-        mine = self.around.identity.incarnation
-        if state is None or state.claim is None or state.claim.incarnation != mine:
+        if self._own_claim(self.metadata.partition_state(tip)) is None:
             return False
         return await self.table.is_topic_deleted(tip)
+
+    async def _is_disabled(self, tip: TopicIdPartition) -> bool:
+        state, broker = self.metadata.partition_state(tip), self.older.broker
+        if state is None or broker is None or state.mode is not Mode.DELEGATED:
+            return False
+        if self._own_claim(state) is None:
+            return False
+        config = await _config(broker, tip.topic)
+        return config is not None and not config.remote_storage_enable
+
+    def _own_claim(self, state: PartitionState | None) -> Claim | None:
+        """The claim if it is this process's."""
+        claim = None if state is None else state.claim
+        mine = self.around.identity.incarnation
+        return claim if claim is not None and claim.incarnation == mine else None
 
     async def _catch_up(self) -> None:
         """Before "it is deleted already" is said: the view may lack the row because it lags."""
@@ -231,3 +244,16 @@ class BrokerDeletions:
 
     async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         await self.metadata.update_remote_log_segment_metadata(update, deadline_s=WRITE_DEADLINE_S)
+
+
+async def _config(broker: BrokerPort, topic: str) -> TopicConfig | None:
+    """The topic's configs; None: the broker does not tell."""
+    config = (await broker.topic_configs([topic])).get(topic)
+    return config if isinstance(config, TopicConfig) else None
+
+
+def _is_counted(config: TopicConfig | None) -> bool:
+    """False where the broker counts nothing of a topic: no `retention.bytes`, or no tier by now."""
+    if config is None:
+        return True
+    return config.remote_storage_enable and config.retention_bytes != UNLIMITED

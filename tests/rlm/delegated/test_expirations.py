@@ -23,8 +23,8 @@ from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.leadership.leadership import NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.unseen_disk import EpochAt
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import TopicPolicy
-from rlmm.records.control_records import TopicPolicyChange
+from rlmm.partition_state import Mode, TopicPolicy
+from rlmm.records.control_records import PartitionModeChange, TopicPolicyChange
 from rlmm.segment import SegmentState
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import (
@@ -351,6 +351,39 @@ def test_where_nothing_is_counted_the_broker_deletes_what_its_log_start_passed(
             broker.config = config
             listed = (await plugin.page(tip))[1] or ()
             assert [row.state for row in listed] == 20 * [FINISHED]
+
+    run_virtually(main)
+
+
+def test_a_disabled_tier_is_listed_also_once_the_node_has_seen_it_disabled(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A broker takes the partitions one after the other, each with all its segments. No expiration
+    lists then, and no copy begins.
+    """
+
+    async def main() -> None:
+        broker, tip = broker_of(orders), orders.partition
+        async with beside(tmp_path, orders, broker) as (node, plugin):
+            await twenty_of_which_18_are_passed(broker, plugin, tip)
+            broker.config = replace(TIERED, remote_storage_enable=False)
+            broker.tiered_start = EpochAt(0, 20)
+            await asyncio.sleep(60)
+            assert not (await plugin.ready(tip))[0]
+            assert "agree" in (await refused(plugin.add(segment(tip, 99, 20, 24)))).detail
+            rows = (await plugin.page(tip))[1] or ()
+            assert [row.state for row in rows] == 20 * [FINISHED]
+            for row in rows:
+                await plugin.update(row, DELETING)
+                await plugin.delete(row)
+                await plugin.update(row, DELETED)
+            await asyncio.sleep(300)
+            assert states(node, tip) == []
+            state = node.metadata.partition_state(tip)
+            assert state is not None
+            paused = PartitionModeChange(tip, Mode.PAUSED, state.mode_offset)
+            await node.metadata.set_partition_mode(paused)
+            assert "paused" in (await refused(plugin.page(tip))).detail
 
     run_virtually(main)
 

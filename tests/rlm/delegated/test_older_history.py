@@ -19,7 +19,7 @@ from rlm.leadership.unseen_disk import EpochAt
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import PartitionModeChange
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
-from tests.rlm.delegated.delegating import TIERED, broker_of
+from tests.rlm.delegated.delegating import COUNTED, TIERED, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -112,8 +112,30 @@ def test_what_stays_below_the_log_start_stops_no_expiration(
         broker = broker_of(orders)
         broker.tiered_start = EpochAt(0, 20)
         async with switched(tmp_path, orders, broker) as (node, plugin):
+            broker.config = COUNTED
+            assert await plugin.highest(orders.partition, 0) is not None
             assert [row.state for row in await listed(plugin, orders)] == [FINISHED, FINISHED]
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("config", [TIERED, COUNTED])
+def test_what_lies_behind_that_goes(tmp_path: Path, orders: KafkaLog, config: TopicConfig) -> None:
+    """A run of the broker ends at the first segment that it must not delete."""
+
+    async def main() -> None:
+        broker, tip = broker_of(orders), orders.partition
+        async with switched(tmp_path, orders, broker) as (node, plugin):
+            await plugin.add(segment(tip, 9, 20, 22))
+            await plugin.update(segment(tip, 9, 20, 22), FINISHED, b"custom")
+            broker.config, broker.tiered_start = config, EpochAt(0, 23)  # DeleteRecords
+            lead(broker, orders, 2, (0, 0), (2, 25))
+            await asyncio.sleep(60)
+            assert await plugin.highest(tip, 0) is not None
+            rows = await listed(plugin, orders)
+            assert "began at 23" in (await refused(plugin.update(rows[0], DELETING))).detail
+            assert node.finished(tip) == [(0, 9), (10, 19)]
 
     run_virtually(main)
 
