@@ -28,7 +28,9 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
-"""A follower answers it, too, of its own replica, and LATEST is then the end of its log."""
+"""The replica id that a follower answers, too, of its own replica; LATEST is then the end of its
+log.
+"""
 
 TopicPartition = tuple[str, int]
 

@@ -89,7 +89,8 @@ async def replica_extent(
 ) -> Extent | BrokerError:
     """Ask the broker at the other end where its log begins and ends, whether it leads or not.
 
-    By the topic's name, since ListOffsets has no ids: what is fetched afterwards is asked by id.
+    The question names the topic, since ListOffsets has no ids; what is fetched afterwards is asked
+    for by id.
     """
     name = (partition.topic, partition.partition)
     offsets = []

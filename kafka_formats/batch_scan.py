@@ -23,7 +23,7 @@ from kafka_formats.record_batch import (
 
 BATCH_BYTES_MAX = 128 << 20
 ANY_BATCH_BYTES = 2**31 - 1
-"""No batch is longer: its length is an int32."""
+"""The limit that no batch exceeds: its length is an int32."""
 
 RUN_BATCHES_MAX = 4096
 _ZERO_CHECK_BYTES = 1 << 20

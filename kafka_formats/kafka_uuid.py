@@ -12,7 +12,7 @@ import re
 from kafka_formats.errors import InvalidRequest
 
 _CANONICAL = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")
-"""The last character carries only two bits of the id; its other bits are zero."""
+"""The form of an id. The last character carries only two bits of it; its other bits are zero."""
 
 
 class Uuid(bytes):

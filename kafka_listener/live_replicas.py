@@ -17,8 +17,8 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 
 @dataclass(slots=True)
 class LiveReplicas:
-    """One per replica. `silent`: the fenced ones, which clients are not told of until they fetch
-    the metadata log again.
+    """The living replicas, as one of them knows them. `silent`: the fenced ones, which clients are
+    not told of until they fetch the metadata log again.
     """
 
     own: Replica

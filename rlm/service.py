@@ -30,7 +30,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RemoteLogManager:
-    """One per node. All methods belong to the event loop it was started on."""
+    """The remote log manager, one per node. All methods belong to the event loop it was started
+    on.
+    """
 
     around: Surroundings
     table: WorkTable

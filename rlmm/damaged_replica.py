@@ -11,7 +11,9 @@ REPLACE_REPLICA = (
     "--from-snapshot`, which has nothing that was recorded behind it. Restore no backup: an older "
     "directory has forgotten votes, acknowledgements, and what was copied since"
 )
-"""Goes behind a colon. A voter that forgot them may elect a leader without acknowledged records."""
+"""The advice behind a colon. A voter that forgot them may elect a leader without acknowledged
+records.
+"""
 
 
 def needed_snapshot(error: CorruptData, log_start_offset: int) -> CorruptData:

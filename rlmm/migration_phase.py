@@ -49,17 +49,21 @@ RECORDED_PHASES: Mapping[int, MigrationPhase] = {
 """The phases that a record can name, by number."""
 
 HELD_PHASES = frozenset({_KAFKA, _SWITCHING, _BACK})
-"""Nothing of delegated topics is claimed or changed here: the truth is elsewhere, or frozen."""
+"""The phases in which nothing of delegated topics is claimed or changed here: the truth is
+elsewhere, or frozen.
+"""
 TOPIC_PHASES = frozenset({_KAFKA, _SWITCHING})
-"""The truth is in Kafka's topic: rows of delegated topics may lack what that has."""
+"""The phases in which the truth is in Kafka's topic: rows of delegated topics may lack what that
+has.
+"""
 FROZEN_PHASES = frozenset({_SWITCHING, _BACK})
-"""Nobody changes anything: brokers acknowledge that they stopped."""
+"""The phases in which nobody changes anything: brokers acknowledge that they stopped."""
 RETURNS_TO: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _KAFKA, _BACK: _QUORUM}
 """The phase that an attempt began in, and falls back to."""
 ENDS_IN: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _QUORUM, _BACK: _KAFKA}
 """The phase that an attempt leads to."""
 MOVING_PHASES = HELD_PHASES | {_QUORUM}
-"""A move is under way: it may still go back."""
+"""The phases of a move under way, which may still go back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,9 @@ from rsm_backends.streams import closing_stream
 _Answer = TypeVar("_Answer")
 
 PROGRESS_BYTES = 64 * 1024
-"""A stream that delivers less than this within the deadline is given up."""
+"""The least that a stream has to deliver within the deadline; one that delivers less is given
+up.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from kafka_formats.errors import InvalidRequest
 
 CURSOR_VERSION = 1
 CURSOR_CHARACTERS_MAX = 3_000
-"""Enough for the places of 75 nodes, and no longer than an address may be once it is encoded."""
+"""The longest cursor: enough for the places of 75 nodes, and no longer than an address may be once
+it is encoded.
+"""
 _CHECK_BYTES = 8
 
 CursorKey = tuple[str | int, ...]

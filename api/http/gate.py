@@ -38,14 +38,18 @@ ABORT_EXTENSION = "strandline.abort"
 """Key in `scope["extensions"]` of a call that breaks the connection off, unsent bytes included."""
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-"""Answered under any load: a node that is busy must not be restarted for that."""
+"""The paths that are answered under any load: a node that is busy must not be restarted for
+that.
+"""
 
 BROKER_PATHS = "/v1/broker/"
-"""Errors there have headers, too: the broker's plug-in reads no JSON."""
+"""The start of the paths whose errors have headers, too: the broker's plug-in reads no JSON."""
 
 SEGMENT_PATH = f"{BROKER_PATHS}copy-files"
 SEGMENT_BODY_BYTES_MAX = 4 * 2**30
-"""A segment has at most 2 GiB; its files come as one body, which the route takes piece by piece."""
+"""The largest body of a segment, which has at most 2 GiB; its files come as one body, which the
+route takes piece by piece.
+"""
 
 _BODY_LATE = "the request's body did not arrive in time"
 _log = logging.getLogger("strandline.api")

@@ -16,9 +16,11 @@ from rlm.copy.partition_status import PartitionStatus
 FRESH_S = 1.0
 WORST_SHOWN = 10
 SHARE_OF_TIME = 0.05
-"""A survey is made again only once this share of the time since the last would be spent on it."""
+"""The share of the time since the last survey that the next may take: it is made only once that is
+enough.
+"""
 KEPT_FACTOR = 3.0
-"""A survey that is older than so many times its freshness is no longer answered with."""
+"""The age at which a survey is no longer answered with, as a multiple of its freshness."""
 Monotonic = Callable[[], float]
 Gather = Callable[[], Awaitable[tuple[int, Iterable[PartitionStatus]]]]
 """Gives a metadata offset, and the status of all partitions, which holds all up to it."""

@@ -65,7 +65,9 @@ INDEXES = (
 )
 """The indexes in the order of Kafka's numbers (RemoteStorageManager.IndexType)."""
 OF_A_FOLLOWER = frozenset({IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH})
-"""A follower goes on behind the row that it asks for them with: none from before a cut."""
+"""The indexes that a follower asks for. It goes on behind the row that it names, and gets none from
+before a cut.
+"""
 
 _log = logging.getLogger("strandline.api")
 

@@ -25,8 +25,9 @@ LOGIN_DEADLINE_S = 10.0
 REQUESTS_MAX = 16
 """The most requests of one login, versions and mechanism included: SCRAM takes four."""
 FAILED_FOR_S = 1.0
-"""A connection whose login failed is ended after that, unless the client is quicker: it has the
-broker's answer by then."""
+"""The time after which a connection whose login failed is ended, unless the client is quicker: it
+has the broker's answer by then.
+"""
 SHOWN_CHARACTERS_MAX = 40
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from rlm.quota.byte_rate import ByteRate
 
 NAMES_MAX = 10_000
-"""Users, and pairs of user and client id, that are counted; the ones seen longest ago go."""
+"""The most users, and pairs of user and client id, that are counted; the ones seen longest ago
+go.
+"""
 WAIT_S_MAX = 30.0
-"""Kafka's clients give a request up after that by default."""
+"""The longest wait that is told: Kafka's clients give a request up after that by default."""
 
 Who = tuple[str, str | None]
 """A user, and a client id of that user; None: all of them together."""
@@ -22,7 +24,7 @@ Who = tuple[str, str | None]
 
 @dataclass(slots=True)
 class TierRates:
-    """One per node. 0: no limit."""
+    """The rates of a node's clients. 0: no limit."""
 
     user_bytes_per_s: int = 0
     client_id_bytes_per_s: int = 0

@@ -54,8 +54,8 @@ SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One per node. `told` is called when an answer to Metadata named a new broker: its port has to
-    be open before a client hears of it.
+    """The answers of a node. `told` is called when an answer to Metadata named a new broker: its
+    port has to be open before a client hears of it.
     """
 
     replicas: LiveReplicas

@@ -31,14 +31,17 @@ log = logging.getLogger(__name__)
 CONNECT_DEADLINE_S = 3.0
 ASK_DEADLINE_S = 10.0
 PAUSE_AFTER_FAILURE_S = 1.0
-"""A broker that could not be reached is taken for unreachable for so long: reads of the tier go on
-without it, and do not wait for it each time."""
+"""The time for which a broker that could not be reached is taken for unreachable: reads of the tier
+go on without it, and do not wait for it each time.
+"""
 OWN_METADATA_VERSION = 12
-"""At most; from it on topics can be asked for by id."""
+"""The highest version of Metadata for the node's own questions; from it on topics can be asked for
+by id.
+"""
 ANSWER_BYTES_MAX = 64 << 20
 BROKERS_MAX = 1_000
 TLS_KEPT_S = 30.0
-"""Certificates and authorities are read again after that, for new connections."""
+"""The time after which certificates and authorities are read again, for new connections."""
 
 
 async def ask(
@@ -93,7 +96,7 @@ class BrokerSecurity:
 
 @dataclass(eq=False)
 class Brokers:
-    """One per node. `kafka_cluster_id` empty: that of the first broker that answers."""
+    """The brokers of a node. `kafka_cluster_id` empty: that of the first broker that answers."""
 
     bootstrap: tuple[Address, ...]
     kafka_cluster_id: str

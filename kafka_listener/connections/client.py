@@ -22,8 +22,9 @@ from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import Caller, ServerConnection
 
 RELAY_DEADLINE_S = 660.0
-"""A JoinGroup is answered once the others have come, which takes up to their
-`max.poll.interval.ms`: five minutes by default, and hardly ever more than ten."""
+"""The deadline of a passed-on request: a JoinGroup is answered once the others have come, which
+takes up to their `max.poll.interval.ms`: five minutes by default, and hardly ever more than ten.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,9 @@ TIER_PARTS_MAX = 16
 GAPS_MAX = 4
 """Lost ranges that one answer steps over in a partition."""
 PAUSE_S_MAX = 5.0
-"""An answer without anything new is held back for so long at most, or as long as the client says:
-it asks again at once."""
+"""The longest time that an answer without anything new is held back, or as long as the client says:
+it asks again at once.
+"""
 
 
 Send = Callable[[Pieces, FurtherRequests | None], Awaitable[Sent | None]]

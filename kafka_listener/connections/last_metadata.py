@@ -26,7 +26,7 @@ class _Topic:
 
 
 class LastMetadata:
-    """One per node; every answer to Metadata that passes fills it."""
+    """The topics of a node's brokers; every answer to Metadata that passes fills it."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}

@@ -13,7 +13,7 @@ from kafka_listener.protocol.fetch import CONSUMER, NO_SESSION, READ_COMMITTED, 
 from kafka_listener.reading.read_port import AbortedFrom
 
 FETCH_VERSION = 12
-"""The last one that names topics, which every broker has."""
+"""The last version of Fetch that names topics, which every broker has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,8 @@ class _Port:
 
 @dataclass(eq=False)
 class ReadListener:
-    """One per node. `start` it, `close` it. `bind_host` and the own replica's port are listened at,
-    the replica's host is what clients are told.
+    """The listener of a node. `start` it, `close` it. `bind_host` and the own replica's port are
+    listened at, the replica's host is what clients are told.
     """
 
     replicas: LiveReplicas

@@ -32,7 +32,7 @@ Named = tuple[str | bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """One per node; what it learns is kept with the client."""
+    """The ends of partitions' logs, one per node; what it learns is kept with the client."""
 
     brokers: Brokers
     monotonic: Callable[[], float]

@@ -38,7 +38,9 @@ NOBODY_LOGS_IN = (
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """One per node. `mechanisms` None: clients do not log in, for the reason `why_not`."""
+    """The logins of a node's clients. `mechanisms` None: clients do not log in, for the reason
+    `why_not`.
+    """
 
     brokers: Brokers
     counts: ReadCounts

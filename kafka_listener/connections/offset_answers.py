@@ -24,7 +24,7 @@ from rlmm.wire.schema import Values
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswers:
-    """One per node."""
+    """The answers of a node about offsets."""
 
     tier: TierReads
     ends: LogEnds

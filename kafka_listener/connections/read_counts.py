@@ -24,7 +24,7 @@ SHOWN_CHARACTERS_MAX = 100
 
 @dataclass(slots=True)
 class ReadCounts:
-    """One per node. `requests` by the name of the API."""
+    """The figures of a node's read replica. `requests` by the name of the API."""
 
     monotonic: Callable[[], float]
     requests: Counter[str] = field(default_factory=Counter)

@@ -17,8 +17,8 @@ INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class ReplicaWatch:
-    """One per node. `registered` gives the nodes that the metadata log names, as the same tuple
-    until one of them changes.
+    """The task that watches the replicas, one per node. `registered` gives the nodes that the
+    metadata log names, as the same tuple until one of them changes.
     """
 
     replicas: LiveReplicas

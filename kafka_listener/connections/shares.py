@@ -15,10 +15,10 @@ from typing import TypeVar
 SLICE = 100
 """Partitions of a request that are worked on in one turn. A shorter request waits for none."""
 FIRST_BYTES = 64 << 10
-"""Every answer may have so much. Waiting for records, a connection counts with it."""
+"""The bytes that every answer may have. Waiting for records, a connection counts with it."""
 FREE_PARTS = 8
-"""An answer takes no more than such a part of the free room: somebody who is slow to take his
-answers leaves smaller ones to the others, and never none.
+"""The part of the free room, one in so many, that an answer takes at most: somebody who is slow to
+take his answers leaves smaller ones to the others, and never none.
 """
 
 Item = TypeVar("Item")
@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 
 @dataclass(slots=True)
 class Turns:
-    """One per node."""
+    """The turns of a node's event loop."""
 
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -59,8 +59,8 @@ async def _next_turn_of_the_loop() -> None:
 
 @dataclass(slots=True)
 class AnswerRoom:
-    """One per node: at most `bytes_max` of records are under way, and `FIRST_BYTES` or one batch
-    for each connection besides.
+    """The room for a node's answers: at most `bytes_max` of records are under way, and
+    `FIRST_BYTES` or one batch for each connection besides.
     """
 
     bytes_max: int

@@ -10,11 +10,11 @@ TOPICS_MAX = 10_000
 """The most topics whose name and id are remembered; the ones that were told longest ago go first.
 """
 KNOWN_S = 30.0
-"""An id is asked for again after that: a topic may be made anew under its name."""
+"""The time after which an id is asked for again: a topic may be made anew under its name."""
 
 
 class TopicIds:
-    """One per node; every answer to Metadata that passes fills it."""
+    """The names and ids of a node's topics; every answer to Metadata that passes fills it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

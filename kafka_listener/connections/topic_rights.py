@@ -1,4 +1,6 @@
-"""The rights of clients in topics: asked of the client's own twin, and kept for a while."""
+"""The rights of clients in topics. The client's own twin is asked for them; they are kept for a
+while.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,14 @@ from kafka_listener.protocol.error_codes import ErrorCode
 TOPICS_MAX = 10_000
 """The most topics whose rights are kept for one connection."""
 REFUSAL_KEPT_S = 1.0
-"""No longer than it takes to answer about all of a topic's partitions: it may be given at any time.
+"""The time for which a refusal is kept: no longer than it takes to answer about all of a topic's
+partitions, since the right may be given at any time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRights:
-    """One per node; what brokers say is kept with the client, for `kept_s`.
+    """The rights of a node's clients; what brokers say is kept with the client, for `kept_s`.
 
     Clients that log in have their own rights. The others have those of the node itself, in the
     topics that are `given`.

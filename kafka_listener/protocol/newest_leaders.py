@@ -19,8 +19,8 @@ UNKNOWN = -1
 
 @dataclass(slots=True)
 class NewestLeaders:
-    """One per node, of brokers' ids: an answer comes here before its nodes are rewritten. Topics
-    without an id are left as they are: one made anew begins at epoch 0.
+    """The newest leaders by brokers' ids, one per node: an answer comes here before its nodes are
+    rewritten. Topics without an id are left as they are: one made anew begins at epoch 0.
     """
 
     _told: dict[tuple[bytes, int], tuple[int, int]] = field(default_factory=dict)

@@ -52,7 +52,7 @@ async def agreed_until(
 
 @dataclass(slots=True)
 class Leaders:
-    """One per node."""
+    """The newest leaders that any connection heard of, one per node."""
 
     epochs: LeaderEpochs
     _told: dict[TopicIdPartition, BrokerLogEnds] = field(default_factory=dict)

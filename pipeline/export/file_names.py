@@ -19,7 +19,9 @@ ATTEMPT_BITS = 60
 """Bits of a run's random number: it fits the signed 64 bits of a transaction's version in Delta."""
 
 SIDE_FOLDER = "_strandline/"
-"""Hidden from Spark, Delta and DuckDB's globs of data by its underscore."""
+"""The folder beside the data, hidden from Spark, Delta and DuckDB's globs of data by its
+underscore.
+"""
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_]{0,38}[a-z0-9])?")
 _FILE = re.compile(

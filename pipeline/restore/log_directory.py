@@ -46,7 +46,9 @@ FILE_NAME_BYTES_MAX = 255
 """Limit of Linux's file systems. A partition's directory may need all, as topics have up to 249."""
 PLAN_FILE = f"plan{NOTE_SUFFIX}"
 FINISHED_FILE = f"strandline{NOTE_SUFFIX}"
-"""Brokers ignore files with other suffixes than their own, and delete them with the partition."""
+"""The name of the file in a finished directory. Brokers ignore files with other suffixes than their
+own, and delete them with the partition.
+"""
 
 LOCK_FILE = ".lock"
 

@@ -63,7 +63,7 @@ BATCH_BYTES_MAX = 512 * 1024 * 1024
 _PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _IGNORED = ("kafka.bootstrap.servers",)
-"""The option that every query of a broker has: accepted, but without effect."""
+"""The options that are accepted, but without effect: every query of a broker has them."""
 
 _WITHOUT_BROKER = {
     "kafka.isolation.level": "use the option isolation",

@@ -13,13 +13,13 @@ from kafka_formats.errors import InvalidRequest
 from pipeline.read.segment_slice import SegmentSlice, cut
 
 TASK_BYTES_MIN = 128 * 1024 * 1024
-"""Every task but the last reads at least this much, unless the query asks for smaller ones, or its
+"""The least that every task but the last reads, unless the query asks for smaller ones, or its
 segments are tiny.
 """
 
 TASK_SLICES_MAX = 1_024
-"""More segments are never packed into a task: each has to be opened, which takes milliseconds, and
-from a store far away tens of them. Segments of 128 KiB and more fill a task before.
+"""The most segments of a task: each has to be opened, which takes milliseconds, and from a store
+far away tens of them. Segments of 128 KiB and more fill a task before.
 """
 
 SLICE_OVERHEAD_BYTES = 4 * 1024 * 1024
@@ -28,7 +28,8 @@ divided among as many tasks as the query asks for.
 """
 
 TASKS_MAX = 100_000
-"""More tasks than this mean a wrong option, which the driver would notice only when out of memory.
+"""The most tasks of a query: more mean a wrong option, which the driver would notice only when out
+of memory.
 """
 
 Task = tuple[SegmentSlice, ...]

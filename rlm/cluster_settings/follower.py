@@ -19,13 +19,14 @@ LOOKING = "looking for changed settings of the cluster"
 ACTING = "acting on a changed setting of the cluster"
 RETRY_S = 1.0
 ROUND_S = 600.0
-"""A round ends then even if nothing changed, and shows that the loop lives."""
+"""The longest round: it ends then even if nothing changed, and shows that the loop lives."""
 
 
 @dataclass(slots=True)
 class SettingsFollower:
-    """One per node. `act` is called at each change since this was made, and may raise: the regular
-    looks follow. Those that begin with the settings as they are then are made with it.
+    """The task that follows the settings, one per node. `act` is called at each change since this
+    was made, and may raise: the regular looks follow. Those that begin with the settings as they
+    are then are made with it.
     """
 
     metadata: RemoteLogMetadataManager

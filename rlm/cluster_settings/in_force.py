@@ -24,8 +24,8 @@ Rows = tuple[SettingRow, ...]
 
 @dataclass(slots=True)
 class SettingsInForce:
-    """One per node. `rows` tells the settings of the log: the same tuple until one changes.
-    `topics` are those of the node's own file.
+    """The settings in force on a node. `rows` tells the settings of the log: the same tuple until
+    one changes. `topics` are those of the node's own file.
     """
 
     rows: Callable[[], Rows]

@@ -34,7 +34,9 @@ SCOPES = {
     **dict.fromkeys(PAUSES.values(), frozenset({ScopeKind.CLUSTER, ScopeKind.NODE})),
     **dict.fromkeys(RATES.values(), frozenset(ScopeKind)),
 }
-"""A topic's own pause is in its policy, which holds whatever stands here."""
+"""The scopes that each setting may have. A topic's own pause is in its policy, which holds whatever
+stands here.
+"""
 
 
 def is_for(setting: Setting, scope: SettingScope) -> bool:

@@ -74,7 +74,7 @@ class ProblemLog:
 
 
 REPEAT_S = 600.0
-"""Standing problems are logged again after so long: a rotated log still has them."""
+"""The pause after which a standing problem is logged again: a rotated log still has it."""
 
 
 class StandingProblems:

@@ -12,9 +12,11 @@ from rlm.control.node_problem import ProblemArea
 from rlm.control.why_not import WhyNot
 
 SOON_S = 5.0
-"""Shorter waits are a change of leader, a restart, or one repeated request."""
+"""The wait from which on most reasons are told: shorter waits are a change of leader, a restart, or
+one repeated request.
+"""
 LONG_S = 3_600.0
-"""Waits that are usual for minutes are trouble after an hour."""
+"""The wait from which on reasons that are usual for minutes are told."""
 
 
 @dataclass(frozen=True, slots=True)

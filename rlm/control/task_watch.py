@@ -15,7 +15,7 @@ from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Ambient
 
 AWAKE_S_MAX = 900.0
-"""A loop that has not slept for so long, not even for a moment, hangs."""
+"""The time without sleep, not even for a moment, after which a loop hangs."""
 
 
 def no_problems() -> Iterable[NodeProblem]:

@@ -47,8 +47,8 @@ from rlm.local_log.log_dir import LocalSegment
 from rlmm.segment import OFFSET_MAX
 
 SYNCS_A_PASS = 200
-"""New links and new checkpoints are synced: a node that starts beside ten thousand partitions, or
-whose brokers' leaders all moved, makes them in many passes.
+"""The most new links and new checkpoints of a pass, since each is synced: a node that starts beside
+ten thousand partitions, or whose brokers' leaders all moved, makes them in many passes.
 """
 KEEPS_A_PASS = 50
 """High watermarks kept in a pass, each with a sync, too: quiet logs wait for their turn."""

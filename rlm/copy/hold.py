@@ -93,7 +93,7 @@ class Outside:
 
 
 class Hold:
-    """One per node. `begin` first; `after_look` never runs twice at once."""
+    """The held segments of a node. `begin` first; `after_look` never runs twice at once."""
 
     def __init__(
         self,

@@ -16,7 +16,9 @@ LONG_LOOK_S = 15.0
 
 
 class LookLoop:
-    """One per node. `error`: the reason why the last look failed as a whole; None if it did not."""
+    """The loop of looks, one per node. `error`: the reason why the last look failed as a whole;
+    None if it did not.
+    """
 
     def __init__(self, table: WorkTable, around: Surroundings) -> None:
         self._table = table

@@ -112,7 +112,7 @@ class _Answer:
 
 
 _STEPS = 32
-"""The longest answer is looked for so often, in steps that double."""
+"""The number of looks for the longest answer, in steps that double."""
 
 _Questions = Generator[int, bytes]
 """Asks for offsets and is sent the answers' bytes; empty: none."""

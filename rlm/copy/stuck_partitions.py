@@ -56,7 +56,7 @@ class StuckPartitions:
     _since: dict[_Name, tuple[WhyNot, float]] = field(default_factory=dict)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """One per reason, with the first partition as an example."""
+        """The problems, one per reason, with the first partition as an example."""
         now_s = self.monotonic()
         since: dict[_Name, tuple[WhyNot, float]] = {}
         told: dict[WhyNot, list[tuple[_Name, str]]] = {}

@@ -23,7 +23,9 @@ NOWHERE = Path("/dev/null")
 
 @dataclass(slots=True)
 class ToldPartitions:
-    """One per node without log directories. `_known`: by the broker's last answers."""
+    """The told partitions of a node without log directories. `_known`: by the broker's last
+    answers.
+    """
 
     disk: UnseenDisk
     _replicas: ToldReplicas = field(init=False)

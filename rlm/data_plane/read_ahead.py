@@ -29,7 +29,9 @@ one has been sent by then.
 
 
 class ReadAhead:
-    """One per read of records. Asks the resolver one question at a time, as its port demands."""
+    """Fetches ahead for one read of records. It asks the resolver one question at a time, as its
+    port demands.
+    """
 
     def __init__(self, reader: SegmentReader, resolver: SegmentResolver) -> None:
         self._reader = reader

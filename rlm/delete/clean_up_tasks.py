@@ -24,7 +24,9 @@ PENDING_MAX = 1_000
 """Clean-ups remembered, running or failed; a later scan finds more left-overs."""
 
 TRIED_FOR_S = 2.0
-"""A broker deletes one segment after the other, and waits for each."""
+"""The time that a delete for a broker is tried for: a broker deletes one segment after the other,
+and waits for each.
+"""
 
 OnTrouble = Callable[[RemoteLogSegmentMetadata, str, str], None]
 """Takes (row, kind, text) of a failed clean-up, which is tried again after a later scan."""

@@ -29,7 +29,7 @@ class SeenDamage:
 
 @dataclass(slots=True)
 class DamageSeen:
-    """One per node; not stored, since the next read finds the damage again."""
+    """The damage that this node's readers found; not stored, since the next read finds it again."""
 
     seen: dict[Uuid, SeenDamage] = field(default_factory=dict)
 

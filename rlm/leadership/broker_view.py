@@ -97,7 +97,9 @@ class TooLarge(NoAnswer):
 
 
 class BrokerView:
-    """One per node. Connects when first asked, and again (with back-off) after a loss."""
+    """The view of this node's broker, one per node. It connects when first asked, and again (with
+    back-off) after a loss.
+    """
 
     def __init__(
         self,

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 INTERNAL_TOPIC_PREFIX = "__"
-"""`__consumer_offsets`, `__transaction_state`, `__remote_log_metadata`, `__share_group_state`."""
+"""The start of the names of Kafka's own topics: `__consumer_offsets`, `__transaction_state`,
+`__remote_log_metadata`, `__share_group_state`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ from rlmm.partition_state import LostOffsets
 from rlmm.segment import OFFSET_MAX
 
 STRETCH_BYTES_MAX = 2**31 - 1
-"""A segment's size is an int32 in its metadata (RemoteLogSegmentMetadataRecord.json)."""
+"""The longest stretch: a segment's size is an int32 in its metadata
+(RemoteLogSegmentMetadataRecord.json).
+"""
 
 
 @dataclass(frozen=True, slots=True)

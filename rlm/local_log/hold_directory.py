@@ -92,7 +92,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class HoldDirectory:
-    """One per mount. `log_dirs` are those on the same mount, whose segments are held here."""
+    """The hold directory of a mount. `log_dirs` are those on the same mount, whose segments are
+    held here.
+    """
 
     path: Path
     log_dirs: tuple[Path, ...]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rlmm.migration_phase import Migration
 
 LEASE_S = 10.0
-"""An answer holds so long from when it was asked for (docs/BROKER_PROTOCOL.md)."""
+"""The time that an answer holds from when it was asked for (docs/BROKER_PROTOCOL.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ _of_the_topic = attrgetter(*_TOPICS)
 _before_a_way_back = attrgetter(*(each for each in _TOPICS if each != "max_timestamp_ms"))
 
 LOOKED_UP_EACH = 64
-"""Besides the ranges of all segments, the first and last offset of one in so many are looked up as
-a broker does.
+"""The share of segments, one in so many, whose first and last offset are looked up as a broker
+does, besides the ranges of all.
 """
 
 

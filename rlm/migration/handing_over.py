@@ -22,7 +22,7 @@ waited for.
 
 @dataclass(slots=True)
 class HandingOver:
-    """One per node. `transfer` lets the node with that id lead the quorum."""
+    """Hands the lead over, one per node. `transfer` lets the node with that id lead the quorum."""
 
     metadata: RemoteLogMetadataManager
     node_id: int

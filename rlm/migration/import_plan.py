@@ -22,7 +22,7 @@ from rlmm.rows.resolved_lineage import accepted_lineage
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 RECORD_BYTES_MAX = 256 * 1024
-"""Rows of a record, unless one alone has more."""
+"""The most bytes of rows in one record, unless one row alone has more."""
 PROBLEMS_TOLD_MAX = 5
 
 

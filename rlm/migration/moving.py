@@ -29,9 +29,9 @@ CARRYING_OUT = "carrying the move out"
 
 @dataclass(slots=True)
 class Moving:
-    """One per node. `last` is the last question of its broker's bridge. A node without a broker
-    records no acknowledgement, and hands what it would carry out over to one that did. `ended` is
-    the last attempt that was under way here.
+    """The task of a move, one per node. `last` is the last question of its broker's bridge. A node
+    without a broker records no acknowledgement, and hands what it would carry out over to one that
+    did. `ended` is the last attempt that was under way here.
     """
 
     metadata: RemoteLogMetadataManager

@@ -60,9 +60,9 @@ class ShadowLimits:
 
 @dataclass(slots=True)
 class ShadowTask:
-    """One per node. `new_topic` makes the port to the topic, once it is needed. `hand_over` lets a
-    node beside a broker that acknowledged a phase since this metadata offset lead, and is false if
-    none can.
+    """The task that keeps the topic up, one per node. `new_topic` makes the port to the topic, once
+    it is needed. `hand_over` lets a node beside a broker that acknowledged a phase since this
+    metadata offset lead, and is false if none can.
     """
 
     metadata: RemoteLogMetadataManager

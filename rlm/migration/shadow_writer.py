@@ -121,9 +121,10 @@ def _is_news(tail: Tail, known: TopicPosition | None) -> bool:
 
 @dataclass(slots=True)
 class ShadowWriter:
-    """One per node; for one caller at a time. `partition_of` tells whose change a value is. Records
-    that are missing from the topic are believed to be lost once that was seen for `lost_after_s`:
-    a broker that was deposed and does not know it has an older end.
+    """Writes to the metadata topic, one per node; for one caller at a time. `partition_of` tells
+    whose change a value is. Records that are missing from the topic are believed to be lost once
+    that was seen for `lost_after_s`: a broker that was deposed and does not know it has an older
+    end.
     """
 
     topic: ShadowTopic

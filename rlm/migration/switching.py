@@ -33,8 +33,9 @@ CLOCKS_DIFFER_S = 1.0
 LOOK_EVERY_S = 0.25
 RETRY_AFTER_S = 1.0
 OWN_SILENT_S = 4.0
-"""Less than the 9 s for which Kafka's controller takes a silent broker for living: so the node that
-takes over still sees it living.
+"""The silence of its own broker after which a node hands the move over. It is less than the 9 s for
+which Kafka's controller takes a silent broker for living: so the node that takes over still sees it
+living.
 """
 DIFFERENCES_TOLD_MAX = 5
 

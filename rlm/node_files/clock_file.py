@@ -25,8 +25,8 @@ LONG_AGO_MS = 0
 
 
 class ClockFile:
-    """One per node. `path` None: the time is kept in memory. `remembered_ms`: ms since the epoch,
-    None if there is no file.
+    """The file with the trusted time, one per node. `path` None: the time is kept in memory.
+    `remembered_ms`: ms since the epoch, None if there is no file.
     """
 
     def __init__(self, path: Path | None) -> None:

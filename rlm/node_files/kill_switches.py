@@ -49,7 +49,7 @@ Pauses = dict[Switch, Pause]
 
 
 class KillSwitches:
-    """One per node. `path` None: pauses end with the process."""
+    """The kill switches of a node. `path` None: pauses end with the process."""
 
     def __init__(
         self, path: Path | None, *, now_ms: Callable[[], int], audit: Audit = no_audit

@@ -90,7 +90,7 @@ class PartitionScrub:
 
 
 class ScrubResults:
-    """One per node. `path` None: results end with the process."""
+    """The results of scrubs, one per node. `path` None: results end with the process."""
 
     def __init__(self, path: Path | None) -> None:
         """Reads the file if there is one; unreadable lines are left out and logged."""

@@ -21,18 +21,20 @@ logger = logging.getLogger(__name__)
 
 REGISTERING = "registering this node"
 AGAIN_S = 5.0
-"""An election at a node's start fails its registration. Until the next one the other nodes do not
-know it, however seldom the log directories are looked at.
+"""The pause before a registration is tried again: an election at a node's start fails it. Until the
+next one the other nodes do not know it, however seldom the log directories are looked at.
 """
 LONG_S = 30.0
 """A registration that failed for longer is a problem of the node."""
 SAY_STOPPED_S = 1.0
-"""Longer a node that ends does not wait for a quorum that may be gone, too."""
+"""The longest time that a node which ends waits for a quorum that may be gone, too."""
 
 
 @dataclass(slots=True)
 class NodeRegistrar:
-    """One per node. `on_shut_out` is told once, with the reason, that this process has to stop."""
+    """Registers this node, one per node. `on_shut_out` is told once, with the reason, that this
+    process has to stop.
+    """
 
     metadata: RemoteLogMetadataManager
     around: Surroundings

@@ -90,7 +90,9 @@ class CopyShare:
 
 
 class CopyTurns:
-    """One per worker; belongs to one event loop. First come, first served."""
+    """The turns of a worker's uploads, one per worker; belongs to one event loop. First come, first
+    served.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

@@ -18,7 +18,7 @@ OnPaces = Callable[[Paces], None]
 
 
 class FlowControl:
-    """One per node; belongs to its event loop."""
+    """The node's limits and their buckets, one per node; belongs to its event loop."""
 
     def __init__(
         self, limits: FlowLimits, *, part_bytes: int, workers: int, monotonic: Callable[[], float]

@@ -63,7 +63,7 @@ LISTED_AT_ONCE = 200
 """Objects in a page: few enough not to block the event loop."""
 
 PAGES_MAX = 100_000
-"""Twenty million objects of one partition."""
+"""The most pages of a partition's list: twenty million objects."""
 
 INDEX_CACHE_BYTES_MAX = 1024 * 1024
 """The cache for the one index that is read of a partition."""

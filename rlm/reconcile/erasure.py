@@ -38,7 +38,9 @@ LOOK_EVERY_S = 2.0
 LOOKS_REST = 9.0
 """A look at the rows is followed by a rest so many times as long: there may be a million."""
 SWEEPS_MAX = 5
-"""The last one finds nothing to delete, unless objects appear as fast as they go."""
+"""The most sweeps of a store: the last one finds nothing to delete, unless objects appear as fast
+as they go.
+"""
 SHOWN_MAX = 1_000
 """Objects that a report names; all are counted."""
 EXPECTED_KEYS_MAX = 100_000

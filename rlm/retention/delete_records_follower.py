@@ -44,7 +44,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class DeleteRecordsFollower:
-    """One per node with a broker."""
+    """The task that follows DeleteRecords, one per node with a broker."""
 
     expirer: Expirer
     broker: BrokerPort

@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 PARTITIONS_PARALLEL_MAX = 8
 ROWS_PER_BREATH = 128
 ROWS_ON_LOOP_MAX = 500
-"""Larger partitions are planned in a thread, to keep the event loop free."""
+"""The most rows planned on the event loop; a larger partition is planned in a thread."""
 NODE_BRAKE_SEGMENTS_MIN = 100
-"""Fewer segments, over all partitions, are never too large a share of the node's."""
+"""The fewest segments, over all partitions, that can be too large a share of the node's."""
 
 
 WHOSE = {
@@ -91,7 +91,7 @@ def no_trouble() -> str | None:
 
 @dataclass(slots=True)
 class Expirer:
-    """One per node. `works` are this node's partitions; those without a claim are left alone.
+    """Carries retention out, one per node. `works` are its partitions, claimed or not.
 
     `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
     a newer one voided; `look_trouble` says why the log directories are not known.

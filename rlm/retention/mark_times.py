@@ -14,7 +14,9 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Expiry, ExpiryMark
 
 MARKS_IN_TRASH_TIME = 16
-"""About so many marks stand at most: those within a part of the trash's time are one."""
+"""The number of marks that stand at most, about: those within a part of the trash's time are
+one.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, with
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 BRAKE_SEGMENTS_MIN = 10
-"""Fewer segments are never too large a share: a small topic may expire as a whole."""
+"""The fewest segments that can be too large a share: a small topic may expire whole."""
 
 
 class Reason(Enum):
@@ -40,7 +40,7 @@ class Reason(Enum):
 
 
 UNCOUNTED = frozenset({Reason.LOG_START, Reason.TRASH})
-"""No brake stands before these: the policy's decision about them is recorded."""
+"""The reasons before which no brake stands: the policy's decision about them is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ class TopicIdPort(Protocol):
 
 @dataclass(slots=True)
 class TopicAbsence:
-    """One per node that is asked for it; marks by several nodes do no harm."""
+    """The task that marks deleted topics, on each node that is asked for it; marks by several nodes
+    do no harm.
+    """
 
     metadata: RemoteLogMetadataManager
     brokers: TopicIdPort

@@ -41,13 +41,17 @@ SEGMENTS_GOING_MAX = 256
 MARKS_PARALLEL_MAX = 32
 BREATH_PARTITIONS = 16
 FAILURES_UNTOLD = 1
-"""One may be a conflict of two nodes, or of record time with the clock, and pass by itself."""
+"""The failures of a partition that are not told: one may be a conflict of two nodes, or of record
+time with the clock, and pass by itself.
+"""
 WHY = "the topic's data in the tier is deleted"
 
 
 @dataclass(slots=True)
 class TopicDeletion:
-    """One per node. `held_back` says why nothing of a topic may be deleted now."""
+    """The task that deletes marked partitions, one per node. `held_back` says why nothing of a
+    topic may be deleted now.
+    """
 
     metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks

@@ -22,7 +22,7 @@ from rlmm.partition_state import UNLIMITED, TopicPolicy
 SETTLE_S = 45.0
 AGE_MAX_S = 3_600.0
 ASK_AGAIN_S = 5.0
-"""A step of a pass uses no older answer."""
+"""The greatest age of an answer that a step of a pass uses."""
 TOPICS_PER_REQUEST_MAX = 500
 ASKED_TOPICS_MAX = 1_000
 """Answers kept for topics that this node has no claim of."""

@@ -22,7 +22,7 @@ from rlm.stores.tier_store import TierStore
 NOT_CHECKED = "the clocks of this node and the store have not been compared yet"
 
 STORE_RESOLUTION_MS = 1_000
-"""S3 keeps whole seconds."""
+"""The resolution of a store's clock: S3 keeps whole seconds."""
 
 _PROBE = b"strandline clock probe\n"
 

@@ -10,7 +10,9 @@ than a bound, since a machine that was suspended looks the same, and so does a n
 from __future__ import annotations
 
 RESTART_MS_MAX = 600_000
-"""A node may be down for so long without a hold: an upgrade, a machine that starts again."""
+"""The longest time that a node may be down without a hold: an upgrade, a machine that starts
+again.
+"""
 
 
 class ClockHold:

@@ -60,8 +60,8 @@ class SnapshotUploadLimits:
 
 @dataclass(slots=True)
 class SnapshotUploader:
-    """One per node. `confirm_prefix` raises Refused once the prefix is another cluster's.
-    `directory` is where the metadata log keeps its snapshots.
+    """The task that uploads snapshots, one per node. `confirm_prefix` raises Refused once the
+    prefix is another cluster's. `directory` is where the metadata log keeps its snapshots.
     """
 
     metadata: RemoteLogMetadataManager

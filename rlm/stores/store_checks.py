@@ -18,7 +18,7 @@ REMEMBERING = "keeping the time for the next start"
 
 @dataclass(frozen=True, slots=True)
 class StoreChecks:
-    """One per node."""
+    """The checks of a node's stores, one per node."""
 
     claims: StoreClaims
     clock: ClockCheck

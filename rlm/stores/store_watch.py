@@ -24,7 +24,9 @@ DEADLINE_S = 8.0
 
 
 class HungCalls:
-    """One per node. `workers` returns the hanging calls of the workers, by the store's folder."""
+    """Tells of hanging calls, one per node. `workers` returns those of the workers, by the store's
+    folder.
+    """
 
     def __init__(
         self, configs: Mapping[str, StoreConfig], workers: Callable[[], Mapping[str, int]]
@@ -51,7 +53,9 @@ class HungCalls:
 
 @dataclass(slots=True)
 class StoreWatch:
-    """One per node. `hung` returns `HungCalls.texts`. Copies, reads and deletes go on unasked."""
+    """The task that asks the stores, one per node. `hung` returns `HungCalls.texts`. Copies, reads
+    and deletes go on unasked.
+    """
 
     stores: TierStores
     ambient: Ambient

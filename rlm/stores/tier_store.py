@@ -12,7 +12,7 @@ from rsm_backends.store import KeptVersion, ObjectInfo, ObjectStore
 LISTED_AT_ONCE = 1_000
 PAGES_MAX = 1_000_000
 KEY_VERSIONS_MAX = 10_000
-"""More versions of one key are somebody's mistake, and are not kept in memory."""
+"""The most versions of one key that are kept in memory: more of them are somebody's mistake."""
 
 
 @dataclass(frozen=True, slots=True)

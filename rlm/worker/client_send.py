@@ -21,7 +21,7 @@ TOLD_S = 5.0
 """The longest pause between reports of sent bytes: a read must not seem stalled."""
 
 _PARTS_AT_ONCE = 64
-"""Well below IOV_MAX."""
+"""The most parts of one write, well below IOV_MAX."""
 
 
 class ClientSend:

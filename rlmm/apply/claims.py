@@ -384,7 +384,7 @@ def _mode_is_moving(
 
 
 def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
-    """An admin's; see `ClaimReset`."""
+    """Apply an admin's reset of a claim; see `ClaimReset`."""
     row = find_live(draft, reset.partition)
     if isinstance(row, Outcome):
         return row

@@ -28,10 +28,10 @@ from rlmm.rows.expiry import encode_expiry, find_expiry
 from rlmm.rows.reads import read_measured_time, read_policy
 
 MARKS_MAX = 64
-"""Marks of a partition; one more makes one with the last."""
+"""The most marks of a partition; one more makes one with the last."""
 TRASH_MS_MAX = 10 * 366 * 24 * 3_600_000
 COUNT_MAX = 2**60
-"""Segments, or bytes, of a mark, and of those that are made one."""
+"""The most segments, or bytes, of a mark, and of those that are made one."""
 
 
 def apply_expiry_mark(draft: Draft, record: ExpiryMark) -> Outcome:

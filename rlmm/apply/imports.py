@@ -36,7 +36,7 @@ from rlmm.rows.rows import prefix_end
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 IMPORTED_MAX = 200
-"""Segments that a record brings, or drops. Part of the rules of apply."""
+"""The most segments that a record brings, or drops. It is part of the rules of apply."""
 
 _STATES = frozenset(SegmentState) - {SegmentState.DELETE_SEGMENT_FINISHED}
 

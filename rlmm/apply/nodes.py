@@ -21,8 +21,8 @@ from rlmm.rows import keys
 from rlmm.rows.nodes import Liveness, RegisteredNode, encode_node, find_node
 
 PAST_DIRECTORIES_MAX = 8
-"""An older directory is forgotten and counts as new if it comes back: it takes the node id over,
-without any of its claims, and a living holder contests.
+"""The most past directories of a node. An older one is forgotten and counts as new if it comes
+back: it takes the node id over, without any of its claims, and a living holder contests.
 """
 
 

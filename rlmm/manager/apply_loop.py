@@ -41,7 +41,7 @@ IMPORTED_BYTES_A_COST = 50
 """Imported segments of so many bytes cost as much as an added segment."""
 
 FULL_GROUP_RECORDS = 256
-"""More records follow a group of so many: there is no rest before them."""
+"""The number of records in a group that has more behind it: there is no rest before them."""
 
 
 _ABOUT_ALL = frozenset(
@@ -60,7 +60,7 @@ claims stand, in the states of any partitions.
 """
 
 _NOWHERE = -2
-"""No state is known behind this offset."""
+"""The offset behind which no state is known."""
 
 
 class ApplyPace:

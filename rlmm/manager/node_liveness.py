@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 LOOKS_PER_SILENCE = 4
 LOOK_INTERVAL_MAX_S = 60.0
-"""The core forgets an observer that is silent for five times as long; the judge remembers it."""
+"""The longest pause between two looks: the core forgets an observer that is silent for five times
+as long; the judge remembers it.
+"""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ def _silences(told: LogDescription) -> dict[tuple[int, str], float]:
 
 
 class NodeLiveness:
-    """One per node; it proposes nothing while another leads."""
+    """The task that records silent nodes, one per node; it proposes nothing while another leads."""
 
     def __init__(
         self,

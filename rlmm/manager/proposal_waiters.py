@@ -35,7 +35,9 @@ class Decision(NamedTuple):
 
 
 class ProposalWaiters:
-    """One event loop's; not for threads. `on_proposal` is called as each proposal begins."""
+    """The waiters of a node's proposals, on one event loop; not for threads. `on_proposal` is
+    called as each proposal begins.
+    """
 
     def __init__(self, *, outcomes_kept_max: int, on_proposal: Callable[[], None]) -> None:
         self._on_proposal = on_proposal

@@ -24,7 +24,7 @@ LOOK_INTERVAL_S = 60.0
 
 
 class TimePassing:
-    """One per node. `leads` is true while it leads the quorum."""
+    """The task that measures time, one per node. `leads` is true while it leads the quorum."""
 
     def __init__(
         self,

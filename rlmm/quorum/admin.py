@@ -48,7 +48,9 @@ class CanStop:
 
 
 class QuorumAdmin:
-    """One node's. Not on the leader's: Conflict NOT_LEADER, which names the leader."""
+    """The operations of one node. Away from the leader they raise Conflict NOT_LEADER, which names
+    the leader.
+    """
 
     def __init__(self, driver: QuorumDriver, *, levels_known: FeatureLevels = LEVELS_KNOWN) -> None:
         self._driver = driver

@@ -35,10 +35,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
-    """The identity of this replica. `format_voters` counts until the log names voters; `bootstrap`
-    are addresses of nodes to ask for the leader, by node id. `incarnation` is higher at each start
-    of the directory and hardly ever repeats (`rlmm/raft/identity.py`). `endpoints`: those of this
-    replica for the voter set; none: keep the present ones.
+    """The configuration of this replica: its identity, addresses and settings. `format_voters`
+    counts until the log names voters; `bootstrap` are addresses of nodes to ask for the leader, by
+    node id. `incarnation` is higher at each start of the directory and hardly ever repeats
+    (`rlmm/raft/identity.py`). `endpoints`: those of this replica for the voter set; none: keep the
+    present ones.
     """
 
     cluster_id: str

@@ -19,7 +19,7 @@ def is_damage(error: Exception) -> bool:
 
 
 class DiskReads:
-    """One thread's. CorruptData: the stored bytes are not those written."""
+    """The reads of one thread. CorruptData: the stored bytes are not those written."""
 
     def __init__(self, directory: LogDirectory, disk: Disk) -> None:
         self._directory = directory

@@ -127,7 +127,7 @@ class QuorumDriver:
         self._take(self.core.start(self._monotonic_ms()))
 
     def feed(self, event: Event) -> None:
-        """One event into the core; its actions are begun before this returns."""
+        """Feed one event into the core; its actions are begun before this returns."""
         if self._stopped:
             return
         if isinstance(event, SnapshotInstalled):

@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Proposals:
-    """One event loop's; `role_changed` is called after every change of role or leader."""
+    """The proposals of this node, on one event loop; `role_changed` is called after every change of
+    role or leader.
+    """
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class Group:
 
 
 class ProposalQueue:
-    """One event loop's; not for threads."""
+    """The queue of a node's proposals, on one event loop; not for threads."""
 
     def __init__(self, limits: LogLimits) -> None:
         self._limits = limits

@@ -16,7 +16,9 @@ from rlmm.raft.events import Propose, ProposedBatch
 from rlmm.raft.messages import Error, Request
 
 GROUP_BYTES_MAX = 1024 * 1024
-"""A larger request is proposed alone: refused for its size, it refuses no other."""
+"""The most bytes of requests that are proposed together. A larger one is proposed alone: refused
+for its size, it refuses no other.
+"""
 
 logger = logging.getLogger(__name__)
 

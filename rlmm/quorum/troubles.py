@@ -1,4 +1,4 @@
-"""Troubles that keep this node's replica from a part of its work, while they stand.
+"""The troubles that keep this node's replica from a part of its work, while they stand.
 
 Each has a name, for a place in the code, and the latest text. A repeated trouble is over when it
 was not reported for `STANDS_MS`; an occasional task's when the task succeeds. The core names some
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 log = logging.getLogger(__name__)
 
 CLIENTS = "clients"
-"""Clients that do not log in ask for more than their share."""
+"""The name of a trouble: clients that do not log in ask for more than their share."""
 DAMAGED_SNAPSHOT = "damaged_snapshot"
-"""Snapshots can't be read."""
+"""The name of a trouble: snapshots can't be read."""
 DOWNLOADS = "downloads"
-"""A replica downloads a snapshot too slowly for it to stay."""
+"""The name of a trouble: a replica is too slow for the snapshot that it downloads."""
 OLD_SNAPSHOTS = "old_snapshots"
-"""Old snapshots could not be removed."""
+"""The name of a trouble: old snapshots could not be removed."""
 SNAPSHOT = "snapshot"
-"""A snapshot could not be written, so that the log is not cut."""
+"""The name of a trouble: a snapshot could not be written, so that the log is not cut."""
 
 STANDS_MS = 60_000
 REPEATED_AFTER_MS = 60_000
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 class QuorumTroubles:
-    """One replica's; on the event loop. `monotonic_ms` is the core's clock."""
+    """The troubles of one replica; on the event loop. `monotonic_ms` is the core's clock."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -48,11 +48,11 @@ class QuorumTroubles:
         self._standing[name] = text
 
     def over(self, name: str) -> None:
-        """The task succeeded."""
+        """End a standing trouble: its task succeeded."""
         self._standing.pop(name, None)
 
     def standing(self) -> tuple[tuple[str, str], ...]:
-        """Name and text of each, by name."""
+        """The name and text of each standing trouble, by name."""
         since = self._monotonic_ms() - STANDS_MS
         recent = {name: text for name, (text, at) in self._repeated.items() if at >= since}
         return tuple(sorted({**recent, **self._standing}.items()))

@@ -211,7 +211,7 @@ class RaftCore:
         return self._actions()
 
     def step(self, event: Event, now_ms: int) -> tuple[Action, ...]:
-        """One event in, actions out, to be carried out in this order."""
+        """Take one event; returns the actions, to be carried out in this order."""
         r = self.replica
         if r.failed:
             return ()

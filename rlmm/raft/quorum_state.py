@@ -42,7 +42,7 @@ from rlmm.raft.states import (
 from rlmm.raft.timers import NEVER_MS
 
 EPOCH_MAX: Final = 2**31 - 1
-"""Epochs are int32 on the wire and on disk."""
+"""The highest epoch: epochs are int32 on the wire and on disk."""
 
 
 def election_deadline(r: Replica) -> int:

@@ -21,7 +21,7 @@ from rlmm.rows.rows import RowReader, prefix_end, read_decoded
 
 VERSION = 0
 KEPT_UP_PHASES = frozenset({MigrationPhase.QUORUM, MigrationPhase.BACK})
-"""The topic is kept up with the metadata log."""
+"""The phases in which the topic is kept up with the metadata log."""
 RESTARTED = "the metadata was restarted from a snapshot since the switch"
 _TIME = struct.Struct(">q")
 _POSITION = struct.Struct(">qq")

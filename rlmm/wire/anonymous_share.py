@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 
 class AnonymousShare:
-    """One listener's. `held_bytes` are answers that no client has taken yet, of all connections."""
+    """The anonymous clients' share of one listener. `held_bytes` are answers that no client has
+    taken yet, of all connections.
+    """
 
     def __init__(
         self, *, requests_per_turn: int, requests_per_s: int, answer_bytes_max: int

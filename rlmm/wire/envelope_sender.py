@@ -17,7 +17,7 @@ from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
 
 CONNECT_DEADLINE_S = 5.0
-"""TCP, TLS and logging in."""
+"""The deadline of TCP, TLS and logging in together."""
 
 
 async def send_envelope(

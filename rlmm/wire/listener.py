@@ -87,7 +87,9 @@ class QuorumListener:
         self._refusals = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, chosen by the system if 0. OSError: it can't."""
+        """Listen; returns the port, which the system chooses if `port` is 0. OSError if that
+        fails.
+        """
         loop = asyncio.get_running_loop()
         self._open = True
         handshakes = self._handshakes
@@ -117,7 +119,7 @@ class QuorumListener:
             self._server = None
 
     def use_tls(self, tls: ssl.SSLContext) -> None:
-        """Have new connections use it, where TLS is used."""
+        """Use another TLS context for new connections; the present ones keep theirs."""
         if self._handshakes is not None:
             self._handshakes.tls = tls
 

@@ -34,7 +34,7 @@ from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, DisconnectError, ListenerLimits
 
 REMOVE_VOTER_WAIT_MS = 30_000
-"""RemoveRaftVoter carries no time-out."""
+"""The wait for the removal of a voter: RemoveRaftVoter carries no time-out."""
 
 ADD_VOTER_WAIT_MS_MAX = 60_000
 """The upper bound of an admin's wait: meanwhile no other change of voters may begin."""
@@ -46,7 +46,9 @@ _ALL_ACKS = -1
 
 
 class Answers:
-    """One listener's. `refused` takes a line for the log: the client, and the reason."""
+    """The answers of one listener. `refused` takes a line for the log: the client, and the
+    reason.
+    """
 
     def __init__(
         self,

@@ -21,9 +21,9 @@ from rlmm.wire.frames import SIZE, Api
 RESPONSE_BYTES_MAX = 16 << 20
 CORRELATION_MAX = 2**31
 UNACKNOWLEDGED_MAX_MS = 5_000
-"""A connection ends if the other machine acknowledges nothing for so long. TCP alone would try for
-a quarter of an hour, ever more seldom: after a cut of the network, a connection whose last request
-had a long deadline would hold up the next ones although the node can be reached again.
+"""The time without an acknowledgement by the other machine after which a connection ends. TCP alone
+would try for a quarter of an hour, ever more seldom: after a cut of the network, a connection whose
+last request had a long deadline would hold up the next ones although the node can be reached again.
 """
 
 _LOGINS = ThreadPoolExecutor(2, thread_name_prefix="quorum-login")

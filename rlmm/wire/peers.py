@@ -67,7 +67,7 @@ class PeerLimits:
 
 
 class WirePeers:
-    """One event loop's. `monotonic` gives seconds."""
+    """The connections to other nodes, on one event loop. `monotonic` gives seconds."""
 
     def __init__(
         self,

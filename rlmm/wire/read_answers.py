@@ -33,7 +33,7 @@ EARLIEST = (-2, -4)
 
 
 class ReadAnswers:
-    """One listener's."""
+    """The answers of one listener to requests that only read."""
 
     def __init__(
         self,

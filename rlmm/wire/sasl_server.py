@@ -19,7 +19,9 @@ PEER_USER = "strandline-peer"
 PLAIN = "PLAIN"
 SCRAM = "SCRAM-SHA-512"
 ITERATIONS = 4_096
-"""Iterations do not make up for a short secret: `strandline` makes long ones."""
+"""The number of SCRAM's iterations. They do not make up for a short secret: `strandline` makes long
+ones.
+"""
 
 _HASH = "sha512"
 _GS2_HEADER = "n,,"

@@ -24,7 +24,9 @@ PATH = "/v1/migration"
 WHOLE_PATH = "/v1/cluster/migration"
 ASKED_EVERY_S = 0.3
 WAITED_MAX_S = 900.0
-"""A node ends an attempt by `metadata.switch_deadline_s`, long before."""
+"""The longest wait for a move: a node ends an attempt by `metadata.switch_deadline_s`, long
+before.
+"""
 
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what stands in the way; change nothing.")

@@ -19,7 +19,7 @@ from strandline.node.open_files import files_needed
 from strandline.settings.settings import Settings
 
 DISK_FREE_BYTES_MIN = 1 << 30
-"""Less free space than this could be filled by the metadata log before an operator looks again."""
+"""The least free space: less could be filled by the metadata log before an operator looks again."""
 
 SUPERVISOR_BYTES = 320 << 20
 """Memory of a supervisor: 253 MiB were measured with a million segments and full caches; the rest

@@ -14,7 +14,9 @@ from strandline.settings.settings import Settings
 
 MASK = "***"
 SECRET_CHARACTERS_MIN = 4
-"""Shorter secrets would blot out ordinary text, and protect nothing."""
+"""The length of the shortest secret that is masked: shorter ones would blot out ordinary text, and
+protect nothing.
+"""
 
 SECRET_FILE_BYTES_MAX = 1_048_576
 _SECRET_NAME = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|ACCESS_KEY|API_KEY", re.I)

@@ -25,7 +25,7 @@ _WATCH = "look for other read replicas"
 
 
 class ReadReplica:
-    """One per node, before there is a listener and with none, too."""
+    """The read replica of a node, before there is a listener and with none, too."""
 
     def __init__(self) -> None:
         self._listening: tuple[ReadListener, ReadSettings] | None = None

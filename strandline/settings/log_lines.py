@@ -20,7 +20,9 @@ LogFormat = Literal["text", "json"]
 NODE_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FULL_WAIT_MS = 20
 PIECE_CHARACTERS = 1_024
-"""At most 4096 bytes: so many fit in a pipe that poll(2) calls writable (PIPE_BUF)."""
+"""The length of a piece, of at most 4096 bytes: so many fit in a pipe that poll(2) calls writable
+(PIPE_BUF).
+"""
 WORKER_TEXT = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
 
 
