@@ -143,7 +143,7 @@ class Producer:
         self._hot = hot
 
     async def produce(self, records: bytes) -> ProduceAnswer:
-        """RuntimeError unless it is committed."""
+        """Raise RuntimeError unless it is committed."""
         frame = await self._connection.ask(
             lambda correlation_id: self._hot.encode_produce(records, DEADLINE_MS, correlation_id)
         )

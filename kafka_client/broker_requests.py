@@ -145,7 +145,7 @@ async def describe_cluster(connection: Connection) -> ClusterDescription:
 
 
 async def ask_if_node(connection: Connection, node_id: int) -> BrokerError | None:
-    """None if the broker at the other end is node `node_id`.
+    """Ask the broker at the other end whether it is node `node_id`; None if so.
 
     No API names the answering broker, but only the broker itself describes its own configs: another
     one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster where ACLs are on.

@@ -174,7 +174,9 @@ class BatchScanner:
         return header
 
     def _check_ends(self, header: BatchHeader, size_bytes: int) -> None:
-        """InvalidRequest if the batch fits into the data, so that only the limit refuses it."""
+        """Raise InvalidRequest if the batch fits into the data, so that only the limit refuses
+        it.
+        """
         if self._position + header.size_bytes <= size_bytes:
             raise InvalidRequest(
                 f"{self._source} at byte {self._position}: the record batch at offset "

@@ -87,7 +87,7 @@ def parse_partition_directory(name: str) -> PartitionDirectory | None:
 
 
 def check_topic_name(name: str) -> None:
-    """InvalidRequest unless `name` is legal in Kafka."""
+    """Raise InvalidRequest unless `name` is legal in Kafka."""
     reason = _why_illegal(name)
     if reason is not None:
         raise InvalidRequest(f"{name[:60]!r} is not a topic name: {reason}", field="topic")

@@ -124,7 +124,7 @@ class Reader:
         return len(self._data) - self._at
 
     def expect_end(self) -> None:
-        """CorruptData if bytes follow the message: then it was not understood."""
+        """Raise CorruptData if bytes follow the message: then it was not understood."""
         if self.remaining:
             raise self.corrupt(f"{self.remaining} bytes follow the end of the message")
 

@@ -46,7 +46,7 @@ class _Blocking(subprocess.Popen[bytes]):
     def communicate(
         self, input: bytes | None = None, timeout: float | None = None
     ) -> tuple[bytes, bytes]:
-        """TimeoutError at the deadline, once the program is killed."""
+        """Wait for the program. TimeoutError at the deadline, once the program is killed."""
         try:
             return super().communicate(input, timeout or self._deadline_s)
         except subprocess.TimeoutExpired:

@@ -48,6 +48,6 @@ def sync_if_wanted(fd: int) -> None:
 
 
 def check_wanted() -> None:
-    """RetryLater once the call was given up: for the moment before it changes anything."""
+    """Raise RetryLater once the call was given up: for the moment before it changes anything."""
     if _call.given_up is not None and _call.given_up.is_set():
         raise RetryLater("the call was given up, and changes nothing more")

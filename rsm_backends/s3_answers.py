@@ -55,7 +55,7 @@ class Asked:
         )
 
     def status(self, answer: Mapping[str, Any], expected: frozenset[int]) -> None:
-        """RetryLater unless the answer came with one of the statuses."""
+        """Raise RetryLater unless the answer came with one of the statuses."""
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status is not None and status not in expected:
             raise self.unexpected(f"the status is {status}")
@@ -81,7 +81,7 @@ class Asked:
     def check_crc32c(
         self, answer: Mapping[str, Any], sent: int, parts: Sequence[UploadedPart] = ()
     ) -> None:
-        """CorruptData if the store reports another checksum than was sent."""
+        """Raise CorruptData if the store reports another checksum than was sent."""
         self._compare(self.crc32c(answer), sent)
         if parts:
             try:

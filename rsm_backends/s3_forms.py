@@ -40,8 +40,8 @@ def is_error(body: object) -> bool:
 
 
 def check_form(shape_name: str, body: object) -> None:
-    """ResponseParserError unless the body begins with the answer's root element, or is empty for
-    an answer without a body.
+    """Raise ResponseParserError unless the body begins with the answer's root element, or is empty
+    for an answer without a body.
     """
     if not isinstance(body, bytes):
         return

@@ -34,7 +34,7 @@ class Deadlines:
         self._own.ends_at = self._monotonic() + within_s
 
     def check(self) -> None:
-        """TimeoutError once this thread's deadline has passed."""
+        """Raise TimeoutError once this thread's deadline has passed."""
         if self._monotonic() >= getattr(self._own, "ends_at", float("inf")):
             raise TimeoutError("the answer did not end within the deadline")
 

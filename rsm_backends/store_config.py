@@ -71,7 +71,7 @@ class StoreConfig:
     aiven_keys: tuple[tuple[str, Path], ...] = ()
 
     def __post_init__(self) -> None:
-        """InvalidRequest for settings that can never work; it names the setting."""
+        """Raise InvalidRequest for settings that can never work; it names the setting."""
         where = f"stores.{self.name}"
         if self.kind not in ("s3", "filesystem", "memory"):
             raise InvalidRequest(

@@ -102,6 +102,8 @@ HALF_AN_OPENING = re.compile(
     r"|Within|Past|Before|After|Until|Once|Like|Per|So|Where|Why|At(?! most| least))\b"
     r"|(The same|The other|Those|These|That)\b"
     r"|(None|True|False|[A-Z]{2}[A-Z_]*|Conflict|Fenced|Refused|[A-Z]\w*[a-z][A-Z]\w*):"
+    r"|([A-Z]\w*Error|RetryLater|CorruptData|InvalidRequest|NotFound|OutcomeUnknown)\b"
+    r"|(False|None|Conflict|Fenced|Refused)(\(\w+\))? (for|if|unless|once|below|until|that)\b"
 )
 """A preposition without the noun before it, a pronoun without its noun, an error or a value without
 the sentence that it belongs to: a reader sees a docstring alone, in an editor's box.
@@ -369,7 +371,8 @@ def test_docstrings_begin_with_a_whole_sentence(package: str) -> None:
 
 
 def test_half_openings_are_found() -> None:
-    half = ("Of a page.", "To an Ask.", "FrameError: malformed.", "LIVE: it is.", "None: unknown.")
+    half = ("Of a page.", "To an Ask.", "FrameError: malformed.", "LIVE: it is.", "None: unknown.",
+            "RetryLater if it waits.", "Conflict(SCHEMA) unless they agree.")  # fmt: skip
     whole = (
         "At most a page.",
         "The answer to an Ask.",

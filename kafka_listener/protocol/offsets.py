@@ -47,7 +47,7 @@ def tier_is_asked(timestamp: int) -> bool:
 
 
 def leader_is_asked(timestamp: int, tier: FoundOffset | None) -> bool:
-    """False where the tier's answer is the whole log's: it holds the older part."""
+    """True unless the tier's answer is the whole log's: it holds the older part."""
     return tier is None or timestamp == MAX_TIMESTAMP
 
 

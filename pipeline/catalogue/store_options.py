@@ -166,7 +166,7 @@ class StoreOptions:
             )
 
     def check_used(self, configs: Mapping[str, StoreConfig]) -> None:
-        """InvalidRequest for S3 options that apply to no S3 store."""
+        """Raise InvalidRequest for S3 options that apply to no S3 store."""
         s3_stores = {name for name, config in configs.items() if config.kind == "s3"}
         for name, keys in self._own.items():
             if name not in s3_stores:

@@ -115,7 +115,7 @@ def typed_key_values(given: Iterable[str] | None, *, option: str) -> dict[str, s
 
 
 def refuse_password(address: str, name: str, *, option: str) -> None:
-    """InvalidRequest if `address`, typed on the command line, contains a password."""
+    """Raise InvalidRequest if `address`, typed on the command line, contains a password."""
     try:
         password = urlsplit(address).password
     except ValueError:

@@ -129,7 +129,9 @@ def _with_options(
 
 
 def require_java() -> None:
-    """InvalidRequest without Java: Spark's own error is a stack trace that does not mention it."""
+    """Raise InvalidRequest without Java: Spark's own error is a stack trace that does not mention
+    it.
+    """
     home = os.environ.get("JAVA_HOME")
     found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
     if not found:

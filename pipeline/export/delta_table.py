@@ -107,8 +107,8 @@ class DeltaLakeTable:
         self._check_asks_no_more(table)
 
     def _check_asks_no_more(self, table: DeltaTable) -> None:
-        """Conflict(SCHEMA) for a table with column mapping or constraints: an export adds its files
-        to the log as written, and renames and checks no columns.
+        """Raise Conflict(SCHEMA) for a table with column mapping or constraints: an export adds its
+        files to the log as written, and renames and checks no columns.
         """
         properties = table.metadata().configuration
         asked = [name for name in properties if name.startswith("delta.constraints.")]
@@ -239,8 +239,8 @@ class DeltaLakeTable:
         return found
 
     def _check_not_rolled_back(self, table: DeltaTable, number: int) -> None:
-        """Conflict(ROLLED_BACK) after a RESTORE, which removes files but not the transactions that
-        count them as exported.
+        """Raise Conflict(ROLLED_BACK) after a RESTORE, which removes files but not the transactions
+        that count them as exported.
         """
         restored = False
         for looked_at in HISTORY_LOOKED_AT:

@@ -141,8 +141,9 @@ class ExportRun:
         self.done.under_way = [str(each) for each in self._records.under_way(last)]
 
     def _check_same_commits(self, last: RunId, dead_last: RunId) -> None:
-        """Conflict(DEAD_LETTERS) if the table is a copy or lost commits: it would reuse numbers of
-        commits that its dead letters have already, and new dead letters would count as committed.
+        """Raise Conflict(DEAD_LETTERS) if the table is a copy or lost commits: it would reuse
+        numbers of commits that its dead letters have already, and new dead letters would count as
+        committed.
         """
         if self._dead is None or dead_last == last or dead_last.number < last.number:
             return
@@ -162,8 +163,8 @@ class ExportRun:
         )
 
     def _check_dead_place(self, run: RunId, files: FilesToCommit) -> None:
-        """Conflict(DEAD_LETTERS) unless this run's place of dead letters is the one that holds the
-        files.
+        """Raise Conflict(DEAD_LETTERS) unless this run's place of dead letters is the one that
+        holds the files.
         """
         if files.dead_place is None:
             # Records of an earlier release do not name the place: look for the files there.

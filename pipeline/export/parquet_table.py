@@ -81,7 +81,9 @@ class ParquetTable:
         self._id = str(self._folder.read(path)["id"])
 
     def _check_others(self, columns: Mapping[str, str]) -> None:
-        """Conflict(SCHEMA) if others write to the folder: readers of a new table see all files."""
+        """Raise Conflict(SCHEMA) if others write to the folder: readers of a new table see all
+        files.
+        """
         for each in self._folder.listed():
             if each.key.startswith(SIDE_FOLDER):
                 if each.key.endswith("/table.json"):

@@ -39,7 +39,7 @@ def columns_of(schema: pa.Schema) -> dict[str, str]:
 
 
 def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: str) -> None:
-    """Conflict(SCHEMA) unless columns and types (see `columns_of`) agree, in any order."""
+    """Raise Conflict(SCHEMA) unless columns and types (see `columns_of`) agree, in any order."""
     differs = [
         f"{name} is {found.get(name, 'missing')} and should be {wanted.get(name, 'absent')}"
         for name in sorted(found.keys() | wanted.keys())
@@ -56,8 +56,8 @@ def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: st
 def check_takes_null(
     found: pa.Schema, wanted: pa.Schema, *, table: str, but: Collection[str] = ()
 ) -> None:
-    """Conflict(SCHEMA) if a column that may be NULL in `wanted` may not be in `found`, except the
-    columns `but`. Otherwise the two schemas are the same.
+    """Raise Conflict(SCHEMA) if a column that may be NULL in `wanted` may not be in `found`, except
+    the columns `but`. Otherwise the two schemas are the same.
     """
     fields = (each for each in wanted if each.name not in but)
     strict = [path for each in fields for path in _without_null(found.field(each.name), each)]
@@ -87,7 +87,7 @@ def _without_null(found: pa.Field, wanted: pa.Field) -> Iterator[str]:
 
 
 def check_partitioning(found: str, wanted: str, *, table: str) -> None:
-    """Conflict(SCHEMA) unless both partitionings are the same."""
+    """Raise Conflict(SCHEMA) unless both partitionings are the same."""
     if found != wanted:
         raise Conflict(
             f"{table} is partitioned by {found or 'nothing'}, but this export by "

@@ -52,7 +52,7 @@ class ValueFormats:
         return {name: kind for name, kind in formats.items() if kind != "binary"}
 
     def check(self) -> None:
-        """InvalidRequest for formats that need a registry, without one."""
+        """Raise InvalidRequest for formats that need a registry, without one."""
         if self.decoded() and self.registry is None:
             raise InvalidRequest(
                 "is needed for --value-format and --key-format", field="--registry"

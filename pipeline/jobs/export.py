@@ -98,7 +98,7 @@ class ExportReport:
 
     @property
     def ok(self) -> bool:
-        """False if offsets are missing because no segment has them any more. Skipped records and
+        """True unless offsets are missing because no segment has them any more. Skipped records and
         dead letters were asked for.
         """
         return not self.missing
@@ -202,7 +202,7 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
 
 
 def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
-    """InvalidRequest for options that are wrong by themselves, before anything is started."""
+    """Raise InvalidRequest for options that are wrong by themselves, before anything is started."""
     check_export_name(options.name)
     options.formats.check()
     if options.on_error != "fail" and not (options.formats.decoded() or _has_years(options)):
@@ -224,7 +224,7 @@ def _has_years(options: ExportOptions) -> bool:
 def _check_first_offset(
     view: TierView, partitions: Sequence[TopicIdPartition], first_offset: int | None
 ) -> None:
-    """InvalidRequest if no partition has an offset at or after `first_offset`."""
+    """Raise InvalidRequest if no partition has an offset at or after `first_offset`."""
     if first_offset is None:
         return
     there = view.partitions(dict.fromkeys(partitions, first_offset))

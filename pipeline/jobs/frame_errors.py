@@ -28,8 +28,8 @@ SHOWN_CHARACTERS_MAX = 2_000
 
 @contextmanager
 def our_errors() -> Generator[None]:
-    """RetryLater, Refused, NotFound and CorruptData keep their kind; everything else is an
-    InternalError with the end of the task's trace.
+    """A context in which RetryLater, Refused, NotFound and CorruptData keep their kind; everything
+    else is an InternalError with the end of the task's trace.
     """
     try:
         yield

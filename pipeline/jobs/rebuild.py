@@ -70,7 +70,7 @@ class RebuildReport:
 
     @property
     def ok(self) -> bool:
-        """False if offsets are missing, or if a segment left out may be the only copy."""
+        """True unless offsets are missing, or a segment left out may be the only copy."""
         doubtful = {reason.value for reason in NEEDS_SOMEBODY} & self.left_out.keys()
         return not doubtful and not any(each["lost_offsets"] for each in self.partitions)
 

@@ -142,7 +142,7 @@ def _size(count: float) -> str:
 
 
 def check_options(options: ReconcileOptions) -> None:
-    """InvalidRequest for options that are wrong by themselves, before anything is started."""
+    """Raise InvalidRequest for options that are wrong by themselves, before anything is started."""
     if options.node is None and options.snapshot is None:
         raise InvalidRequest("name a node, or give a metadata snapshot", field=URL_OPTION)
     if options.apply and options.node is None:
@@ -174,8 +174,8 @@ def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
 
 
 def _check_new(spark: SparkSession, table: str) -> None:
-    """InvalidRequest if the table exists. Spark itself would find that only when it writes, after
-    the listing, which may take an hour.
+    """Raise InvalidRequest if the table exists. Spark itself would find that only when it writes,
+    after the listing, which may take an hour.
     """
     try:
         spark.read.text(table)

@@ -82,7 +82,7 @@ class IntoKafka:
     mapping: Path | None = None
 
     def __post_init__(self) -> None:
-        """InvalidRequest for a mapping without the comparison that finds its offsets, and for
+        """Raise InvalidRequest for a mapping without the comparison that finds its offsets, and for
         configs of the topic with which a restore would be lost.
         """
         for name, needed in NEW_TOPIC_CONFIGS.items():
@@ -157,7 +157,9 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
 
 
 def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) -> None:
-    """InvalidRequest if the file exists and may map offsets that this run can't map any more."""
+    """Raise InvalidRequest if the file exists and may map offsets that this run can't map any
+    more.
+    """
     shorter = [f"{each.topic}-{each.source.partition}" for each in work if not each.is_whole]
     if mapping is not None and shorter and mapping.exists():
         raise InvalidRequest(
@@ -168,7 +170,7 @@ def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) 
 
 
 def _check_no_speculation(context: JobContext) -> None:
-    """InvalidRequest with speculation: a second attempt fences the first while it still runs.
+    """Raise InvalidRequest with speculation: a second attempt fences the first while it still runs.
     Nothing would be produced twice, but the job would end with the first one's error.
     """
     if context.spark.conf.get("spark.speculation", "false") == "true":

@@ -58,7 +58,7 @@ class ScrubOptions:
     task_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """InvalidRequest names an option that can't work."""
+        """Raise InvalidRequest, which names the option, if one can't work."""
         if self.partitions and len(self.topics) != 1:
             raise InvalidRequest("name the one topic whose partitions these are", field="partition")
         if self.task_bytes is not None and self.task_bytes < 1:

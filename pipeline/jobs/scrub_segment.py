@@ -302,7 +302,7 @@ class _Scrub:
         return check
 
     def _scanned(self, scanner: BatchScanner, check: LogCheck, piece: memoryview) -> bool:
-        """False after a damaged batch: the position of the next one is unknown."""
+        """True unless a batch was damaged: the position of the next one is unknown then."""
         try:
             for run in scanner.feed_runs(piece):
                 check.take(run)

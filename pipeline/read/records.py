@@ -158,8 +158,8 @@ def _where(part: SegmentSlice, objects: SegmentObjects) -> ByteRange:
 
 
 def _check_jump(piece: memoryview, position: int, part: SegmentSlice, source: str) -> None:
-    """CorruptData unless, after a jump into the log, the first batch begins at or below the slice's
-    first offset.
+    """Raise CorruptData unless, after a jump into the log, the first batch begins at or below the
+    slice's first offset.
 
     Otherwise the index is wrong, and skipped records would be missing.
     """

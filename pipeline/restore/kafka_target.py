@@ -114,7 +114,7 @@ class KafkaAddress:
     properties: Mapping[str, str] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """InvalidRequest for properties that would break the promises of this file."""
+        """Raise InvalidRequest for properties that would break the promises of this file."""
         for name in ("transactional.id", "group.id", "acks", "enable.idempotence"):
             if name in self.properties:
                 raise InvalidRequest(

@@ -173,7 +173,7 @@ def find_finished(place: Place, restore: Begun) -> FinishedLog | None:
 
 
 def check_empty(directory: Path) -> None:
-    """Conflict if the partition has any byte of a log."""
+    """Raise Conflict if the partition has any byte of a log."""
     for path in directory.glob(f"*{LOG_SUFFIX}"):
         if path.stat().st_size:
             raise Conflict(

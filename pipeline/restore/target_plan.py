@@ -28,7 +28,7 @@ _MUST_BE: Mapping[str, tuple[str, str]] = {
 
 
 def check_target(target: TargetTopic, partitions_needed: int, *, topic: str) -> None:
-    """Conflict that names the change needed in the target; nothing was written."""
+    """Raise Conflict that names the change needed in the target; nothing was written."""
     if target.partitions < partitions_needed:
         raise Conflict(
             f"{target.name} of the target has {target.partitions} partitions, but {topic} has "

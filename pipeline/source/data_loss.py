@@ -13,7 +13,7 @@ log = logging.getLogger("strandline.source")
 
 
 def report_lost(lost: Sequence[str], *, fail: bool) -> None:
-    """Conflict(DATA_LOSS) that names topic and offsets, or a warning."""
+    """Raise Conflict(DATA_LOSS) that names topic and offsets, or a warning."""
     if not lost:
         return
     words = "; ".join(lost[:SHOWN_MAX])

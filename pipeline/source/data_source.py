@@ -81,7 +81,7 @@ class StrandlineDataSource(DataSource):
         return StreamReader(self.options)
 
     def _check(self, schema: StructType) -> None:
-        """InvalidRequest for a schema given by the user that differs from this source's."""
+        """Raise InvalidRequest for a schema given by the user that differs from this source's."""
         own = self.schema()
         if schema.simpleString() != own.simpleString():
             raise InvalidRequest(

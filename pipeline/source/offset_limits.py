@@ -41,7 +41,7 @@ class SpecificOffsets:
     offsets: ByPartition
 
     def refuse(self, offset: int, why: str, *, option: str) -> None:
-        """InvalidRequest that names the partition which has this offset."""
+        """Raise InvalidRequest that names the partition which has this offset."""
         for (topic, partition), found in self.offsets.items():
             if found == offset:
                 raise InvalidRequest(f"{topic}-{partition} {why} in a batch query", field=option)

@@ -51,8 +51,9 @@ def check_complete(
     option: str,
     quiet: Callable[[str, int], bool] = lambda *_: False,
 ) -> None:
-    """InvalidRequest unless specific offsets or times name every partition of the query, no other.
-    `quiet`: true for a partition without tiered segments that may be named: it is read as empty.
+    """Raise InvalidRequest unless specific offsets or times name every partition of the query, no
+    other. `quiet`: true for a partition without tiered segments that may be named: it is read as
+    empty.
     """
     if isinstance(limit, SpecificOffsets):
         values = limit.offsets

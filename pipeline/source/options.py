@@ -162,7 +162,9 @@ class SourceOptions:
         return LATEST if self.starting is None else self.starting
 
     def check_stream(self, *, admission_control: bool) -> None:
-        """InvalidRequest for options without effect in a stream: an end; limits on an old Spark."""
+        """Raise InvalidRequest for options without effect in a stream: an end; limits on an old
+        Spark.
+        """
         for name in _ENDING:
             if name in self.given:
                 raise InvalidRequest("a stream has no end: leave it out", field=name)

@@ -97,7 +97,7 @@ def starts(
 
 
 def check_reached(partition: TopicIdPartition, begin: int, end: int, view: PartitionView) -> None:
-    """RetryLater if the tier does not reach a planned batch's `begin` or `end` (exclusive).
+    """Raise RetryLater if the tier does not reach a planned batch's `begin` or `end` (exclusive).
 
     The end came from the tier, or from its broker, so a tier that ends earlier is behind. If that
     counted as loss, Spark would commit offsets that nobody has read.

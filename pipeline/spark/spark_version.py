@@ -13,7 +13,7 @@ push-down.
 
 
 def check_spark_version(version: str | None = None) -> None:
-    """InvalidRequest for a version of Spark with another interface of Python data sources.
+    """Raise InvalidRequest for a version of Spark with another interface of Python data sources.
     `version` None: the installed one.
     """
     version = pyspark.__version__ if version is None else version

@@ -394,8 +394,8 @@ class Copier:
 
 
 def check_size(row: RemoteLogSegmentMetadata, result: CopyResult) -> None:
-    """Conflict(SOURCE_CHANGED) if the `.log` was replaced between its row and its copy, as Kafka's
-    cleaner does: retention counts the bytes of the row.
+    """Raise Conflict(SOURCE_CHANGED) if the `.log` was replaced between its row and its copy, as
+    Kafka's cleaner does: retention counts the bytes of the row.
     """
     if result.log_bytes != row.size_bytes:
         raise Conflict(

@@ -123,8 +123,8 @@ class Scanner:
     _known_ids: frozenset[tuple[str, Uuid]] = frozenset()
 
     async def look(self) -> Look:
-        """InvalidRequest or Refused if no path is a log directory or one is another cluster's;
-        RetryLater if a disk does not answer in time.
+        """Look at the log directories. InvalidRequest or Refused if no path is a log directory or
+        one is another cluster's; RetryLater if a disk does not answer in time.
         """
         scan = await self._in_time(self._find)
         delegated = [each for each in scan.partitions if self.announced.has(each.partition)]

@@ -65,7 +65,9 @@ class NoRoom(RetryLater):
 
 
 def require_room(directory: Path, wanted_bytes: int, free_bytes_min: int) -> None:
-    """NoRoom if `wanted_bytes` would leave less than `free_bytes_min`. The directory must exist."""
+    """Raise NoRoom if `wanted_bytes` would leave less than `free_bytes_min`. The directory must
+    exist.
+    """
     with writing_to(directory):
         space = os.statvfs(directory)
     free_bytes, needed = space.f_bavail * space.f_frsize, wanted_bytes + free_bytes_min

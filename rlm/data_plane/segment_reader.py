@@ -145,7 +145,9 @@ class SegmentReader:
         return asyncio.get_running_loop().create_task(self._whole_indexes(segment))
 
     async def _whole_indexes(self, segment: TieredSegment) -> bytes | None:
-        """None unless they are as recorded; the manifest's table then shows where."""
+        """The whole indexes; None unless they are as recorded: the manifest's table then shows
+        where.
+        """
         recorded = segment.custom_metadata
         name = self._keys(segment).indexes
         data = await _whole(self._store(segment), name, recorded.indexes_bytes)

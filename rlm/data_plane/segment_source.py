@@ -109,7 +109,9 @@ class SegmentSource:
         return self._job.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def check_unchanged(self) -> None:
-        """Conflict(SOURCE_CHANGED) unless the opened files are still a sealed part of this log."""
+        """Raise Conflict(SOURCE_CHANGED) unless the opened files are still a sealed part of this
+        log.
+        """
         try:
             self._check_file()
             self._check_neighbours()

@@ -126,7 +126,7 @@ def answer_follower_fetch(
 
 
 def check_query(query: FollowerFetchQuery, leader_local_log_start_offset: int) -> None:
-    """InvalidRequest with the field's name for negative numbers."""
+    """Raise InvalidRequest with the field's name for negative numbers."""
     for field, value in (
         ("fetch_offset", query.fetch_offset),
         ("leader_epoch", query.leader_epoch),

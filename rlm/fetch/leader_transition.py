@@ -103,7 +103,7 @@ def _after(forecast: ClaimForecast) -> PartitionState:
 
 
 def check_query(query: LeaderTransitionQuery) -> None:
-    """InvalidRequest with the field's name for values that no broker sends."""
+    """Raise InvalidRequest with the field's name for values that no broker sends."""
     if query.leader_epoch < 0:
         raise InvalidRequest("must be 0 or more", field="leader_epoch")
     if not query.checkpoint or query.checkpoint[-1].epoch != query.leader_epoch:

@@ -211,7 +211,9 @@ class ResolvedReads:
 
 
 def check_readable(state: PartitionState, offset: int) -> None:
-    """InvalidRequest below 0 and where readers start; NotFound for offsets not in the tier."""
+    """Raise InvalidRequest below 0 and where readers start; NotFound for offsets not in the
+    tier.
+    """
     if offset < 0:
         raise InvalidRequest("must be 0 or more", field="offset")
     if state.highest_copied is None:

@@ -55,7 +55,9 @@ class TimestampSearch:
     from_offset: int = 0
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
-        """None if no tiered record is that young: ask the broker for the local rest."""
+        """Find the first record; None if no tiered one is that young: ask the broker for the local
+        rest.
+        """
         async for served in self._served():
             if served[1].max_timestamp_ms < timestamp_ms:
                 continue

@@ -66,7 +66,7 @@ def left_beside(log_dirs: Iterable[Path], own_name: str) -> list[Path]:
 
 
 def may_be_there(own: Path) -> bool:
-    """False if a node surely has no hold directory of its own there; True also where that can't be
+    """True unless a node surely has no hold directory of its own there; also where that can't be
     told, as by a user who may not look.
     """
     try:

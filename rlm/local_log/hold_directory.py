@@ -472,7 +472,7 @@ def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
 
 
 def _is_gone(log: Path) -> bool:
-    """False also if the disk does not tell."""
+    """True if the disk tells that the log is gone."""
     try:
         os.stat(log)
     except OSError as error:

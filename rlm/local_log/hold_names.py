@@ -109,7 +109,7 @@ def _take(unit: Path, target: Path) -> None:
 
 
 def _renamed(source: Path, target: Path) -> bool:
-    """False if the target is a directory with something in it."""
+    """Rename a directory; False if the target is one with something in it."""
     try:
         os.rename(source, target)
     except OSError as error:

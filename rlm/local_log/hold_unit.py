@@ -47,7 +47,9 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
 
 
 def is_unit_name(name: str) -> bool:
-    """False for what is half made or half removed, and for foreign files."""
+    """True for a unit's name: not for what is half made or half removed, and for no foreign
+    file.
+    """
     return _NAME.fullmatch(name) is not None
 
 
@@ -237,9 +239,9 @@ def _first_known(base: int, epochs: Epochs) -> int:
 
 
 def _check(unit: Unit, first_known: int) -> None:
-    """CorruptData if its epochs are others than those of its batches, or than when it was held:
-    `first_known` is of its name, -1 if that does not tell. Not before it is held: a batch may be
-    the damaged one, and others have that.
+    """Raise CorruptData if its epochs are others than those of its batches, or than when it was
+    held: `first_known` is of its name, -1 if that does not tell. Not before it is held: a batch may
+    be the damaged one, and others have that.
     """
     log = unit.segment.log_path
     source = str(log.with_name(LEADER_EPOCH_CHECKPOINT_FILE))

@@ -127,7 +127,7 @@ def read_replica(directory: Path, high_watermark: int | None) -> Replica:
 
 
 def _is_there(directory: Path) -> bool:
-    """ReplicaError if the disk does not tell."""
+    """True if the directory is there. ReplicaError if the disk does not tell."""
     try:
         return directory.is_dir()
     except OSError as error:

@@ -26,11 +26,11 @@ class NoBrokers:
     """See `switching.BrokersPort`."""
 
     async def live(self) -> Collection[int]:
-        """RetryLater."""
+        """Raise RetryLater."""
         raise RetryLater(NO_BROKER)
 
     async def open_topic(self) -> TopicSource:
-        """RetryLater."""
+        """Raise RetryLater."""
         raise RetryLater(NO_BROKER)
 
 
@@ -38,5 +38,5 @@ class NoTopic:
     """See `shadow_writer.ShadowTopic`."""
 
     async def open(self) -> TopicSession:
-        """RetryLater."""
+        """Raise RetryLater."""
         raise RetryLater(NO_BROKER)

@@ -111,7 +111,7 @@ NEWS_RECORDS = 1_000
 
 
 def _is_news(tail: Tail, known: TopicPosition | None) -> bool:
-    """False if only markers are new: reading these again costs less than a record of the log."""
+    """True unless only markers are new: reading these again costs less than a record of the log."""
     return (
         known is None
         or tail.last_read > known.last

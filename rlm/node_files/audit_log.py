@@ -219,7 +219,9 @@ def encode_audit_line(line: AuditLine) -> bytes:
 
 
 def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
-    """CorruptData for anything that `encode_audit_line` does not write: a torn or foreign line."""
+    """Parse a line. CorruptData for any that `encode_audit_line` does not write: a torn or foreign
+    one.
+    """
     try:
         fields = Fields(json.loads(data), source, "")
     except (ValueError, RecursionError):

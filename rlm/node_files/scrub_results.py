@@ -265,7 +265,9 @@ def _encoded(result: PartitionScrub) -> bytes:
 
 
 def _decoded(line: bytes) -> PartitionScrub:
-    """KeyError, TypeError, ValueError, InvalidRequest for anything `_encoded` does not write."""
+    """Decode a line. KeyError, TypeError, ValueError, InvalidRequest for any that `_encoded` does
+    not write.
+    """
     plain = json.loads(line)
     topic, topic_id, number = plain.pop("partition")
     damage = tuple(

@@ -23,7 +23,7 @@ class FlowControl:
     def __init__(
         self, limits: FlowLimits, *, part_bytes: int, workers: int, monotonic: Callable[[], float]
     ) -> None:
-        """InvalidRequest for limits that cannot be held."""
+        """Raise InvalidRequest for limits that cannot be held."""
         self._part_bytes = part_bytes
         self._workers = workers
         self._monotonic = monotonic
@@ -46,7 +46,7 @@ class FlowControl:
         self._change(self._kept())
 
     def check(self, limits: FlowLimits) -> None:
-        """InvalidRequest for a limit that this node could not keep."""
+        """Raise InvalidRequest for a limit that this node could not keep."""
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
 
     def hold_over(self, over: Callable[[FlowLimits], FlowLimits]) -> None:

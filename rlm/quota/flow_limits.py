@@ -53,7 +53,7 @@ class FlowLimits:
     topics: Mapping[str, Rates] = field(default_factory=dict)
 
     def check(self, *, part_bytes: int, workers: int) -> None:
-        """InvalidRequest for a limit that cannot be kept."""
+        """Raise InvalidRequest for a limit that cannot be kept."""
         if len(self.topics) > LIMITED_TOPICS_MAX:
             raise InvalidRequest(
                 f"at most {LIMITED_TOPICS_MAX} topics can have limits of their own", field="topics"

@@ -371,7 +371,9 @@ class Repairs:
         return due
 
     def _may_be_mended(self, row: RemoteLogSegmentMetadata) -> bool:
-        """False saves a read of all bytes, and a part of the hour's share."""
+        """True if a repair may mend the segment. If not, a read of all bytes is saved, and a part
+        of the hour's share.
+        """
         if self._segments.not_claimed(row.segment_id.partition) is not None:
             return False
         decision = self._segments.decide(row)

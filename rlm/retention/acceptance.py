@@ -36,7 +36,7 @@ class Acceptance:
         )
 
     def counts_for(self, token: int, policy: TopicPolicy) -> bool:
-        """False once another claim or another policy stands."""
+        """True until another claim or another policy stands."""
         return (self.token, self.policy) == (token, policy)
 
 

@@ -71,7 +71,7 @@ class ClusterMarker:
 
     @classmethod
     def decode(cls, data: bytes, *, source: str) -> ClusterMarker:
-        """CorruptData for anything that `encode` does not write."""
+        """Decode a marker. CorruptData for anything that `encode` does not write."""
         try:
             fields = Fields(json.loads(data), source, "")
         except (ValueError, RecursionError):
@@ -201,7 +201,7 @@ async def take_over(
 async def check_settled(
     tier: TierStore, *, settle_s: float, now_ms: Callable[[], int], deadline_s: float
 ) -> None:
-    """RetryLater until the marker is `settle_s` old.
+    """Check the marker's age; RetryLater until it is `settle_s` old.
 
     A predecessor's node may read the marker and then delete, until its deadline for both. Its last
     deletes must not be counted as present.
@@ -262,7 +262,7 @@ def _check_store(found: ClusterMarker, tier: TierStore) -> None:
 
 
 def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> None:
-    """Refused unless both are one cluster's. An unknown Kafka cluster id fits any."""
+    """Raise Refused unless both are one cluster's. An unknown Kafka cluster id fits any."""
     if ours.cluster_id in found.predecessors:
         raise Refused(
             f"{where}: the Strandline cluster {found.cluster_id} took this prefix over from "

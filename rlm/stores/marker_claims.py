@@ -94,13 +94,14 @@ class StoreClaims:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def check(self, name: str) -> None:
-        """RetryLater if nothing may be written to or removed from the store."""
+        """Raise RetryLater if nothing may be written to or removed from the store."""
         text = self._missing.get(name)
         if text is not None:
             raise RetryLater(f"the store {name!r} cannot be used now: {text}")
 
     async def confirm(self, tier: TierStore) -> None:
-        """Refused once the store's prefix is another cluster's; asked before writes and deletes.
+        """Raise Refused once the store's prefix is another cluster's; asked before writes and
+        deletes.
 
         RetryLater while it is not known whose the prefix is.
         """

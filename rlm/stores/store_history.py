@@ -37,7 +37,8 @@ async def check_may_be_new(
     *,
     is_default: bool,
 ) -> None:
-    """RetryLater if the metadata is unknown here for long, or names segments that are not there.
+    """Raise RetryLater if the metadata is unknown here for long, or names segments that are not
+    there.
 
     A right store that lost its marker and all segments looks like a wrong one: only an operator
     knows, and puts `marker` there.
@@ -84,7 +85,8 @@ async def check_may_be_new(
 async def check_not_set_back(
     metadata: RemoteLogMetadataManager, tier: TierStore, cluster_id: str, *, deadline_s: float
 ) -> None:
-    """Refused, with what to do, if the cluster's newest snapshot in the store ends above its log.
+    """Raise Refused, with what to do, if the cluster's newest snapshot in the store ends above its
+    log.
 
     RetryLater: the store does not answer, or no quorum leader tells where the log ends.
     """

@@ -316,7 +316,7 @@ def _check_free(disk: Disk, path: Path) -> None:
 
 
 def _remove_interrupted_format(disk: Disk, partition: Path) -> None:
-    """Conflict if a node ran here: its log must stay, whatever else is missing."""
+    """Raise Conflict if a node ran here: its log must stay, whatever else is missing."""
     names = disk.list_names(partition)
     if any(name.endswith(LOG_SUFFIX) for name in names):
         raise Conflict(

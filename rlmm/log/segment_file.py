@@ -103,7 +103,9 @@ def scan_segment(
 
 
 def check_place(header: BatchHeader, next_offset: int, source: str, position: int) -> None:
-    """CorruptData unless the batch starts at `next_offset`. The CRC does not cover its offset."""
+    """Raise CorruptData unless the batch starts at `next_offset`. The CRC does not cover its
+    offset.
+    """
     if header.base_offset != next_offset:
         raise CorruptData(
             f"the batch starts at offset {header.base_offset}, expected {next_offset}",

@@ -223,7 +223,7 @@ def _chunk(disk: Disk, path: Path, position: int) -> bytes:
 
 
 def check_snapshot(disk: Disk, path: Path) -> None:
-    """CorruptData unless every byte is whole; much faster than reading its rows. Blocks."""
+    """Raise CorruptData unless every byte is whole; much faster than reading its rows. Blocks."""
     source = str(path)
     first = last = None
     for batch in snapshot_batches(disk, path):

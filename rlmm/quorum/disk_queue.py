@@ -217,7 +217,7 @@ class DiskQueue:
         return SnapshotInstalled(job.snapshot, job.size_bytes, voters)
 
     def _check_end(self, job: InstallSnapshot) -> None:
-        """CorruptData if a batch of the own log crosses the end: batches are sent whole."""
+        """Raise CorruptData if a batch of the own log crosses the end: batches are sent whole."""
         end, epoch = job.snapshot
         if epoch_for_offset(self._directory.epochs, end - 1) != epoch:
             return
@@ -233,7 +233,7 @@ class DiskQueue:
 
 
 def _check_voters(job: InstallSnapshot, voters: VoterSet) -> None:
-    """CorruptData for a snapshot of another quorum under the same cluster id.
+    """Raise CorruptData for a snapshot of another quorum under the same cluster id.
 
     Voters change one at a time, but between this log's end and the snapshot any number of changes
     may lie, so the known ones cannot all be asked for. One is enough: it is a node id and the id of

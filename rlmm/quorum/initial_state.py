@@ -135,7 +135,7 @@ def _snapshot_voter_set(disk: Disk, directory: LogDirectory) -> tuple[tuple[int,
 
 
 def _check_end(directory: LogDirectory, snapshot: SnapshotId) -> None:
-    """CorruptData unless the snapshot ends where a record batch does: the next is fetched."""
+    """Raise CorruptData unless the snapshot ends where a record batch does: the next is fetched."""
     border = directory.border_from(snapshot.end_offset)
     if border != snapshot.end_offset:
         raise CorruptData(

@@ -44,7 +44,7 @@ def restarted(
 
 
 def _without_marks(value: bytes) -> bytes | None:
-    """None if there is no hold either."""
+    """The value without marks; None if there is no hold either."""
     topic, expiry = decode_expiry(value)
     return None if expiry.hold is None else encode_expiry(topic, replace(expiry, marks=()))
 

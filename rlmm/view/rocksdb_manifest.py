@@ -21,8 +21,8 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def check_manifest(view: Path) -> None:
-    """CorruptData unless CURRENT names a MANIFEST of whole records, perhaps with a torn tail: a
-    record that the file's end cuts off, or zeros to the end of a block. Without CURRENT a view is
+    """Raise CorruptData unless CURRENT names a MANIFEST of whole records, perhaps with a torn tail:
+    a record that the file's end cuts off, or zeros to the end of a block. Without CURRENT a view is
     new.
     """
     try:

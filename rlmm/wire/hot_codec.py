@@ -200,7 +200,9 @@ class HotCodec:
         )  # fmt: skip
 
     def decode_produced(self, frame: bytes) -> ProduceAnswer | None:
-        """None unless it has the shape that `encode_produced` gives."""
+        """Decode the answer to a Produce; None unless it has the shape that `encode_produced`
+        gives.
+        """
         layout = self._produced
         if len(frame) != layout.size - SIZE.size:
             return None

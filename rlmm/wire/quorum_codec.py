@@ -111,7 +111,7 @@ class QuorumCodec:
         return _CODECS[api_of(request)][1](self, request)
 
     def read_request(self, api: Api, body: Values) -> PeerRequest:
-        """RequestRefusedError for another cluster, topic or partition."""
+        """Read a peer's request. RequestRefusedError for another cluster, topic or partition."""
         return _CODECS[api][2](self, body)
 
     def _vote_body(self, request: VoteRequest) -> Body:

@@ -170,9 +170,9 @@ class NodeClient:
         return url if self._may_follow_to(url) else None
 
     def _may_follow_to(self, url: str) -> bool:
-        """False for no address, and where the token would go further in the clear than the user
-        let it: without TLS while an address with it was named, or beyond this machine while one on
-        it was.
+        """True if a request may follow to `url`. False for no address, and where the token would go
+        further in the clear than the user let it: without TLS while an address with it was named,
+        or beyond this machine while one on it was.
         """
         if url in self._named:
             return True

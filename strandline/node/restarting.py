@@ -108,7 +108,7 @@ async def restart_from(
 
 
 async def _check_has_not_begun(tier: TierStore, marker: ClusterMarker, cluster_id: str) -> None:
-    """InvalidRequest once the cluster has run: its snapshots contain what it began with."""
+    """Raise InvalidRequest once the cluster has run: its snapshots contain what it began with."""
     if cluster_id in marker.predecessors:
         raise InvalidRequest(
             f"the cluster {cluster_id} has lost the prefix to {marker.cluster_id}: {NEW_IDS}. "
