@@ -108,8 +108,6 @@ HALF_AN_OPENING = re.compile(
 """A preposition without the noun before it, a pronoun without its noun, an error or a value without
 the sentence that it belongs to: a reader sees a docstring alone, in an editor's box.
 """
-HALF_OPENINGS_LEFT = ("rlm/delegated/", "sim/tier/")
-"""Folders whose docstrings still begin so; take away, and add none."""
 CODECS_ALLOWED = {
     "rlmm/wire/": {"kio", "uuid"},
     "kafka_client/": {"kio", "uuid"},
@@ -364,7 +362,6 @@ def test_docstrings_begin_with_a_whole_sentence(package: str) -> None:
     assert [
         f"{relative(path)}:{line}: {text.splitlines()[0]}"
         for path in tracked(f"{package}/*.py", f"{package}/*.pyx")
-        if not relative(path).startswith(HALF_OPENINGS_LEFT)
         for line, text in docstrings(path)
         if HALF_AN_OPENING.match(text)
     ] == []

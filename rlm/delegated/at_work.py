@@ -19,8 +19,8 @@ def is_at_work(
     session: Uuid | None,
     overdue_ms: int,
 ) -> bool:
-    """False once the row's claim (`token` is the present one), its writer, the session that added
-    it, or its time is gone. `added_by` None: not remembered; `overdue_ms`: no upload whose deadline
+    """True while the row's claim (`token` is the present one), its writer, the session that added
+    it, and its time stand. `added_by` None: not remembered; `overdue_ms`: no upload whose deadline
     was before it can send any more.
     """
     if row.state is not SegmentState.COPY_SEGMENT_STARTED or (row.token, row.writer) != (token, me):

@@ -59,8 +59,9 @@ class GoneError(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class BrokerCalls:
-    """One per node. `_adding`: rows on their way into the metadata log, also of calls that the
-    broker gave up. `_unheard_of`: such rows that failed, by partition: they may have been accepted.
+    """The answers of a node to its broker. `_adding`: rows on their way into the metadata log, also
+    of calls that the broker gave up. `_unheard_of`: such rows that failed, by partition: they may
+    have been accepted.
     """
 
     plugin: Plugin
@@ -213,7 +214,9 @@ class BrokerCalls:
         return self._applied()
 
     async def _finish_copy(self, update: RemoteLogSegmentMetadataUpdate, made: Made) -> None:
-        """Under the claim that the copy began under: the log may have been cut at a later one."""
+        """Finish the row under the claim that the copy began under: the log may have been cut at a
+        later one.
+        """
         tip = update.segment_id.partition
         row, token = self.metadata.segment(tip, update.segment_id.id), self._token(tip, made)
         unfinished = row is not None and row.state is SegmentState.COPY_SEGMENT_STARTED
@@ -272,7 +275,7 @@ class BrokerCalls:
         return await self.copies.copy(files)
 
     async def receive(self, body: SentBody, go: asyncio.Event) -> bytes:
-        """As `copy`, of files that the broker sends once `go` is set."""
+        """Copy as `copy` does, files that the broker sends once `go` is set."""
         self.plugin.serves_storage = True
         return await self.copies.receive(body, go)
 
@@ -393,8 +396,8 @@ class BrokerCalls:
             )
 
     def _check_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> None:
-        """Of an epoch above the recorded ones nothing is served, and segments may be finished: a
-        broker that asks before it announces takes "nothing" for good.
+        """Raise RetryLater for an epoch above the recorded ones: nothing of it is served, and
+        segments may be finished. A broker that asks before it announces takes "nothing" for good.
         """
         state = self.metadata.partition_state(tip)
         if state is not None and state.lineage and leader_epoch > state.lineage[-1].epoch:
@@ -425,7 +428,9 @@ class BrokerCalls:
         return state.claim.token
 
     async def _catch_up(self) -> None:
-        """Before "it is deleted already" is said: the view may lack the row because it lags."""
+        """Catch up before "it is deleted already" is said: the view may lack the row because it
+        lags.
+        """
         await self.metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
 
     async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:

@@ -1,4 +1,4 @@
-"""Where what a broker may take for copied ends: below the first gap among its own offsets [LOSS-3].
+"""The end of what a broker may take for copied: below the first gap among its own offsets [LOSS-3].
 
 The highest copied offset of an epoch is never forgotten, as in Kafka. Segments that an unclean
 election cut off may be deleted by the next leader, though, and the epoch come back by another one:
@@ -20,15 +20,15 @@ from rlmm.partition_state import PartitionState
 from rlmm.rows.served_ranges import ServedRange, served_ranges
 
 RANGES_AT_ONCE = 200
-"""Of the coverage: few enough not to hold up the event loop."""
+"""The ranges of the coverage that are read at once: few enough not to hold up the event loop."""
 REMEMBERED_MAX = 10_000
 """Partitions whose offsets are known to be there; of others they are looked for again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Under the claim `token` each offset from `first`, or where the tier begins above it, to below
-    `following` was served.
+    """The offsets that were served under the claim `token`: each from `first`, or where the tier
+    begins above it, to below `following`.
     """
 
     token: int
@@ -38,7 +38,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
-    """One per node. `pause` gives the event loop a turn."""
+    """The copied offsets that a node tells its broker. `pause` gives the event loop a turn."""
 
     metadata: RemoteLogMetadataManager
     pause: Callable[[], Awaitable[None]]

@@ -42,12 +42,14 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 COPIED_WITHIN_S = 60.0
-"""A broker copies right behind its add: later nobody waits for it any more."""
+"""The time within which a broker copies: it does so right behind its add, and later nobody waits
+for it any more.
+"""
 
 
 @dataclass(slots=True)
 class BrokerCopies:
-    """One per node.
+    """The copies of a node's broker.
 
     A broker adds a segment before its turn has come: Kafka copies ten at once. `_line`: those that
     take turns, and until when (monotonic) each counts.
@@ -99,7 +101,7 @@ class BrokerCopies:
             self._line.pop(id_, None)
 
     def check_may_begin(self, row: RemoteLogSegmentMetadata) -> None:
-        """RetryLater: copying is paused, or this segment failed a moment ago."""
+        """Raise RetryLater if copying is paused, or this segment failed a moment ago."""
         tip = row.segment_id.partition
         paused = self.why_not_copy(tip.topic)
         if paused is not None:
@@ -116,11 +118,13 @@ class BrokerCopies:
 
     @property
     def sees_disk(self) -> bool:
-        """False: the broker has to send the files."""
+        """True if the node sees the broker's disk; if not, the broker has to send the files."""
         return bool(self.log_dirs)
 
     async def check_room(self, row: RemoteLogSegmentMetadata) -> None:
-        """RetryLater: the segment's files could not be received now. Before a row is made of it."""
+        """Raise RetryLater if the segment's files could not be received now; asked before a row is
+        made of it.
+        """
         if not self.sees_disk:
             await self.spool.check_room(row.size_bytes)
 
@@ -135,7 +139,7 @@ class BrokerCopies:
         self._row(files)
 
     async def receive(self, body: SentBody, go: asyncio.Event) -> bytes:
-        """As `copy`, of files that the broker sends once `go` is set."""
+        """Copy as `copy` does, files that the broker sends once `go` is set."""
         sent = await body.head()
         files = sent.copy
         if self.sees_disk:
@@ -196,7 +200,7 @@ class BrokerCopies:
         return result.custom_metadata.encode()
 
     def _check_not_held(self, row: RemoteLogSegmentMetadata) -> None:
-        """RetryLater in phases of the move in which a segment of ours is nobody's to read."""
+        """Raise RetryLater in phases of the move in which a segment of ours is nobody's to read."""
         held = MoveHold(self.metadata).all_delegated()
         if held is not None:
             raise RetryLater(f"{row.segment_id} is not copied: {held}")
@@ -217,7 +221,9 @@ class BrokerCopies:
         return row
 
     async def _seen_directory(self, row: RemoteLogSegmentMetadata, files: CopyFiles) -> Path:
-        """As `_directory`. What is not seen now will not be at the broker's next run either."""
+        """The directory of `_directory`. What is not seen now will not be at the broker's next run
+        either.
+        """
         _check_names(files)
         try:
             return await asyncio.to_thread(self._directory, files)

@@ -30,9 +30,9 @@ MADE_AT_ONCE = 2
 MADE_MAX = 100
 """Snapshots that are kept; any other is made again."""
 ASKED_S = 0.5
-"""A call waits so long; the follower comes back after its fetch back-off."""
+"""The time that a call waits; the follower comes back after its fetch back-off."""
 MAKING_S = 900.0
-"""A segment is read so long, from when its turn comes."""
+"""The time that the read of a segment may take, from when its turn comes."""
 MAKING_MAX = 100
 """Cuts whose states are asked for and not made yet."""
 
@@ -41,7 +41,7 @@ _Key = tuple[Uuid, int]
 
 @dataclass(slots=True)
 class CutProducers:
-    """One per node."""
+    """The producers' states of cut segments, made by a node."""
 
     reads: ResolvedReads
     _made: dict[_Key, bytes] = field(default_factory=dict)

@@ -34,14 +34,18 @@ WRITE_DEADLINE_S = 14.0
 CATCH_UP_DEADLINE_S = 3.0
 MARKED_AT_ONCE = 32
 MARKED_BY_CALL = 512
-"""A list that a call reads to its end, and what it marks, take their time from the whole node."""
+"""The most segments that a call marks: a list that it reads to its end, and what it marks, take
+their time from the whole node.
+"""
 BY_BROKER = "its broker's remote log manager deletes it"
 PASSED = "the log start of its broker passed it"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDeletions:
-    """One per node. From DELETE_SEGMENT_STARTED on a deletion is this node's."""
+    """The deletions of a node's broker. From DELETE_SEGMENT_STARTED on a deletion is this
+    node's.
+    """
 
     metadata: RemoteLogMetadataManager
     table: WorkTable
@@ -95,8 +99,8 @@ class BrokerDeletions:
         await self.start_passed(tip, broker, claim.token)
 
     async def hold_fresh(self, tip: TopicIdPartition, broker: BrokerPort) -> None:
-        """RetryLater: the leader does not know yet what is copied. A list that comes once, of a
-        deleted topic or a disabled tier, is not held back.
+        """Raise RetryLater while the leader does not know yet what is copied. A list that comes
+        once, of a deleted topic or a disabled tier, is not held back.
         """
         why = self.expirations.fresh.why_not_expire(tip)
         if why is None or not _is_counted(await _config(broker, tip.topic)):
@@ -148,7 +152,9 @@ class BrokerDeletions:
     async def _without_kept(
         self, passed: list[RemoteLogSegmentMetadata], token: int
     ) -> list[RemoteLogSegmentMetadata]:
-        """Without those that stay, since the log start did not pass them while the broker led."""
+        """The segments without those that stay, since the log start did not pass them while the
+        broker led.
+        """
         for row in passed:
             state = self.metadata.partition_state(row.segment_id.partition)
             if state is None or not is_kept(row, state):
@@ -239,7 +245,9 @@ class BrokerDeletions:
         return claim if claim is not None and claim.incarnation == mine else None
 
     async def _catch_up(self) -> None:
-        """Before "it is deleted already" is said: the view may lack the row because it lags."""
+        """Catch up before "it is deleted already" is said: the view may lack the row because it
+        lags.
+        """
         await self.metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
 
     async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:

@@ -1,4 +1,4 @@
-"""Where a segment that a later leader's history cuts has to end for the broker. Pure.
+"""The end, for the broker, of a segment that a later leader's history cuts. Pure.
 
 After an unclean election a copied segment may go on with records that the new leader does not
 have. The broker reads a segment to its end, whatever its leader epochs, so it would hand them to

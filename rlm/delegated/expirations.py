@@ -18,14 +18,18 @@ from rlm.delegated.fresh_leaders import FreshLeaders
 from rlmm.manager.manager import RemoteLogMetadataManager
 
 CONFIRM_DEADLINE_S = 0.6
-"""A list is answered in 0.8 s."""
+"""The deadline of a barrier before a list, which is answered in 0.8 s."""
 CONFIRMED_FOR_S = 1.0
-"""A broker lists its partitions one after the other: they share a barrier, which is a record."""
+"""The time that a barrier counts: a broker lists its partitions one after the other, and they share
+a barrier, which is a record.
+"""
 
 
 @dataclass(slots=True)
 class Expirations:
-    """One per node. `why_not_delete` says why nothing of a topic may be deleted now."""
+    """The expirations of a node's broker. `why_not_delete` says why nothing of a topic may be
+    deleted now.
+    """
 
     metadata: RemoteLogMetadataManager
     why_not_delete: Callable[[str], str | None]
@@ -34,13 +38,13 @@ class Expirations:
     _confirmed_s: float | None = None
 
     def check(self, tip: TopicIdPartition) -> None:
-        """RetryLater: nothing of the partition may be deleted now."""
+        """Raise RetryLater if nothing of the partition may be deleted now."""
         why = self.why_not_delete(tip.topic)
         if why is not None:
             raise RetryLater(f"nothing of {tip} is deleted now: {why}")
 
     async def before_list(self, tip: TopicIdPartition) -> None:
-        """RetryLater: deletions would fail, as by `check`, or for want of a majority."""
+        """Raise RetryLater if deletions would fail, as by `check`, or for want of a majority."""
         self.check(tip)
         now, confirmed = self.around.ambient.monotonic(), self._confirmed_s
         if confirmed is None or not 0 <= now - confirmed < CONFIRMED_FOR_S:

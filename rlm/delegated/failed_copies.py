@@ -14,9 +14,13 @@ from rlm.control.surroundings import Surroundings
 FAILED_MAX = 1_000
 """Partitions whose failed copies are remembered."""
 TOLD_ON_MS = 300_000
-"""A broker that still leads tries again within half a minute: later it leads no more."""
+"""The time for which a failed copy is told: a broker that still leads tries again within half a
+minute, and later it leads no more.
+"""
 FAILURES_TOLD = 3
-"""A source that moves is another one at the next attempt; damage stays what it is."""
+"""The failures from which on a copy is told: a source that moves is another one at the next
+attempt; damage stays what it is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +36,16 @@ class FailedCopy:
 
 @dataclass(slots=True)
 class FailedCopies:
-    """One per node: by partition, the segment that failed last. It is not begun again before its
-    back-off is over, since each attempt of the broker would leave a row and a tombstone.
+    """The failed copies of a node's broker: by partition, the segment that failed last. It is not
+    begun again before its back-off is over, since each attempt of the broker would leave a row and
+    a tombstone.
     """
 
     around: Surroundings
     _failed: dict[TopicIdPartition, FailedCopy] = field(default_factory=dict)
 
     def check_may_begin(self, tip: TopicIdPartition, start: int) -> None:
-        """RetryLater if this segment failed a moment ago."""
+        """Raise RetryLater if this segment failed a moment ago."""
         failed = self._failed.get(tip, FailedCopy())
         if failed.start == start and failed.back_off.waits_at(self._now_ms()):
             raise RetryLater(

@@ -25,7 +25,7 @@ not ask again, and one that was started with remote.log.copy.disable=true never 
 
 @dataclass(slots=True)
 class FreshLeaders:
-    """One per node: the partitions of the broker's session, and since when each is held back."""
+    """The partitions of the broker's session, and since when each is held back."""
 
     now_s: Callable[[], float]
     session: Uuid | None = None

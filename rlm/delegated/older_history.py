@@ -49,7 +49,7 @@ def _may_be_older(row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OlderHistory:
-    """One per node. `work` is the partition on this node."""
+    """The older history of a node's partitions. `work` is the partition on this node."""
 
     metadata: RemoteLogMetadataManager
     broker: BrokerPort | None
@@ -71,7 +71,7 @@ class OlderHistory:
                 self._note(work, token, start.offset)
 
     async def log_start(self, tip: TopicIdPartition) -> EpochAt:
-        """Where the log of this node's broker starts now, which may lie in the tier, and the leader
+        """The start of the log of this node's broker now, which may lie in the tier, and the leader
         epoch there. RetryLater: the broker does not tell, or leads no more.
         """
         work = self.work(tip)
@@ -82,9 +82,9 @@ class OlderHistory:
         return start
 
     async def check(self, row: RemoteLogSegmentMetadata, token: int) -> None:
-        """RetryLater unless the log start passed the segment while the broker led, at that claim;
-        then the tier's log start is recorded. A note that is missing is made here: nothing is known
-        of what the log start passed before.
+        """Raise RetryLater unless the log start passed the segment while the broker led, at that
+        claim; then the tier's log start is recorded. A note that is missing is made here: nothing
+        is known of what the log start passed before.
         """
         tip = row.segment_id.partition
         start = await self.log_start(tip)

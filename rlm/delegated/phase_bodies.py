@@ -11,7 +11,7 @@ from functools import partial
 from rlm.delegated.wire import BodyReader, BodyWriter, whole
 
 NONE_SEEN = -1
-"""The bridge has heard no phase since its broker's start."""
+"""The value of a bridge that has heard no phase since its broker's start."""
 _PHASES = 5
 
 

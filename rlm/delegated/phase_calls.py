@@ -18,13 +18,13 @@ from rlmm.partition_state import Mode
 
 CATCH_UP_DEADLINE_S = 2.0
 LOOK_EVERY_S = 30.0
-"""Without a move all partitions are looked through so often, for a delegated one."""
+"""The pause between two looks through all partitions for a delegated one, without a move."""
 _TOPICS = frozenset({MigrationPhase.NONE, MigrationPhase.KAFKA})
 
 
 @dataclass(slots=True)
 class PhaseCalls:
-    """One per node. `last` is the last question of the broker's bridge; None: it has none."""
+    """The answers to a broker's bridge. `last` is its last question; None: it has none."""
 
     plugin: Plugin
     metadata: RemoteLogMetadataManager

@@ -21,7 +21,9 @@ logger = logging.getLogger(__name__)
 ADDS_MAX = 10_000
 """Unfinished copies whose session is remembered; the time alone ends those before."""
 TOLD_FOR_S = 60.0
-"""A plug-in announces every 5 s: so long after its last refusal it went, or was put right."""
+"""The time for which a refused plug-in is told: it announces every 5 s, so that long after its last
+refusal it went, or was put right.
+"""
 SILENT_S = 60.0
 COUNT_WHAT_IS_DELETED = ("3.", "7.")
 """Versions of brokers that begin so: Confluent's 7.x are Kafka 3.x."""
@@ -38,9 +40,9 @@ def never_moved() -> bool:
 
 @dataclass(slots=True)
 class Plugin:
-    """One per node, also without a plug-in. `on_changed` is told which partitions have, or may
-    have, another leadership; `on_address` where the broker listens. `moved` and `serves_storage`:
-    see `foreign_objects.is_the_brokers`.
+    """The plug-in of a node's broker, also if it has none. `on_changed` is told which partitions
+    have, or may have, another leadership; `on_address` where the broker listens. `moved` and
+    `serves_storage`: see `foreign_objects.is_the_brokers`.
     """
 
     around: Surroundings

@@ -20,7 +20,7 @@ from rlmm.rows.queries import ListPosition, list_position
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 PAGE_ROWS = 500
-"""Of a page, and of the changes in one answer."""
+"""The most rows of a page, and of the changes in one answer."""
 ROWS_PER_BREATH = 32
 
 _TAG = Struct(">16sqq")
@@ -81,8 +81,8 @@ class SegmentLists:
         return wire.encode_page(applied, tag, rows, cursor)
 
     async def _changes(self, asked: wire.ListSegments) -> bytes | None:
-        """None: too many, or not remembered. Segments that change meanwhile are read again, so that
-        all rows are those of one state.
+        """The changes since the asked state; None if they are too many, or not remembered. Segments
+        that change meanwhile are read again, so that all rows are those of one state.
         """
         tip, found = asked.partition, dict[Uuid, RemoteLogSegmentMetadata | None]()
         at, last = self._offset(asked), self._last_listed(asked)

@@ -37,7 +37,9 @@ _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_u
 
 @dataclass(slots=True)
 class SegmentReads:
-    """One per node. `own_epochs`: the leader epochs of the broker's replica, as last seen."""
+    """The reads of a node's broker. `own_epochs`: the leader epochs of the broker's replica, as
+    last seen.
+    """
 
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
@@ -83,9 +85,10 @@ class SegmentReads:
             yield until(b"".join([chunk async for chunk in chunks]), last)
 
     def _last_valid(self, row: RemoteLogSegmentMetadata) -> int | None:
-        """RetryLater: the segment ends earlier by the epochs of a leader whose claim is refused, or
-        not recorded yet. Their file may be damaged, so no shorter size is told on its word alone:
-        the broker would read on behind it, and miss records.
+        """The last offset that the broker may read. RetryLater: the segment ends earlier by the
+        epochs of a leader whose claim is refused, or not recorded yet. Their file may be damaged,
+        so no shorter size is told on its word alone: the broker would read on behind it, and miss
+        records.
         """
         tip = row.segment_id.partition
         state, own = self.reads.metadata.partition_state(tip), self.own_epochs(tip)

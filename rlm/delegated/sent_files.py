@@ -29,9 +29,9 @@ from rlm.delegated.wire import CopyFiles, SentFiles
 
 HEAD_BYTES_MAX = 2**20
 SMALL_FILE_BYTES_MAX = 64 * 2**20
-"""Of a file besides the `.log`, as where it is read from a disk."""
+"""The largest file besides the `.log`, as where it is read from a disk."""
 PIECE_BYTES = 2**20
-"""Written at once, by a thread."""
+"""The most bytes that a thread writes at once."""
 
 
 @dataclass(slots=True)
@@ -52,14 +52,14 @@ class SentBody:
         return taken
 
     async def exactly(self, count: int) -> bytes:
-        """So many bytes."""
+        """Return exactly `count` bytes."""
         taken = bytearray()
         while len(taken) < count:
             taken += await self.some(count - len(taken))
         return bytes(taken)
 
     async def end(self) -> None:
-        """InvalidRequest if more bytes come."""
+        """Raise InvalidRequest if more bytes come."""
         while not self._rest:
             chunk = await anext(self.chunks, None)
             if chunk is None:

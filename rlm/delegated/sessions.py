@@ -20,7 +20,7 @@ PARTITIONS_MAX = 100_000
 REPLACED_MAX = 16
 """Sessions remembered as replaced; older ones count as unknown."""
 SESSION_LIVES_S = 15.0
-"""Without a word for so long a session is over: the plug-in announces at least every 5 s."""
+"""The silence that ends a session: the plug-in announces at least every 5 s."""
 
 Tips = frozenset[TopicIdPartition]
 
@@ -176,7 +176,7 @@ def _session(
 
 
 def check_broker(kafka_cluster_id: str, broker_id: int, expected: Expected) -> None:
-    """SessionRefused: not this node's broker."""
+    """Raise SessionRefused if it is not this node's broker."""
     if expected.kafka_cluster_id not in (None, kafka_cluster_id):
         raise SessionRefused(
             f"the broker is of Kafka cluster {kafka_cluster_id!r}, and this node serves "

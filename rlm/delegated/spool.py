@@ -27,7 +27,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 TOLD_FOR_S = 600.0
-"""A refusal is a problem of the node for so long, unless a segment was received since."""
+"""The time for which a refusal is a problem of the node, unless a segment was received since."""
 
 
 class NoRoom(RetryLater):
@@ -50,7 +50,7 @@ class SpoolLimits:
 
 @dataclass(slots=True)
 class Spool:
-    """One per node. `refused` counts segments that there was no room for."""
+    """The spool of a node. `refused` counts segments that there was no room for."""
 
     limits: SpoolLimits
     monotonic: Callable[[], float]

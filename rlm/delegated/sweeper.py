@@ -31,7 +31,9 @@ WHY = "its broker's remote log manager deleted it"
 
 @dataclass(slots=True)
 class Sweeper:
-    """One per node. `seen`: since when (monotonic) this process has seen a marked row."""
+    """The task that ends deletions, one per node. `seen`: since when (monotonic) this process has
+    seen a marked row.
+    """
 
     metadata: RemoteLogMetadataManager
     clean_ups: CleanUpTasks

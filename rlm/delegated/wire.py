@@ -31,7 +31,7 @@ WHOLE_SET = -1
 """`base_seq` of an announcement that carries every partition."""
 ALL_EPOCHS = -1
 TEXT_CHARACTERS_MAX = 1_000
-"""Of a reason or a detail: a line of a log."""
+"""The most characters of a reason or a detail: a line of a log."""
 HEARTBEAT, COPY_DONE, COPY_FAILED, SEND_FILES = b"\0", b"\1", b"\2", b"\3"
 """First bytes of the parts of a copy's answer."""
 SENT_FILES = 7
@@ -95,7 +95,7 @@ class ListSegments:
 
     @property
     def epoch(self) -> int | None:
-        """None: all epochs."""
+        """The epoch that is asked for; None: all epochs."""
         return None if self.leader_epoch == ALL_EPOCHS else self.leader_epoch
 
 

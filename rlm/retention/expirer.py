@@ -91,7 +91,7 @@ def no_trouble() -> str | None:
 
 @dataclass(slots=True)
 class Expirer:
-    """Carries retention out, one per node. `works` are its partitions, claimed or not.
+    """Carries retention out. `works` are a node's partitions; without a claim they are left alone.
 
     `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
     a newer one voided; `look_trouble` says why the log directories are not known.

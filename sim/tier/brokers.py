@@ -115,14 +115,14 @@ class Brokers:
     def local_log_start(
         self, machine: Machine, name: TopicPartition
     ) -> LocalLogStart | NotLeading | NoAnswer:
-        """That broker's answer to ListOffsets(earliest local)."""
+        """The answer of a machine's broker to ListOffsets(earliest local)."""
         replica = self._led(machine, name)
         if not isinstance(replica, Replica):
             return replica
         return LocalLogStart(max(replica.bases[0], replica.log_start), replica.epoch)
 
     def log_start(self, machine: Machine, name: TopicPartition) -> EpochAt | NotLeading | NoAnswer:
-        """That broker's answer to ListOffsets(earliest)."""
+        """The answer of a machine's broker to ListOffsets(earliest)."""
         replica = self._led(machine, name)
         if not isinstance(replica, Replica):
             return replica

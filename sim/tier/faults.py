@@ -178,11 +178,11 @@ class Faults:
         return 1 + self._world.random.randrange(self._latency_ms_max) + more
 
     def answer_ms(self, machine: Machine, name: str) -> int:  # noqa: ARG002 (scripts name it)
-        """After so long a broker answers; what it says is so then."""
+        """The time after which a broker answers; what it says is so then."""
         return self.latency_ms()
 
     def call_ms(self, machine: Machine, name: str) -> int:  # noqa: ARG002 (scripts name it)
-        """So much later than others a broker's call arrives at its node; seeds have other fates."""
+        """The time by which a broker's call arrives later than others; seeds have other fates."""
         return 0
 
     def proposal(self, machine: Machine, name: str) -> ProposalFate:  # noqa: ARG002 (scripts do)

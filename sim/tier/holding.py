@@ -153,7 +153,9 @@ class HoldAuditor:
                 )
 
     def _is_unwanted(self, tip: TopicIdPartition, start: int, end: int) -> bool:
-        """By the metadata alone, and remembered until it changes."""
+        """True if nobody needs the offsets, by the metadata alone; remembered until these
+        change.
+        """
         reference, asked = self._world.auditor.reference, (tip, start, end)
         if self._unwanted_at != len(reference.values):
             self._unwanted_at = len(reference.values)

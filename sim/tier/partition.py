@@ -168,7 +168,7 @@ class Partition:
         return next((start for start, end in spans if start < offset < end), None)
 
     def word(self, broker: int) -> BrokerWord:
-        """That broker's answer to ListOffsets(latest, read_committed)."""
+        """The answer of the broker with this id to ListOffsets(latest, read_committed)."""
         replica = self.replicas.get(broker)
         if replica is None or not replica.leads:
             return NotLeading()

@@ -45,7 +45,7 @@ T = TypeVar("T")
 READ_DEADLINE_S = 1.0
 GRACE_S = 0.5
 SILENCE_S = 10.0
-"""Between heartbeats of a copy."""
+"""The longest silence between heartbeats of a copy."""
 ANNOUNCE_S = 5.0
 ANNOUNCED_WITHIN_S = 1.0
 PAUSE_S = 1.0

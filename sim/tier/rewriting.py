@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PERIOD_MS = 20_000
 HELD_AFTER_MS = 8_000
-"""By then a node has looked at its broker's log directory."""
+"""The time by which a node has looked at its broker's log directory."""
 BATCHES_MAX = 4
 
 

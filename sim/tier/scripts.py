@@ -77,8 +77,8 @@ LIMITS = CopyLimits(
 WALK_LIMITS = replace(
     LIMITS, scan_interval_s=3.0, upload_deadline_s=20.0, upload_margin_s=10.0, delete_delay_s=5.0
 )
-"""Of scripts that end a node at every step: they are played a hundred times, and each second costs
-as much as a step.
+"""The limits of scripts that end a node at every step: they are played a hundred times, and each
+second costs as much as a step.
 """
 NOTHING: frozenset[str] = frozenset()
 TOPIC = "t0"

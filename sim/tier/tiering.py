@@ -212,7 +212,7 @@ class TieringBroker:
         return -1
 
     async def _copy_segment(self, tiered: Tiered, replica: Replica, base: int, end: int) -> bool:
-        """False: the task is cancelled, and its next run begins anew."""
+        """Copy a segment; False if the task is cancelled, and its next run begins anew."""
         tip = tiered.partition.tip
         row = self._row(tip, replica, base, end)
         files = self._files(row, replica)
@@ -264,7 +264,7 @@ class TieringBroker:
         )  # fmt: skip
 
     async def expire(self, tiered: Tiered) -> None:
-        """RLMExpirationTask: breach of log start, then retention."""
+        """Delete as RLMExpirationTask does: breach of log start, then retention."""
         tip, replica = tiered.partition.tip, self._replica(tiered)
         if not await self._is_ready(tip):
             return
@@ -397,7 +397,9 @@ class TieringBroker:
         self._world.loop.spawn(self.life, self._rebuild(partition))
 
     async def _rebuild(self, partition: Partition) -> None:
-        """TierStateMachine: the leader's log begins above this log's end."""
+        """Rebuild the state as TierStateMachine does: the leader's log begins above this log's
+        end.
+        """
         leader, epoch = partition.leading, partition.epoch
         follower = partition.replicas.get(self.node_id)
         if leader is None or follower is None:

@@ -228,7 +228,7 @@ class Trash:
             self.look_ups.read(process, tip, max(0, self._random.randrange(start, end)))
 
     async def _empty(self, process: Process, tip: TopicIdPartition) -> None:
-        """As `POST …/trash/empty` does."""
+        """Empty the trash as `POST …/trash/empty` does."""
         manager, parts = process.manager, process.parts
         assert manager is not None
         assert parts is not None

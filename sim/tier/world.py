@@ -90,9 +90,11 @@ class Plan:
     quiet: bool = False
     """Local retention takes active segments, too."""
     clocks: bool = False
-    """Without nodes that lose their disk: these forget the time with it."""
+    """Clocks are wrong. No node loses its disk then: such a node forgets the time with it."""
     delegated: bool | None = None
-    """None: in some seeds, where nothing else is set. `tiering` are deeds of its brokers."""
+    """Brokers tier by themselves; None: in some seeds, where nothing else is set. `tiering` are
+    deeds of its brokers.
+    """
     tiering: frozenset[str] | None = None
 
     def __str__(self) -> str:
