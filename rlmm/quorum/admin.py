@@ -103,7 +103,7 @@ class QuorumAdmin:
             wanted = "another node" if node_id is None else f"node {node_id}"
             raise Conflict(
                 f"node {leader_id} won the election in epoch {core.epoch} and leads now, not "
-                f"{wanted}: ask it again if that matters",
+                f"{wanted}: hand leadership over again if {wanted} is to lead",
                 reason="NOT_TRANSFERRED",
             )
 

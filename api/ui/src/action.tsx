@@ -112,6 +112,16 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
     }
     setBusy(false);
   };
+  // What failed may have changed something, or something else has: the dry run is out of date.
+  const act = async (foretold: Foretold) => {
+    try {
+      setDone({ answer: await action.run(values, foretold) });
+    } catch (error) {
+      setLooked(null);
+      setTyped("");
+      throw error;
+    }
+  };
   if (done !== null) {
     return (
       <>
@@ -126,7 +136,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
       onSubmit={(event) => {
         event.preventDefault();
         if (!isLooked) void attempt(async () => setLooked({ of: now, answer: await action.dry(values) }));
-        else if (typed === word && !isRefused) void attempt(async () => setDone({ answer: await action.run(values, isForetold(looked.answer) ? looked.answer : { changes: [] }) }));
+        else if (typed === word && !isRefused) void attempt(() => act(isForetold(looked.answer) ? looked.answer : { changes: [] }));
       }}
     >
       {action.fields.map((each) => (

@@ -203,6 +203,8 @@ def test_a_transfer_that_another_node_wins_says_so_and_names_it() -> None:
             network.cut.clear()
             new = await leader_of(replicas)
             assert f"node {new.node_id} won" in str(refused.value)
+            again = f"hand leadership over again if node {target.node_id} is to lead"
+            assert again in str(refused.value)
 
     run_virtually(main)
 
