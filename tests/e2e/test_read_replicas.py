@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_formats.properties import parse_partition_metadata
@@ -21,6 +22,7 @@ from tests.e2e.node_quorum import NodeQuorum
 from tests.e2e.test_sidecar_beside_kafka import TOPIC, TOPIC_CONFIG, Scene, node_settings
 from tests.e2e.writer import Writer
 from tests.real.kafka import KafkaBroker, run_tool
+from tests.real.kafka_clients import consume_all
 from tests.real.ports import ports_in_a_row
 from tests.strandline.command import invoke
 
@@ -29,6 +31,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 PARTITIONS = 6
 BROKER_ID = 1
 DEADLINE_S = 90.0
+"""A consumer has hung that gets no new record for so long. A whole scan has no deadline: how fast
+it is depends on the machine.
+"""
+ROUNDS = 2
+"""Of the writer, however long copies take: several segments for each partition."""
+KILL_AFTER = 50
+"""Records; a client holds a few hundred that it has fetched ahead."""
 A, B = 11, 12
 
 Places = set[tuple[int, int]]
@@ -108,11 +117,13 @@ def stage(
             NodeQuorum(folder, broker.cluster_id, settings, {"1": kafka}, founders=(1,))
         )
         scene = Scene(broker, quorum.nodes[1], store, PARTITIONS)
-        with Writer(broker.bootstrap, TOPIC, PARTITIONS) as writer:
-            scene.wait_for_copies(2)
-        writer.write_filler()
+        Writer(broker.bootstrap, TOPIC, PARTITIONS).write_rounds(ROUNDS)
         scene.wait_until_all_is_copied()
-        expected = read_all(broker.bootstrap)
+        expected = {
+            (number, record.offset)
+            for number in range(PARTITIONS)
+            for record in consume_all(broker.bootstrap, TOPIC, number, isolation="read_committed")
+        }
         scene.drop_locally([scene.keep(number) for number in range(PARTITIONS)])
         ports = {each: ports_in_a_row(2 + BROKER_ID) for each in (A, B)}
         for number, zone in ((A, "a"), (B, "b")):
@@ -144,30 +155,39 @@ def consumer(bootstrap: str, **config: object) -> Consumer:
     return Consumer(settings | {name.replace("_", "."): value for name, value in config.items()})
 
 
-def read_all(bootstrap: str, expected: Places | None = None, **config: object) -> Places:
-    """Every record from offset 0 on, each once: until all that is `expected` was seen; None: until
-    nothing came for a second.
-    """
-    found: Places = set()
+class Waited:
+    """Fails once nothing new has come for `DEADLINE_S`."""
+
+    def __init__(self) -> None:
+        self.came()
+
+    def came(self) -> None:
+        self._end = time.monotonic() + DEADLINE_S
+
+    def check(self, missing: Places) -> None:
+        if time.monotonic() > self._end:
+            by_partition = Counter(number for number, _ in missing)
+            pytest.fail(f"nothing came for {DEADLINE_S} s, and these are missing: {by_partition}")
+
+
+def read_all(bootstrap: str, expected: Places, **config: object) -> None:
+    """Read every record from offset 0 on, each once."""
+    missing, waited = set(expected), Waited()
     client = consumer(bootstrap, **config)
     try:
         client.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
-        end = time.monotonic() + DEADLINE_S
-        while expected is None or found != expected:
-            assert time.monotonic() < end, f"{len(expected or ()) - len(found)} are missing"
+        while missing:
             message = client.poll(1)
             if message is None:
-                if expected is None and found:
-                    break
+                waited.check(missing)
                 continue
             assert message.error() is None, message.error()
             place = message.partition() or 0, message.offset() or 0
-            assert place not in found, f"{place} came twice"
-            assert expected is None or place in expected
-            found.add(place)
+            assert place in missing, f"{place} came twice, or is no record"
+            missing.remove(place)
+            waited.came()
     finally:
         client.close()
-    return found
 
 
 def test_clients_are_told_of_both_and_partitions_are_spread_over_them(stage: Stage) -> None:
@@ -228,27 +248,32 @@ def test_kafkas_own_consumer_reads_from_the_replica_in_its_zone(stage: Stage) ->
     assert stage.tier_bytes(B) > before[B]
 
 
+def places(messages: list[Message]) -> Places:
+    """Those of the records among them."""
+    return {(each.partition() or 0, each.offset() or 0) for each in messages if not each.error()}
+
+
 def test_a_group_reads_on_while_a_replica_is_killed_and_comes_back(stage: Stage) -> None:
     members = [
         consumer(stage.bootstrap, group_id="pair", auto_offset_reset="earliest",
-                 max_partition_fetch_bytes=20_000, queued_max_messages_kbytes=64)
+                 max_partition_fetch_bytes=20_000, queued_max_messages_kbytes=64,
+                 fetch_queue_backoff_ms=50)
         for _ in range(2)
     ]  # fmt: skip
-    found: Places = set()
-    killed = False
+    missing, waited, killed = set(stage.expected), Waited(), False
     try:
         for each in members:
             each.subscribe([TOPIC])
-        end = time.monotonic() + DEADLINE_S
-        while found != stage.expected:
-            assert time.monotonic() < end, f"{len(stage.expected - found)} records did not come"
+        while missing:
+            waited.check(missing)
             for each in members:
-                message = each.poll(0.05)
-                if message is not None and message.error() is None:
-                    place = message.partition() or 0, message.offset() or 0
+                # All that it has: one by one, each record would wait for the member without any.
+                for place in places(each.consume(1_000, 0.05)):
                     assert place in stage.expected
-                    found.add(place)
-            if not killed and len(found) > 50:
+                    if place in missing:
+                        missing.remove(place)
+                        waited.came()
+            if not killed and len(stage.expected) - len(missing) > KILL_AFTER:
                 stage.node(B).kill()
                 killed = True
     finally:

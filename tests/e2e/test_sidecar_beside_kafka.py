@@ -123,7 +123,7 @@ class Scene:
     def _is_copied(self, partition: int) -> bool:
         active = self.broker.segment_files(TOPIC, partition)[-1]
         status, rows = self.tier[partition].status(), self.tier[partition].segments()
-        return status["highest_copied_offset"] == int(active.stem) - 1 and all(
+        return status.get("highest_copied_offset") == int(active.stem) - 1 and all(
             row["state"] == "COPY_SEGMENT_FINISHED" for row in rows
         )
 

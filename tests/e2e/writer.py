@@ -51,6 +51,13 @@ class Writer(BackgroundRounds):
             for codec in ("none", "zstd")
         }
 
+    def write_rounds(self, count: int) -> None:
+        """So many rounds and the filler, by the caller: nobody enters the writer."""
+        self.begin()
+        for _ in range(count):
+            self.do_round()
+        self.write_filler()
+
     def write_filler(self) -> None:
         """Records outside of transactions: what is sealed behind them has decided all others."""
         for _ in range(FILLER_BATCHES):
