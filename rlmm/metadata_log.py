@@ -148,7 +148,9 @@ class MetadataLog(Protocol):
         """The newest complete snapshot, None if there is none."""
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
-        """Its rows, in order. Blocks. CorruptData: damaged; rows read so far must not be used."""
+        """The snapshot's rows, in order. Blocks. CorruptData: damaged; rows read so far must not be
+        used.
+        """
 
     async def set_aside(self, snapshot: SnapshotId, error: CorruptData) -> bool:
         """Rename a damaged snapshot, so that an older one, or none, is the latest. False: the log

@@ -177,7 +177,9 @@ class PartitionState:
 
     @property
     def delete_due_ms(self) -> int:
-        """About when a marked partition's deletion starts, for people; measured time decides."""
+        """The time at which a marked partition's deletion starts, about, for people; measured time
+        decides.
+        """
         return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
 
 

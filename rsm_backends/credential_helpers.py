@@ -73,7 +73,7 @@ class _Started:
         return self._process.returncode
 
     async def communicate(self) -> tuple[bytes, bytes]:
-        """Its output and errors. It is killed if the caller is cancelled."""
+        """Return the program's output and errors. It is killed if the caller is cancelled."""
         try:
             return await self._process.communicate()
         finally:

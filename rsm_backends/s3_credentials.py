@@ -290,7 +290,9 @@ def _in_hand(keys: Any) -> ReadOnlyCredentials:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Its failure is told to those who wait; if nobody does any more, to nobody."""
+    """Take the task's failure, which is told to those who wait; if nobody does any more, to
+    nobody.
+    """
     if not task.cancelled():
         task.exception()
 

@@ -100,7 +100,7 @@ FOREIGN_OPENING = re.compile(r"(What|Whether|Who|Whose|How|When|Which)\b")
 HALF_AN_OPENING = re.compile(
     r"(Of|With|Without|From|To|For|By|As|In|On|Over|Below|Behind|Beside|Between|Around|Under"
     r"|Within|Past|Before|After|Until|Once|Like|Per|So|Where|Why|At(?! most| least))\b"
-    r"|(The same|The other|Those|These|That)\b"
+    r"|(The same|The other|Those|These|That|It|Its|They|Their|One per)\b"
     r"|(None|True|False|[A-Z]{2}[A-Z_]*|Conflict|Fenced|Refused|[A-Z]\w*[a-z][A-Z]\w*):"
     r"|([A-Z]\w*Error|RetryLater|CorruptData|InvalidRequest|NotFound|OutcomeUnknown)\b"
     r"|(False|None|Conflict|Fenced|Refused)(\(\w+\))? (for|if|unless|once|below|until|that)\b"

@@ -137,7 +137,7 @@ class ChangedTopic(Wire):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Its place in the list."""
+        """The row's place in the list."""
         return self.topic, self.node
 
 

@@ -84,7 +84,7 @@ class PartitionRow(PartitionName):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """Its place in the list."""
+        """The row's place in the list."""
         return self.topic, self.partition, self.topic_id
 
 

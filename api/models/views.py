@@ -47,7 +47,7 @@ class LaggingView(PartitionName):
 
     @property
     def key(self) -> tuple[str, int, str, int]:
-        """Its place in the list."""
+        """The row's place in the list."""
         return self.topic, self.partition, self.topic_id, self.node
 
 
@@ -217,7 +217,7 @@ class RunningView(PartitionName):
 
     @property
     def key(self) -> tuple[str, int, str, str, int]:
-        """Its place in the list."""
+        """The row's place in the list."""
         return self.topic, self.partition, self.topic_id, self.segment_id, self.node
 
 

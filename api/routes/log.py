@@ -18,7 +18,7 @@ _log = logging.getLogger("strandline.api")
 
 @router.get("/log", summary="Log levels of this node, by area")
 async def describe_log(context: Context) -> LogView:
-    """Its workers have the same levels."""
+    """The log levels of the node; its workers have the same."""
     return LogView.of_node(context.log, context.identity.node_id)
 
 

@@ -37,7 +37,9 @@ router = APIRouter(tags=["cluster"])
 
 @router.get("/migration", summary="The move from Kafka's metadata topic, as this node sees it")
 async def node_migration(context: Context) -> NodeMigrationView:
-    """Its own broker's bridge alone; `/v1/cluster/migration` has those of all nodes."""
+    """The move as this node has it, with its own broker's bridge alone; `/v1/cluster/migration` has
+    those of all nodes.
+    """
     return _of_node(context)
 
 

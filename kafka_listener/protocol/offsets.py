@@ -147,7 +147,7 @@ def epoch_request(name: TopicPartition, epoch: int, leader_epoch: int) -> Values
 
 
 def epoch_end_in(answer: Values, name: TopicPartition) -> EpochEnd | None:
-    """Its answer; None: an error, or it knows no such epoch."""
+    """The answer about a partition; None: an error, or it knows no such epoch."""
     for topic in answer["topics"]:
         for each in topic["partitions"]:
             if (topic["topic"], each["partition"]) == name and not each["error_code"]:

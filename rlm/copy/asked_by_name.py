@@ -37,7 +37,7 @@ async def log_start_of(
 async def tiered_log_start_of(
     broker: BrokerPort, local: LocalPartition
 ) -> EpochAt | NotLeading | NoAnswer:
-    """Its log start, which may lie in the tier, if it leads this replica."""
+    """The log start of the broker, which may lie in the tier, if it leads this replica."""
     return await _ask(broker, local, broker.log_start)
 
 

@@ -248,7 +248,7 @@ class _Said:
     wrong: str = ""
 
     def text(self, missing: Sequence[Offsets]) -> str:
-        """About the offsets that are still missing."""
+        """A sentence about the offsets that are still missing."""
         if self.extent is None:
             return self.wrong
         start, end = self.extent.start, self.extent.end

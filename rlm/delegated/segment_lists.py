@@ -59,8 +59,8 @@ class SegmentLists:
         return changes or await self._page(asked, self._tag(asked))
 
     async def _page(self, asked: wire.ListSegments, tag: bytes) -> bytes:
-        """Its tag names the state of the partition when the page began: pages of one tag are one
-        list.
+        """A page of the list. Its tag names the state of the partition when the page began: pages
+        of one tag are one list.
         """
         applied = self.metadata.applied_offset
         after = None if asked.cursor is None else _position(asked.cursor)

@@ -81,7 +81,7 @@ class ReplicaMemory:
         return replica
 
     def segments(self, replica: Replica) -> tuple[LocalSegment, ...]:
-        """Its segments: made anew only if the replica is another than at the last look."""
+        """The replica's segments: made anew only if it is another than at the last look."""
         made = self._segments.get(replica.directory)
         if made is None or made[0] is not replica:
             made = self._segments[replica.directory] = replica, _segments(replica)

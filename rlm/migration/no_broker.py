@@ -17,8 +17,8 @@ NO_BROKER = (
     "(`strandline quorum add-voter`); it takes over by itself"
 )
 SHADOW_LIMITS = ShadowLimits(hand_over_after_s=0.0, hand_over_every_s=60.0)
-"""Another node is to write at once. Of two such nodes that took each other for one with a broker,
-each leads long enough to be told.
+"""The limits of a node without a broker: another node is to write at once. Of two such nodes that
+took each other for one with a broker, each leads long enough to be told.
 """
 
 

@@ -95,7 +95,7 @@ class TopicSource(Protocol):
 
     @property
     def partitions(self) -> Sequence[int]:
-        """Its partitions, ascending."""
+        """The topic's partitions, ascending."""
 
     async def read(
         self, partition: int, progress: Callable[[int, int], None]

@@ -106,7 +106,7 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
 
 @lru_cache(maxsize=4_096)
 def check_partition(partition: TopicIdPartition) -> Outcome | None:
-    """INVALID for a name, id or number that no Kafka topic can have."""
+    """Return INVALID for a name, id or number that no Kafka topic can have."""
     try:
         check_topic_name(partition.topic)
     except InvalidRequest as error:
@@ -208,7 +208,7 @@ def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
 
 
 def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
-    """FENCED for a process that lost its node id to another, or shares it with one."""
+    """Return FENCED for a process that lost its node id to another, or shares it with one."""
     mine = claim.incarnation
     node = find_node(draft.rows, mine.node_id)
     if node is None:
@@ -368,8 +368,8 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
 def _mode_is_moving(
     draft: Draft, change: PartitionModeChange, row: PartitionRow | None
 ) -> Outcome | None:
-    """CONFLICT for a change to or from DELEGATED while a move may still go back: Kafka's metadata
-    topic would lack the partition, or keep one that is not its brokers' any more.
+    """Return CONFLICT for a change to or from DELEGATED while a move may still go back: Kafka's
+    metadata topic would lack the partition, or keep one that is not its brokers' any more.
     """
     before = None if row is None else row.mode
     migration = find_migration(draft.rows)

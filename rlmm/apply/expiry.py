@@ -112,7 +112,7 @@ def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
 
 
 def on_hold(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> Outcome | None:
-    """CONFLICT while an admin's hold stands: retention by this policy was taken back."""
+    """Return CONFLICT while an admin's hold stands: retention by this policy was taken back."""
     hold = expiry.held_by(read_policy(draft.rows, partition.topic).offset)
     if hold is None:
         return None
@@ -123,8 +123,8 @@ def on_hold(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> Outcom
 
 
 def not_due(draft: Draft, record: LogStart) -> Outcome | None:
-    """CONFLICT for a log start of retention that a hold forbids, or whose mark does not stand, or
-    not for long enough.
+    """Return CONFLICT for a log start of retention that a hold forbids, or whose mark does not
+    stand, or not for long enough.
     """
     if record.mark_offset is None:
         return None

@@ -20,7 +20,7 @@ from rlmm.segment import OFFSET_MAX
 
 
 def check_writer(row: PartitionRow, record: LogStart | ExpiryMark, what: str) -> Outcome | None:
-    """INVALID for what is no offset, FENCED without the standing claim's token."""
+    """Return INVALID for what is no offset, FENCED without the standing claim's token."""
     if not 0 <= record.offset <= OFFSET_MAX:
         return invalid(f"{record.offset} is not an offset")
     return without_token(row, record.token, what)

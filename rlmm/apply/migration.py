@@ -22,7 +22,7 @@ from rlmm.rows.reads import read_feature_level, read_partition_row
 
 
 def below_level(draft: Draft, what: str) -> Outcome | None:
-    """CONFLICT while programs may run that do not know the records of the move."""
+    """Return CONFLICT while programs may run that do not know the records of the move."""
     level, _ = read_feature_level(draft.rows)
     if level >= MIGRATION_LEVEL:
         return None
@@ -99,7 +99,7 @@ def _wrong_text(change: MigrationPhaseChange) -> Outcome | None:
 
 
 def _not_yet(draft: Draft, before: Migration, change: MigrationPhaseChange) -> Outcome | None:
-    """CONFLICT where the rows do not allow the phase yet."""
+    """Return CONFLICT where the rows do not allow the phase yet."""
     if before.phase is MigrationPhase.NONE:
         return _delegated_already(draft)
     if change.phase is MigrationPhase.QUORUM and next(open_imports(draft.rows), None) is not None:
@@ -110,8 +110,8 @@ def _not_yet(draft: Draft, before: Migration, change: MigrationPhaseChange) -> O
 
 
 def _delegated_already(draft: Draft) -> Outcome | None:
-    """CONFLICT if the metadata log has the truth about a delegated partition already: the phase
-    KAFKA would take it for the topic's.
+    """Return CONFLICT if the metadata log has the truth about a delegated partition already: the
+    phase KAFKA would take it for the topic's.
     """
     for partition in partitions(draft.rows):
         row = read_partition_row(draft.rows, partition)

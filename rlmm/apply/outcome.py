@@ -149,7 +149,9 @@ class Draft:
 
 
 def deletes_held_back(draft: Draft) -> Outcome | None:
-    """CONFLICT from a restart until its reconciliation: unknown objects may be the only copy."""
+    """Return CONFLICT from a restart until its reconciliation: unknown objects may be the only
+    copy.
+    """
     restart = read_restart(draft.rows)
     if restart is None or restart.is_reconciled:
         return None
@@ -160,7 +162,9 @@ def deletes_held_back(draft: Draft) -> Outcome | None:
 
 
 def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
-    """CONFLICT while the topic's policy pauses deleting, whatever was under way on any node."""
+    """Return CONFLICT while the topic's policy pauses deleting, whatever was under way on any
+    node.
+    """
     policy = read_policy(draft.rows, partition.topic)
     if not policy.delete_paused:
         return None
@@ -173,7 +177,7 @@ def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None
 def decided_otherwise(
     draft: Draft, partition: TopicIdPartition, policy_offset: int | None
 ) -> Outcome | None:
-    """CONFLICT unless the policy that decided a deletion stands; None: no policy did."""
+    """Return CONFLICT unless the policy that decided a deletion stands; None: no policy did."""
     if policy_offset is None:
         return None
     standing = read_policy(draft.rows, partition.topic).offset
@@ -210,7 +214,9 @@ def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
 
 
 def held_by_move(draft: Draft, partition: TopicIdPartition, mode: Mode) -> Outcome | None:
-    """CONFLICT for a delegated partition while the move from Kafka's metadata topic holds it."""
+    """Return CONFLICT for a delegated partition while the move from Kafka's metadata topic holds
+    it.
+    """
     if mode is not Mode.DELEGATED:
         return None
     migration = find_migration(draft.rows)
@@ -238,7 +244,7 @@ def wrong_name(row: PartitionRow, partition: TopicIdPartition) -> Outcome | None
 
 
 def without_token(row: PartitionRow, token: int, what: str) -> Outcome | None:
-    """FENCED unless `token` is that of the standing claim."""
+    """Return FENCED unless `token` is that of the standing claim."""
     claim = row.standing_claim
     if claim is None:
         return fenced(f"{what} needs a claim, and none stands: claim first")

@@ -86,14 +86,16 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
 
 
 def check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
-    """INVALID for content that no segment can have."""
+    """Return INVALID for content that no segment can have."""
     if added.state is not SegmentState.COPY_SEGMENT_STARTED:
         return invalid(f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
     return check_content(added)
 
 
 def check_content(added: RemoteLogSegmentMetadata) -> Outcome | None:
-    """INVALID for offsets, epochs or custom metadata that no segment can have, in any state."""
+    """Return INVALID for offsets, epochs or custom metadata that no segment can have, in any
+    state.
+    """
     if not 0 <= added.start_offset <= added.end_offset <= OFFSET_MAX:
         return invalid(f"{added.start_offset}-{added.end_offset} is not a range of offsets")
     if added.size_bytes < 0:

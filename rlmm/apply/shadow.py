@@ -160,8 +160,8 @@ def _with_rows_removed(draft: Draft, shadow: Shadow, up_to: int) -> Shadow:
 
 
 def why_not(draft: Draft, before: Migration, phase: MigrationPhase) -> Outcome | None:
-    """CONFLICT for a phase that the shadow does not allow: no way back into a topic that lacks
-    changes.
+    """Return CONFLICT for a phase that the shadow does not allow: no way back into a topic that
+    lacks changes.
     """
     if phase is MigrationPhase.BACK or (before.phase, phase) == _HANDED_BACK:
         shadow = find_shadow(draft.rows) or _NEVER

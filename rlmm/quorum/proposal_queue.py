@@ -121,7 +121,7 @@ class ProposalQueue:
             self._bytes += member.size_bytes
 
     def give_up(self, waiting: Waiting, deadline_s: float) -> None:
-        """Its deadline passed: the caller hears the possible outcomes."""
+        """Give a proposal up after its deadline: the caller hears the possible outcomes."""
         if waiting.taken:
             _fail(
                 waiting.done,
@@ -140,7 +140,9 @@ class ProposalQueue:
             )
 
     def leave(self, waiting: Waiting) -> None:
-        """Its caller waits no more: its bytes are free for others, leader or not."""
+        """Let a proposal go whose caller waits no more: its bytes are free for others, leader or
+        not.
+        """
         if waiting.taken:
             return
         with suppress(ValueError):  # the queue was closed

@@ -41,7 +41,9 @@ def is_older(r: Replica, key: ReplicaKey, incarnation: int) -> bool:
 
 
 def check_fetch(r: Replica, leader: Leader, request: FetchRequest) -> Error:
-    """STALE_BROKER_EPOCH for the older of two processes with one key (Kafka's name, KIP-903)."""
+    """Return STALE_BROKER_EPOCH for the older of two processes with one key (Kafka's name,
+    KIP-903).
+    """
     key = request.replica
     if key == r.key:
         r.warn(
@@ -103,7 +105,7 @@ def refuses_second_process(r: Replica, request: VoteRequest) -> bool:
 
 
 def refused_voter_key(r: Replica, asked: ReplicaKey, asker: str) -> Error:
-    """NONE if the request is for this voter."""
+    """Return NONE if the request is for this voter."""
     if asked.node_id != r.key.node_id:
         r.warn(
             f"{asker} asks node {asked.node_id} at the address of node {r.key.node_id}: refused; "

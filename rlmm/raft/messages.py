@@ -344,7 +344,7 @@ class VoterChangeResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumRequest:
-    """Answered by the leader only."""
+    """A question that the leader alone answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ FREE_BYTES_MIN = 1 << 30
 
 
 def shared_memory(place: Path = SHARED_MEMORY) -> Path | None:
-    """Its directory; None where there is no such file system, or not enough room: the usual place
-    for temporary files then.
+    """The directory of shared memory; None where there is no such file system, or not enough room:
+    the usual place for temporary files then.
     """
     try:
         return place if shutil.disk_usage(place).free >= FREE_BYTES_MIN else None

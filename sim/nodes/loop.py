@@ -48,7 +48,7 @@ class Life:
     latency_ms: int = 2
     """Longest time of a job in an executor."""
     busy_until_ms: int = 0
-    """Its event loop is busy until then: no callback runs before."""
+    """The time until which the event loop is busy: no callback runs before."""
     backlog: deque[asyncio.Handle] = field(default_factory=deque)
     held: list[Callable[[], None]] = field(default_factory=list)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)

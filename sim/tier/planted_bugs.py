@@ -366,12 +366,12 @@ RARE_BUGS: dict[str, Patches] = {
     "what is held is forgotten at a restart": ((Hold, "begin", _begin_with_nothing),),
     "half-made links stay": ((HoldDirectory, "sweep", _no_objection),),
 }
-"""Found by seeds as well, these within `RARE_SEEDS_MAX`."""
+"""Bugs found by seeds as well, within `RARE_SEEDS_MAX`."""
 
 BUGS_OF_DAMAGE: dict[str, Patches] = {
     "what is copied anew is not read back": ((SegmentRepairs, "_read_back", _reads_nothing),),
 }
-"""Found by seeds of a world whose objects are damaged, within `DAMAGED_SEEDS_MAX`."""
+"""Bugs found by seeds of a world whose objects are damaged, within `DAMAGED_SEEDS_MAX`."""
 
 BUGS_OF_LOCAL_DAMAGE: dict[str, Patches] = {
     "what is gone at the head of a log is lost at once": (
@@ -409,7 +409,7 @@ BUGS_OF_FOLLOWING: dict[str, Patches] = {
         (rlm.retention.delete_records_watch, "_inside_a_segment", _never),
     ),
 }
-"""Found by seeds of a world that follows DeleteRecords, within `FOLLOWING_SEEDS_MAX`."""
+"""Bugs found by seeds of a world that follows DeleteRecords, within `FOLLOWING_SEEDS_MAX`."""
 
 ZOMBIE = "zombie_put_before_the_deadline"
 HELD = "hold_through_an_outage"
@@ -489,7 +489,7 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
         ((rlmm.rows.served_ranges, "epoch_bounds", _no_epoch_ends),),
     ),
 }
-"""Found by the named script: their conditions are rare among seeds."""
+"""Bugs found by the named script: their conditions are rare among seeds."""
 
 
 def planted(name: str) -> AbstractContextManager[None]:

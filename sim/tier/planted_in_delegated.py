@@ -169,7 +169,7 @@ BUGS_OF_DELEGATED: dict[str, tuple[frozenset[str], Patches]] = {
         ((Plugin, "is_left_out", _no),),
     ),
 }
-"""Found by seeds with these deeds of brokers, within `DELEGATED_SEEDS_MAX`."""
+"""Bugs found by seeds with these deeds of brokers, within `DELEGATED_SEEDS_MAX`."""
 
 BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "LOSS-1 by hand": ("delegated_replica_moves_away", LOSS_1),
@@ -212,7 +212,7 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         ((BrokerDeletions, "is_topic_deleted", _never),),
     ),
 }
-"""Found by the named script."""
+"""Bugs found by the named script."""
 
 
 def planted(name: str) -> AbstractContextManager[None]:

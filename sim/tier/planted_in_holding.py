@@ -22,7 +22,7 @@ BUGS_OF_QUIET: dict[str, Patches] = {
     "an active segment is not linked": ((rlm.copy.active_hold, "to_link", _none),),
     "a file that left the log becomes no unit": ((HoldDirectory, "hold_left", no_unit),),
 }
-"""Found by seeds of a world whose local retention takes active segments, too."""
+"""Bugs found by seeds of a world whose local retention takes active segments, too."""
 
 
 def planted_in_holding(name: str) -> AbstractContextManager[None]:

@@ -180,7 +180,7 @@ BUGS_OF_TRASH: dict[str, Patches] = {
         (rlmm.apply.expiry, "_mark", _counts_from_its_record),
     ),
 }
-"""Found by seeds of a world with a trash, within `TRASH_SEEDS_MAX`."""
+"""Bugs found by seeds of a world with a trash, within `TRASH_SEEDS_MAX`."""
 
 
 def _that_remember() -> dict[str, Patches]:
