@@ -229,7 +229,7 @@ cdef class Columns:
         return rows, inner, found
 
     cdef tuple _binary(self, int data, int64_t rows, int64_t nulls):
-        """A column, whose three buffers stand one behind another: data, offsets, bits."""
+        """Its three buffers stand one behind another: data, offsets, bits."""
         bits = self._part(data + 2, (rows + 7) // 8) if nulls else None
         ends = self._part(data + 1, 4 * (rows + 1))
         return nulls, (bits, ends, self._part(data, self.buffers[data].used))

@@ -172,9 +172,8 @@ cdef class LogScan:
         return self.max_timestamp_ms
 
     def take(self, piece):
-        """Take a piece of the log. None if something is wrong, which ends the scan; else the
-        transactional and control batches that end in this piece: the header's bytes, or all of a
-        control batch.
+        """None if something is wrong, which ends the scan. Else the transactional and control
+        batches that end in this piece: the header's bytes, or all of a control batch.
         """
         cdef Py_buffer source
         self.found = []

@@ -116,7 +116,7 @@ cdef bint base64(Cursor *cursor, Py_ssize_t *decoded_bytes) noexcept:
 
 
 cdef bint checksums(Cursor *cursor, Checksums *found) noexcept:
-    """Read the checksums, with one for each chunk."""
+    """With one for each chunk."""
     cdef Py_ssize_t table_bytes
     return (
         text(cursor, b'"bytes":') and number(cursor, &found.size)
