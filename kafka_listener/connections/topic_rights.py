@@ -73,7 +73,9 @@ class TopicRights:
         return found
 
     async def refused(self, client: Client, topics: Iterable[str]) -> dict[str, ErrorCode]:
-        """The errors of those whose offsets the client may not ask for, or not yet."""
+        """The topics whose offsets the client may not ask for, or not yet, with the error of
+        each.
+        """
         wanted = set(topics)
         told = await self.of(client, wanted)
         errors = {topic: offset_error(told.get(topic)) for topic in wanted}

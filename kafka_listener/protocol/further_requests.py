@@ -21,8 +21,8 @@ _BEHIND_CORRELATION = 8
 def further_requests(
     request: ClientRequest, pieces: Pieces, *, bytes_max: int, until_s: float
 ) -> FurtherRequests | None:
-    """The rules for requests like this one about one partition, whose answer is `pieces`. None: it
-    is not written as kio writes it.
+    """The rules by which a worker answers the client's next requests: those like this one about one
+    partition, whose answer is `pieces`. None if the request is not written as kio writes it.
     """
     head, records, after = pieces
     assert isinstance(head, bytes), "it begins with the size"

@@ -106,7 +106,9 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Stop; answered by End, Failed or Cancelled, once no byte follows."""
+    """The job is to stop. The worker answers with End, Failed or Cancelled, once no byte
+    follows.
+    """
 
     job_id: int
 
@@ -187,7 +189,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ReadOn:
-    """A job that ends in one result has read more, now and then: it does not hang."""
+    """A job with a single result has read more: sent now and then, to show that it does not
+    hang.
+    """
 
     job_id: int
 
@@ -218,7 +222,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class PieceAt:
-    """SegmentResolver.piece_at."""
+    """The question of `SegmentResolver.piece_at`: the piece at an offset."""
 
     offset: int
 
