@@ -122,7 +122,9 @@ def _pause_scope(
     setting = PAUSES[what]
     value: bool | None = True
     if not paused:
-        wider = [each for each in standing_settings(client, setting) if each["scope"] == CLUSTER]
+        standing = standing_settings(client, setting)
+        # An exception is made of a pause alone: it would win over one of the cluster to come.
+        wider = any(each["scope"] == CLUSTER and each["value"] == "true" for each in standing)
         value = False if scope != CLUSTER and wider else None
     answer = change_setting(client, setting, scope, value, why[:WHY_CHARACTERS_MAX])
     standing = standing_settings(client, setting)

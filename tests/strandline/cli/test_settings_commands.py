@@ -9,6 +9,7 @@ import pytest
 from typer.testing import Result
 
 from strandline.cli.exit_codes import ExitCode
+from tests.e2e.http import PLAIN
 from tests.e2e.node_process import NodeProcess
 from tests.strandline.command import invoke
 
@@ -94,6 +95,25 @@ def test_an_exception_of_a_node_ends_with_the_pause_that_it_is_of(
     told = text(changed_node, end, "deleting", "--cluster")
     assert "node 1 is no exception any more: set for node 1 by anonymous at " in told
     text(changed_node, "pause", "deleting", "--cluster", "--why", "emergency")
+    assert paused(changed_node) == {"deleting (cluster settings)"}
+    text(changed_node, "resume", "deleting", "--cluster")
+    assert answer(changed_node, "settings", "list")["settings"] == []
+
+
+def test_a_node_is_made_no_exception_where_the_cluster_is_not_paused(
+    changed_node: NodeProcess,
+) -> None:
+    """Over HTTP the cluster was said to be running: a setting stands, and is no pause."""
+
+    def set_for_cluster(value: bool) -> None:
+        given = {"scope": {"kind": "cluster"}, "value": value}
+        put = PLAIN.put(f"{changed_node.url}/v1/settings/deleting.paused", json=given)
+        assert put.status_code == 200, put.text
+
+    set_for_cluster(False)
+    text(changed_node, "pause", "deleting", "--node", 1, "--why", "a disk")
+    text(changed_node, "resume", "deleting", "--node", 1)
+    set_for_cluster(True)
     assert paused(changed_node) == {"deleting (cluster settings)"}
     text(changed_node, "resume", "deleting", "--cluster")
     assert answer(changed_node, "settings", "list")["settings"] == []
