@@ -54,8 +54,8 @@ SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of a node. `told` is called when an answer to Metadata named a new broker: its
-    port has to be open before a client hears of it.
+    """The answers of a node. `open_ports` is awaited before each answer that names nodes: the port
+    of a broker has to be open before a client hears of it, whichever question named it first.
     """
 
     replicas: LiveReplicas
@@ -65,7 +65,7 @@ class Answers:
     logins: Logins
     rights: TopicRights
     counts: ReadCounts
-    told: Callable[[], Awaitable[None]]
+    open_ports: Callable[[], Awaitable[None]]
     leaders: NewestLeaders = field(default_factory=NewestLeaders)
     last: LastMetadata = field(default_factory=LastMetadata)
 
@@ -136,8 +136,8 @@ class Answers:
             body = await self._last_metadata(client, asked)
         else:
             self.last.take(body)
-            if self.brokers.learn(body):
-                await self.told()
+            self.brokers.learn(body)
+        await self.open_ports()
         self.leaders.settle(body)
         topic_rights.leave_out(body, partial(self.rights.gives, client), asked)
         node_rewriting.rewrite_metadata(body, self.replicas.nodes)
@@ -157,6 +157,8 @@ class Answers:
             why = "a read replica has no controllers to tell of"
             return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
         body = await client.exchange(request.head, request.client_id, request.body)
+        self.brokers.learn_some(node_rewriting.cluster_brokers_in(body))
+        await self.open_ports()
         node_rewriting.rewrite_cluster(body, self.replicas.nodes)
         return body
 
@@ -172,6 +174,8 @@ class Answers:
         except (RetryLater, CorruptData):  # whose text names a broker's address
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return node_rewriting.no_coordinator(request.body, code, node_rewriting.BROKER_AWAY)
+        self.brokers.learn_some(node_rewriting.coordinators_in(body))
+        await self.open_ports()
         node_rewriting.rewrite_coordinators(body, self.replicas.nodes)
         return body
 

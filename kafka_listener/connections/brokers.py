@@ -115,15 +115,19 @@ class Brokers:
     def __post_init__(self) -> None:
         self.topics = TopicIds(self.monotonic)
 
-    def learn(self, body: Values) -> bool:
-        """Take brokers and topics from an answer to Metadata; True if a broker is new."""
+    def learn(self, body: Values) -> None:
+        """Take brokers and topics from an answer to Metadata."""
         self.topics.learn(topics_in(body))
         told = brokers_in(body)
-        new = told.keys() - self.known.keys()
         self.known |= told
         if len(self.known) > BROKERS_MAX:
             self.known = told
-        return bool(new)
+
+    def learn_some(self, told: Mapping[int, Address]) -> None:
+        """Take brokers from an answer that does not name all of them."""
+        for broker_id, address in told.items():
+            if broker_id in self.known or len(self.known) < BROKERS_MAX:
+                self.known[broker_id] = address
 
     async def open(self, broker_id: int | None, *, as_node: bool = True) -> Connection:
         """A connection to that broker, or to any, with the node's login or with none. RetryLater:
@@ -180,9 +184,9 @@ class Brokers:
             self._tls = now, await asyncio.to_thread(self.security.new_tls)
         return self._tls[1]
 
-    async def refresh(self) -> bool:
-        """Ask one of them for all of them; True if there is a new one. RetryLater: none answers.
-        Refused: they are another cluster's.
+    async def refresh(self) -> None:
+        """Ask one of them for all of them. RetryLater: none answers. Refused: they are another
+        cluster's.
         """
         connection = await self.open(None)
         try:
@@ -195,7 +199,7 @@ class Brokers:
                 f"{connection.name} belongs to Kafka cluster {found!r}, and this node to "
                 f"{self.kafka_cluster_id!r}: check kafka.bootstrap"
             )
-        return self.learn(body)
+        self.learn(body)
 
     async def learn_topics(
         self, connection: Connection, names: Iterable[str], ids: Iterable[bytes]

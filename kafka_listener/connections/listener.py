@@ -132,6 +132,7 @@ class ReadListener:
     logins: Logins = field(init=False)
     _connections: dict[ServerConnection, Client] = field(default_factory=dict)
     _ports: dict[int | None, _Port] = field(default_factory=dict)
+    _tried: frozenset[int] = frozenset()
     _trouble: dict[str, str] = field(default_factory=dict)
     _tasks: tuple[asyncio.Task[None], ...] = ()
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -172,7 +173,7 @@ class ReadListener:
             self.logins,
             rights,
             self.counts,
-            self._open_ports,
+            self._open_new_ports,
         )
 
     @property
@@ -267,9 +268,19 @@ class ReadListener:
                 return True
         return False
 
-    async def _open_ports(self) -> None:
-        """Listen for every known broker."""
+    async def _open_new_ports(self) -> None:
+        """Listen for every broker that has become known since the last try; `_refresh` tries the
+        others again.
+        """
+        if not self.brokers.known.keys() <= self._tried:
+            await self._open_ports(of_new=True)
+
+    async def _open_ports(self, *, of_new: bool = False) -> None:
+        """Listen for every known broker; `of_new`: unless each was tried meanwhile."""
         async with self._opening:
+            known = frozenset(self.brokers.known)
+            if of_new and known <= self._tried:
+                return
             left_out = not_shown(self.brokers.known, self.replicas.nodes)
             if left_out:
                 self._note(
@@ -278,12 +289,13 @@ class ReadListener:
                     "the port of read.listen counted up to their id is above 65535, or the id is "
                     "not below 32768",
                 )
-            for broker_id in sorted(self.brokers.known):
+            for broker_id in sorted(known):
                 if self.replicas.nodes.shown(broker_id) and broker_id not in self._ports:
                     try:
                         await self._open_port(broker_id)
                     except InvalidRequest as error:
                         self._note(f"port_{broker_id}", str(error))
+            self._tried = known
 
     async def _open_port(self, broker_id: int | None) -> None:
         number = self.own.port if broker_id is None else port_of(self.own.port, broker_id)

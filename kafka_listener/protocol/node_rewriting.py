@@ -6,7 +6,7 @@ if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_listener.protocol.apis import Versions, announced
@@ -36,6 +36,20 @@ class ToldTopic:
 def brokers_in(body: Values) -> dict[int, Address]:
     """The brokers in an answer to Metadata, before it is rewritten."""
     return {each["node_id"]: (each["host"], each["port"]) for each in body["brokers"]}
+
+
+def cluster_brokers_in(body: Values) -> dict[int, Address]:
+    """The brokers in an answer to DescribeCluster, before it is rewritten."""
+    return {each["broker_id"]: (each["host"], each["port"]) for each in body["brokers"]}
+
+
+def coordinators_in(body: Values) -> dict[int, Address]:
+    """The brokers in an answer to FindCoordinator, before it is rewritten."""
+    return {
+        found["node_id"]: (found["host"], found["port"])
+        for found in _found_coordinators(body)
+        if found["error_code"] == 0
+    }
 
 
 def topics_in(body: Values) -> tuple[ToldTopic, ...]:
@@ -83,8 +97,8 @@ def rewrite_cluster(body: Values, nodes: VirtualNodes) -> None:
 
 
 def rewrite_coordinators(body: Values, nodes: VirtualNodes) -> None:
-    """FindCoordinator of any version: up to 3 it has one coordinator, in itself."""
-    for found in body.get("coordinators", (body,)):
+    """FindCoordinator of any version."""
+    for found in _found_coordinators(body):
         broker = found["node_id"]
         if found["error_code"] == 0 and not nodes.shown(broker):
             found["error_code"] = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -94,6 +108,12 @@ def rewrite_coordinators(body: Values, nodes: VirtualNodes) -> None:
         else:
             node = nodes.node(nodes.own, broker)
             found |= {"node_id": node.node_id, "host": node.host, "port": node.port}
+
+
+def _found_coordinators(body: Values) -> Iterable[Values]:
+    """The coordinators of an answer: up to version 3 there is one, in the answer itself."""
+    coordinators: Iterable[Values] = body.get("coordinators", (body,))
+    return coordinators
 
 
 def no_coordinator(request: Values, error: ErrorCode, why: str) -> Values:

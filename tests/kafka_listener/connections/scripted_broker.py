@@ -30,6 +30,8 @@ class ScriptedBroker:
     received: list[bytes] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
     connections: list[socket.socket] = field(default_factory=list)
+    others: tuple[int, ...] = ()
+    """The ids of further brokers that it names, all of them at its own address."""
 
     def __enter__(self) -> Self:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -83,6 +85,10 @@ class ScriptedBroker:
                     return
                 connection.sendall(answer)
 
+    def _brokers(self, id_name: str) -> list[dict[str, object]]:
+        at = {"host": "127.0.0.1", "port": self.port}
+        return [{id_name: each, **at} for each in (1, *self.others)]
+
     def _answer(self, head: Head, frame: bytes) -> bytes | None:
         match head.api_key:
             case Api.API_VERSIONS:
@@ -92,9 +98,16 @@ class ScriptedBroker:
                 ]
                 return encode_response(head, {"error_code": 0, "api_keys": keys})
             case Api.METADATA:
-                broker = {"node_id": 1, "host": "127.0.0.1", "port": self.port}
-                body = {"brokers": [broker], "cluster_id": "c", "controller_id": 1, "topics": []}
+                brokers = self._brokers("node_id")
+                body = {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": []}
                 return encode_response(head, body)
+            case Api.DESCRIBE_CLUSTER:
+                brokers = self._brokers("broker_id")
+                body = {"brokers": brokers, "cluster_id": "c", "controller_id": 1}
+                return encode_response(head, {"error_code": 0, **body})
+            case Api.FIND_COORDINATOR:
+                found = self._brokers("node_id")[-1] | {"error_code": 0, "key": "readers"}
+                return encode_response(head, {"coordinators": [found]})
             case Api.SASL_HANDSHAKE:
                 answer = encode_response(
                     head, {"error_code": 0, "mechanisms": list(self.mechanisms)}
