@@ -114,14 +114,16 @@ class LogEnds:
         await self.brokers.learn_topics(
             await client.twin(), sorted({name for name, _ in names}), ()
         )
+        # The log start behind the local one: retention that runs between them makes it no lower.
+        local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else None
         start = await ask(offsets.EARLIEST, offsets.READ_UNCOMMITTED)
-        local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else start
         # The stable offset first: it is never above the high watermark that is asked after it.
         stable = await ask(offsets.LATEST, offsets.READ_COMMITTED)
         latest = await ask(offsets.LATEST, offsets.READ_UNCOMMITTED)
+        answers = start, start if local is None else local, stable, latest
         found: dict[TopicIdPartition, BrokerLogEnds | int | None] = {}
         for tip, name in zip(partitions, names, strict=True):
-            four = [each.get(name) for each in (start, local, stable, latest)]
+            four = [each.get(name) for each in answers]
             is_it = self.brokers.topics.id_of(tip.topic) == tip.topic_id
             found[tip] = _ends(four) if is_it else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
@@ -174,11 +176,10 @@ def _ends(four: Sequence[Values | None]) -> BrokerLogEnds | int | None:
         if each["error_code"]:
             return int(each["error_code"])
     start, local, stable, latest = (each or {} for each in four)
-    tiers_itself = start["offset"] < local["offset"]
     return BrokerLogEnds(
         leader_epoch=latest.get("leader_epoch", UNKNOWN),
         local_log_start_offset=local["offset"],
         last_stable_offset=stable["offset"],
         high_watermark=latest["offset"],
-        log_start_offset=start["offset"] if tiers_itself else None,
+        log_start_offset=start["offset"],
     )

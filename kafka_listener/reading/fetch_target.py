@@ -37,7 +37,8 @@ class TierAt:
     serves at the offset or, if none does, next above it. `lost`: the recorded range that contains
     the offset. `is_current`: everything completed before the question is in this view.
     `agreed_until`: of a leader that is newer than the tier's lineage, the offset (exclusive) up to
-    which its log is the tier's; None where it is not known.
+    which its log is the tier's; None where it is not known. `log_start_offset`: the start of the
+    whole log by the leader's word, where that is above the tier's (`whole_log_start`).
     """
 
     ends: TierEnds | None
@@ -45,6 +46,7 @@ class TierAt:
     lost: LostOffsets | None
     is_current: bool
     agreed_until: int | None = None
+    log_start_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ def _where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Pref
     if broker is None:
         # A leader that nobody has heard of may have replaced the tail of the tier.
         return NotAvailable("the leader has not said where its log begins, and at which epoch")
-    if broker.log_start_offset is not None and offset < broker.log_start_offset:
-        return OutOfRange(broker.log_start_offset)
+    if tier.log_start_offset is not None and offset < tier.log_start_offset:
+        return OutOfRange(tier.log_start_offset)
     on_leader = offset >= broker.local_log_start_offset
     if tier.ends is None or not _is_served(offset, tier, tier.ends):
         return GoToBroker() if on_leader else _nowhere(offset, tier)
@@ -102,10 +104,14 @@ def where_undecided(offset: int, broker: BrokerLogEnds | None) -> GoToBroker | N
 
 
 def waits_for_barrier(tier: TierAt, found: Where) -> bool:
-    """True if a current view may give another answer than NotAvailable."""
-    if tier.is_current or not isinstance(found, NotAvailable):
+    """True if a current view may give another answer: than NotAvailable, or than OutOfRange where
+    the leader's log start counts, as an admin may have changed the mode.
+    """
+    if tier.is_current:
         return False
-    return tier.ends is None or tier.lost is not None
+    if isinstance(found, OutOfRange):
+        return tier.log_start_offset == found.log_start_offset
+    return isinstance(found, NotAvailable) and (tier.ends is None or tier.lost is not None)
 
 
 def leader_is_newer(tier: TierEnds, broker: BrokerLogEnds | None) -> bool:

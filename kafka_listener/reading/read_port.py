@@ -21,10 +21,11 @@ class BrokerLogEnds:
     """The ends of a partition's log on its leader, as the leader last said. All may have moved up
     since: that is allowed for everywhere.
 
-    `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is given
-    of a topic that the brokers tier themselves only: it is then the start of the whole log, and no
-    older offset is served. `high_watermark` and `last_stable_offset` are exclusive. Not
-    `is_reachable`: nobody answers now, and these are the last ends told.
+    `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is where
+    its log starts, which is the start of the whole log where the brokers tier it themselves
+    (`whole_log_start`), and else that of its disk; it may be above a local start that was told
+    before. `high_watermark` and `last_stable_offset` are exclusive. Not `is_reachable`: nobody
+    answers now, and these are the last ends told.
     """
 
     leader_epoch: int

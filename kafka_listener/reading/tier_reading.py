@@ -40,6 +40,7 @@ from kafka_listener.reading.read_port import (
     TierEnds,
     TierPart,
 )
+from kafka_listener.reading.whole_log_start import whole_log_start
 from rlm.copy.scanner import Breathe
 from rlm.data_plane.ranges_in_order import READER_BYTES_MAX
 from rlm.data_plane.read_request import BatchesFound, BatchesRequest, Isolation
@@ -102,14 +103,13 @@ class TierReading:
     ) -> FoundOffset | None:
         broker = self._leaders.newest(partition, broker)
         ends = self.ends(partition)
-        if ends is None or _stops_below(ends.end_offset, broker):
+        start = None if ends is None else self._start(partition, ends, broker)
+        if ends is None or start != ends.log_start_offset or _stops_below(ends.end_offset, broker):
             await self._barrier.wait()
             ends = self.ends(partition)
         if ends is None or leader_has_all(ends, broker):
             return None
-        start = ends.log_start_offset
-        if broker is not None and broker.log_start_offset is not None:
-            start = max(start, broker.log_start_offset)
+        start = self._start(partition, ends, broker)
         search = TimestampSearch(self.reads, partition, self.breathe, self.batch_bytes_max, start)
         if timestamp == OffsetSpec.EARLIEST:
             return self._found(partition, start)
@@ -247,6 +247,7 @@ class TierReading:
             None if served is None else (served[0].first_offset, served[0].last_offset),
             _lost_at(state.lost_ranges, offset),
             is_current,
+            log_start_offset=self._whole_log_start(state, ends, query.broker),
         )
         broker = query.broker
         if broker is None or not leader_is_newer(ends, broker):
@@ -260,6 +261,24 @@ class TierReading:
         if query.read_committed and agreed is not None and agreed < ends.end_offset:
             agreed = None  # the markers of a replaced tail decide nothing
         return replace(at, agreed_until=agreed), served
+
+    def _start(
+        self, partition: TopicIdPartition, ends: TierEnds, broker: BrokerLogEnds | None
+    ) -> int:
+        """The lowest offset that is served."""
+        start = self._whole_log_start(self.reads.state_of(partition), ends, broker)
+        return ends.log_start_offset if start is None else start
+
+    def _whole_log_start(
+        self, state: PartitionState, ends: TierEnds, broker: BrokerLogEnds | None
+    ) -> int | None:
+        start = ends.log_start_offset
+
+        def oldest() -> RemoteLogSegmentMetadata | None:
+            served = next(self.reads.metadata.served_segments(state, start, OFFSET_MAX), None)
+            return None if served is None else served[1]
+
+        return whole_log_start(state, start, broker, oldest)
 
     def _ends(self, state: PartitionState) -> TierEnds | None:
         if state.highest_copied is None or not state.lineage:

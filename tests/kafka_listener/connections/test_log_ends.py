@@ -22,6 +22,7 @@ from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
 ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))
 TIP = TopicIdPartition("orders", Uuid(ID), 0)
 TIER = TierEnds(0, 200, 3)
+TOLD = BrokerLogEnds(4, 150, 290, 300, log_start_offset=150)
 
 
 @dataclass
@@ -33,6 +34,8 @@ class Leader:
     error: int = 0
     reachable: bool = True
     asked: int = 0
+    retained: int | None = None
+    """Retention takes all below, right behind the next answer."""
     ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
 
     async def twin(self) -> Leader:
@@ -48,6 +51,8 @@ class Leader:
         self.asked += 1
         (partition,) = body["topics"][0]["partitions"]
         offset = self.offsets[partition["timestamp"], body["isolation_level"]]
+        if self.retained is not None:
+            self.offsets |= {(-2, 0): self.retained, (-4, 0): self.retained}
         one = {"partition_index": 0, "error_code": self.error, "offset": offset, "leader_epoch": 4}
         return {"topics": [{"name": "orders", "partitions": [one]}]}
 
@@ -71,7 +76,7 @@ class Scene:
 
 async def test_the_leader_is_asked_once_for_a_while() -> None:
     scene = Scene()
-    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300)
+    assert await scene.of() == TOLD
     scene.now += ENDS_S / 2
     await scene.of()
     assert scene.leader.asked == 4
@@ -84,6 +89,13 @@ async def test_a_topic_that_brokers_tier_has_a_start_below_its_local_one() -> No
     scene = Scene()
     scene.leader.offsets[-2, 0] = 20
     assert await scene.of() == BrokerLogEnds(4, 150, 290, 300, log_start_offset=20)
+
+
+async def test_retention_between_two_answers_makes_no_log_start_below_the_local_one() -> None:
+    scene = Scene()
+    scene.leader.retained = 200
+    told = await scene.of()
+    assert told == BrokerLogEnds(4, 150, 290, 300, log_start_offset=200)
 
 
 async def test_a_topic_made_anew_under_its_name_is_not_the_one_that_was_asked_for() -> None:
@@ -116,7 +128,7 @@ async def test_ends_that_were_told_do_not_fall_while_the_leader_is_away(asked_be
     scene.log_ends.saw(scene.client, TIP, answer)
     scene.leader.reachable = False
     scene.now += 2 * ENDS_S
-    told = BrokerLogEnds(4, 150, 310, 320, is_reachable=False)
+    told = BrokerLogEnds(4, 150, 310, 320, 150, is_reachable=False)
     assert await scene.of() == (told if asked_before else None)
     assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(320, 310, 0)
 
@@ -130,7 +142,7 @@ async def test_an_end_that_is_doubted_is_shown_until_the_leader_answers() -> Non
     assert await scene.of() is None
     assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(300, 290, 0)
     scene.leader.reachable = True
-    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300)
+    assert await scene.of() == TOLD
 
 
 async def test_while_no_broker_answers_a_topic_has_the_id_that_was_told_last() -> None:
@@ -148,7 +160,7 @@ async def test_more_partitions_than_are_remembered_are_answered_all_the_same(
 ) -> None:
     monkeypatch.setattr(log_ends, "PARTITIONS_MAX", 0)
     scene = Scene()
-    assert await scene.of() == BrokerLogEnds(4, 150, 290, 300)
+    assert await scene.of() == TOLD
     assert scene.leader.ends == {}
 
 

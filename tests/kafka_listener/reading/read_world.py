@@ -181,7 +181,8 @@ class World:
         self.view = deepcopy(self.tier)
 
     def ends(self) -> BrokerLogEnds:
-        return BrokerLogEnds(self.epoch, self.local_start, self.end, self.end)
+        start = self.local_start
+        return BrokerLogEnds(self.epoch, start, self.end, self.end, log_start_offset=start)
 
     def tell(self) -> None:
         self.told = self.ends()

@@ -47,8 +47,9 @@ def at(
     lost: LostOffsets | None = None,
     is_current: bool = True,
     agreed_until: int | None = None,
+    log_start: int | None = None,
 ) -> TierAt:
-    return TierAt(ends, served, lost, is_current, agreed_until)
+    return TierAt(ends, served, lost, is_current, agreed_until, log_start)
 
 
 NA = NotAvailable
@@ -96,10 +97,24 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
     ),
     "below the start that the leader sets for all": (
         20,
-        at((20, 39)),
-        replace(LEADER, log_start_offset=30),
+        at((20, 39), log_start=30),
+        LEADER,
         Prefer.TIER,
         OutOfRange(30),
+    ),
+    "below the start that the leader sets for all, by an old view": (
+        20,
+        at((20, 39), log_start=30, is_current=False),
+        LEADER,
+        Prefer.TIER,
+        OutOfRange(30),
+    ),
+    "below the start of the leader's disk": (
+        20,
+        at((20, 39), is_current=False),
+        replace(LEADER, log_start_offset=80),
+        Prefer.TIER,
+        FromTier(40),
     ),
     "lost": (45, at((50, 69), lost=LOST), LEADER, Prefer.TIER, LOST),
     "lost, the leader has it": (
@@ -237,6 +252,13 @@ def a_leader_that_nobody_heard_of_is_no_newer_one(
     return where(offset, tier, told, prefer)
 
 
+def the_start_of_the_leaders_disk_is_the_logs(
+    offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
+) -> Where:
+    start = None if broker is None else broker.log_start_offset
+    return where(offset, replace(tier, log_start_offset=start), broker, prefer)
+
+
 def an_old_view_is_believed(
     offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Prefer
 ) -> Where:
@@ -277,6 +299,7 @@ PLANTED: tuple[Callable[..., Where], ...] = (
     what_an_outgrown_lineage_has_is_served,
     what_is_not_known_of_a_newer_leader_is_served,
     a_leader_that_nobody_heard_of_is_no_newer_one,
+    the_start_of_the_leaders_disk_is_the_logs,
     an_old_view_is_believed,
     what_is_nowhere_is_out_of_range,
     lost_though_the_leader_has_it,

@@ -353,13 +353,10 @@ def test_offsets_by_time_and_by_special(tmp_path: Path, orders: KafkaLog) -> Non
             return await client.port.list_offsets(orders.partition, timestamp, broker)
 
         assert await offset_at(-2) == FoundOffset(-1, 0, 0)
-        assert await offset_at(-2, replace(LEADER, log_start_offset=7)) == FoundOffset(-1, 7, 0)
         assert await offset_at(-5) == FoundOffset(-1, 29, 0)
         assert await offset_at(-3) == FoundOffset(TIMESTAMP_MS + 29, 29, 0)
         assert await offset_at(0) == FoundOffset(TIMESTAMP_MS, 0, 0)
         assert await offset_at(TIMESTAMP_MS + 13) == FoundOffset(TIMESTAMP_MS + 13, 13, 0)
-        later = replace(LEADER, log_start_offset=17)
-        assert await offset_at(TIMESTAMP_MS + 13, later) == FoundOffset(TIMESTAMP_MS + 17, 17, 0)
         for leaders in (-1, -4, -6, TIMESTAMP_MS + 30):
             assert await offset_at(leaders) is None
         has_all = replace(LEADER, local_log_start_offset=0)
