@@ -96,6 +96,13 @@ class SettingSet(Wire):
     """The setting now in force for the scope; null once it is removed."""
 
     setting: SettingView | None
+    changed: Annotated[
+        bool,
+        Field(
+            description="False: it stood so already, and `setting` says since when, by whom and "
+            "why; the request's `why` is in the audit alone."
+        ),
+    ]
 
 
 class SettingInForce(Wire):

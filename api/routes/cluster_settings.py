@@ -74,7 +74,9 @@ async def change_setting(
         offset = await context.manager.set_cluster_setting(change)
     request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     now = _standing(context, setting, scope)
-    return SettingSet(setting=None if now is None else SettingView.of_row(now))
+    # The record of a change is the row's; one without an effect leaves an older row, or none.
+    changed = standing is not None if now is None else now.offset >= offset
+    return SettingSet(setting=None if now is None else SettingView.of_row(now), changed=changed)
 
 
 @router.get("/node/settings", summary="The settings in force on this node, and which wins")

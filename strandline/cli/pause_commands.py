@@ -135,7 +135,10 @@ def _pause_scope(
         change_setting(client, setting, each["scope"], None)
 
     def show() -> None:
-        print_text(f"{what} of {scope_text(scope)} {'is paused' if paused else 'goes on'}")
+        state = "is paused" if paused else "goes on"
+        if paused and answer["setting"] is not None and not answer.get("changed", True):
+            state = f"is paused already, {set_text(answer['setting'])}"
+        print_text(f"{what} of {scope_text(scope)} {state}")
         for each in ended:
             print_text(f"{scope_text(each['scope'])} is no exception any more: {set_text(each)}")
         for each in rest if not paused else ():

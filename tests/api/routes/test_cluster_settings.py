@@ -33,12 +33,12 @@ async def test_a_setting_is_set_told_and_removed_with_who_and_why() -> None:
             "setting": "topics.tiered", "scope": LOGS, "value": "true", "who": "anonymous",
             "why": "the audit asks", "offset": 42, "set_ms": SET_MS,
         }  # fmt: skip
-        assert answer.json() == {"setting": expected}
+        assert answer.json() == {"setting": expected, "changed": True}
         assert answer.headers["Strandline-Metadata-Offset"] == "42"
         listed = (await client.get("/v1/settings")).json()
         assert listed == {"settings": [expected], "metadata_offset": 42}
         removed = await client.put(TIERED, json=body(LOGS, None, replaces_offset=42))
-        assert removed.json() == {"setting": None}
+        assert removed.json() == {"setting": None, "changed": True}
         assert (await client.get("/v1/settings")).json()["settings"] == []
     assert isinstance(node.context.audit, FakeAudit)
     lines = [each for each in node.context.audit.lines if each.action == "setting_changed"]
@@ -46,6 +46,20 @@ async def test_a_setting_is_set_told_and_removed_with_who_and_why() -> None:
         ("the audit asks: topics.tiered for topic logs.*: true, before: not set", "anonymous"),
         ("topics.tiered for topic logs.*: not set, before: true", "anonymous"),
     ]
+
+
+async def test_who_sets_what_stands_already_is_told_whose_it_is(tmp_path: Path) -> None:
+    node = make_node(tokens=write_tokens(tmp_path / "tokens"))
+    pause = "/v1/settings/deleting.paused"
+    async with node.client(token="boss-token") as client:
+        await client.put(pause, json=body(CLUSTER, True, why="a wrong policy"))
+    async with node.client() as client:
+        second = (await client.put(pause, json=body(CLUSTER, True, why="me too"))).json()
+        assert second["changed"] is False
+        assert (second["setting"]["who"], second["setting"]["why"]) == ("boss", "a wrong policy")
+        assert (await client.put(pause, json=body(CLUSTER, None))).json()["changed"] is True
+        again = await client.put(pause, json=body(CLUSTER, None))
+        assert again.json() == {"setting": None, "changed": False}
 
 
 async def test_a_change_that_names_another_setting_than_stands_is_a_conflict() -> None:

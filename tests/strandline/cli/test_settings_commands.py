@@ -75,6 +75,9 @@ def test_a_pause_of_the_cluster_leaves_the_switch_of_the_node(changed_node: Node
     text(changed_node, "pause", "copying")
     said = text(changed_node, "pause", "copying", "--cluster", "--why", "the bucket moves")
     assert said == "copying of the cluster is paused"
+    second = text(changed_node, "pause", "copying", "--cluster", "--why", "mine")
+    assert "is paused already, set for the cluster by anonymous at " in second
+    assert second.endswith(": the bucket moves")
     assert paused(changed_node) == {"copying", "copying (cluster settings)"}
     assert text(changed_node, "resume", "copying", "--node", 1).startswith(
         "copying of node 1 goes on still paused: set for the cluster by anonymous at "
