@@ -125,13 +125,15 @@ def forget_if_healed(r: Replica) -> None:
     cut = r.cut
     if cut is None:
         return
+    durable = r.log.flushed_offset
     caught_up = (
         isinstance(r.state, Follower)
         and (r.epoch >= cut.epoch or cut == NO_MEMORY)
-        and 0 <= r.state.first_high_watermark <= r.log.flushed_offset
+        and 0 <= r.state.first_high_watermark <= durable
     )
     leads = isinstance(r.state, Leader) and r.state.established
-    if caught_up or leads or reaches(cut, r.log.last_epoch, r.log.flushed_offset):
+    # Of the durable part: a later epoch's records that are not synced may be gone after a crash.
+    if caught_up or leads or reaches(cut, r.log.epochs.epoch_of(durable - 1), durable):
         forget(r)
 
 

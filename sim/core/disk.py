@@ -47,6 +47,8 @@ class Disk:
     cut: LogCut | None = None
     lost_synced: bool = False
     """Damage took synced records, which this disk may have acknowledged."""
+    taken: list[Batch] = field(default_factory=list)
+    """Synced records that damage took."""
 
     @property
     def end_offset(self) -> int:
@@ -118,7 +120,9 @@ class Disk:
             return
         old_end, old_epoch = self.end_offset, self._last_epoch()
         worst = [batch for batch in doomed if _names_voters(batch)]  # none is to be there
-        _truncate(self.synced, random.choice(worst or doomed[-10:]).base_offset)
+        first = random.choice(worst or doomed[-10:]).base_offset
+        self.taken += [batch for batch in self.synced if batch.base_offset >= first]
+        _truncate(self.synced, first)
         self.batches = list(self.synced)
         self.cut = LogCut(old_epoch, old_end)
         self.lost_synced = True
@@ -128,12 +132,7 @@ class Disk:
 
     def voter_sets(self) -> tuple[tuple[int, VoterSet], ...]:
         """Voter sets in the log and in the newest snapshot, by offset."""
-        found = {
-            batch.base_offset + index: record.voters
-            for batch in self.batches
-            for index, record in enumerate(batch.control)
-            if isinstance(record, VotersRecord)
-        }
+        found = dict(each for batch in self.batches for each in voter_sets(batch))
         newest = max(self.snapshots, default=None)
         if newest is not None:
             found.setdefault(newest.end_offset - 1, self.snapshots[newest].voters)
@@ -175,6 +174,15 @@ class Disk:
             committed_offset=self.view_flushed,
             cut=cut,
         )
+
+
+def voter_sets(batch: Batch) -> list[tuple[int, VoterSet]]:
+    """Voter sets in a batch, by offset."""
+    return [
+        (batch.base_offset + index, record.voters)
+        for index, record in enumerate(batch.control)
+        if isinstance(record, VotersRecord)
+    ]
 
 
 def _names_voters(operation: Batch | _Truncate) -> bool:

@@ -5,7 +5,8 @@ acknowledged_is_durable; and of the protocol: log_matching, leader_completeness,
 one_vote_per_epoch, vote_is_kept, epoch_monotone, persisted_first, fetch_is_durable,
 commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
 change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, stands_with_its_log,
-voters_of_own_log, no_fatal, liveness. Those of stable leadership are in `leaderships.py`.
+voters_of_own_log, voters_as_committed, cut_is_kept, no_fatal, liveness. Those of stable leadership
+are in `leaderships.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from rlmm.raft.messages import (
     Response,
     VoteRequest,
     VoteResponse,
+    VoterSet,
 )
 from rlmm.raft.messages import VotersRecord as Voters
-from sim.core.disk import SnapshotContent
+from sim.core.disk import SnapshotContent, voter_sets
 from sim.core.elections import Elections, overlapping
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Auditor:
         self.acknowledged_end = 0
         self.refused: set[object] = set()
         self.digests: dict[int, int] = {0: 0}
+        self._voter_sets: list[tuple[int, VoterSet]] = []
 
     # ---- leaders and votes
 
@@ -176,7 +179,9 @@ class Auditor:
         )
 
     def voters_of_log(self, host: ReplicaHost) -> None:
-        """A truncation takes back the voter sets above it, and no other."""
+        """A truncation takes back the voter sets above it, and no other; behind an installed
+        snapshot its set counts.
+        """
         core, sets = host.core, host.disk.voter_sets()
         assert core is not None
         latest = sets[-1][1] if sets else host.disk.format_voters
@@ -184,6 +189,36 @@ class Auditor:
             core.voters.keys == latest.keys,
             "voters_of_own_log",
             f"{host.name} goes by {core.voters.keys}, its log has {latest.keys}",
+        )
+
+    def snapshot_taken(self, host: ReplicaHost, content: SnapshotContent) -> None:
+        self._voters_as_committed(host, content.snapshot.end_offset, content.voters)
+
+    def _voters_as_committed(self, host: ReplicaHost, end: int, voters: VoterSet) -> None:
+        committed = host.disk.format_voters
+        for offset, each in reversed(self._voter_sets):
+            if offset < end:
+                committed = each
+                break
+        check(
+            voters == committed,
+            "voters_as_committed",
+            f"{host.name} has the voters {voters.keys} at {end}, committed are {committed.keys}",
+        )
+
+    def forgets_cut(self, host: ReplicaHost) -> None:
+        """A replica that lost records forgets it once it has again those that are committed."""
+        missing = [
+            batch
+            for batch in host.disk.taken
+            if self.committed.get(batch.base_offset) == batch
+            and batch.end_offset > host.disk.start_offset
+            and batch not in host.disk.synced
+        ]
+        check(
+            not missing,
+            "cut_is_kept",
+            f"{host.name} forgets that it lost the end of its log, and lacks {missing[:1]}",
         )
 
     def installing(self, host: ReplicaHost, content: SnapshotContent) -> None:
@@ -223,6 +258,9 @@ class Auditor:
                 f"{host.name} leads epoch {host.visible_epoch} and commits up to {last}",
             )
             self._durable_on_majority(host, end)
+        replica = host.core.replica if host.core is not None else None
+        if replica is not None and replica.log.start_offset <= end:
+            self._voters_as_committed(host, end, replica.voters.committed(end))
         host.high_watermark = end
 
     def _commit(self, host: ReplicaHost, batch: Batch) -> None:
@@ -248,6 +286,7 @@ class Auditor:
         self.committed[batch.base_offset] = batch
         self._committed_in[batch.base_offset] = host.visible_epoch
         self.committed_end = batch.end_offset
+        self._voter_sets += voter_sets(batch)
         self.digests[batch.end_offset] = _digest(before, batch)
 
     def _durable_on_majority(self, host: ReplicaHost, end: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from unittest.mock import patch
 
 from rlmm.raft import (
@@ -28,8 +29,9 @@ from rlmm.raft import (
     votes,
 )
 from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
+from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
-from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey, VoteRequest
+from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey, VoteRequest, VoterSet
 from rlmm.raft.replica import InitialState, LogView, Replica
 from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
 from rlmm.raft.voters import VoterHistory
@@ -57,6 +59,9 @@ _poll = follower_fetch.poll
 _remembered = damaged_tail.remembered
 _can_grant = votes.can_grant
 _committed = voter_changes.committed
+_reset = VoterHistory.reset
+_reaches = damaged_tail.reaches
+_forget_if_healed = damaged_tail.forget_if_healed
 
 
 def _whole_log(r: Replica) -> int:
@@ -175,6 +180,40 @@ def _any_pre_vote(state: State, request: VoteRequest, *, log_up_to_date: bool) -
     return _can_grant(state, request, log_up_to_date=log_up_to_date)
 
 
+def _keep_latest(history: VoterHistory, end_offset: int, _: VoterSet | None) -> None:
+    """The set of the replaced log goes on; the next change brings the snapshot's."""
+    _reset(history, end_offset, history.latest)
+
+
+def _one_change_before(core: RaftCore, end_offset: int) -> VoterSet:
+    voters = core.replica.voters
+    committed = voters.committed(end_offset)
+    sets = voters.oldest_first()
+    return sets[max(sets.index(committed) - 1, 0)]
+
+
+def _heals_by_any_high_watermark(r: Replica) -> None:
+    if r.cut is None or not isinstance(r.state, Follower | Leader):
+        return
+    told = isinstance(r.state, Follower) and r.state.first_high_watermark >= 0
+    leads = isinstance(r.state, Leader) and r.state.established
+    if told or leads or _reaches(r.cut, r.log.last_epoch, r.log.flushed_offset):
+        damaged_tail.forget(r)
+
+
+def _heals_by_what_is_not_synced(r: Replica) -> None:
+    if r.cut is not None and _reaches(r.cut, r.log.last_epoch, r.log.flushed_offset):
+        damaged_tail.forget(r)
+    else:
+        _forget_if_healed(r)
+
+
+def _remembers_this_start_only(r: Replica, initial: InitialState) -> LogCut | None:
+    stored = initial.quorum
+    forgotten = None if stored is None else replace(stored, cut=None)
+    return _remembered(r, replace(initial, quorum=forgotten))
+
+
 def _stay(r: Replica, state: Leader) -> None:
     """Counts a removed leader among those that may lead."""
     with patch.object(Replica, "is_voter", True):
@@ -218,6 +257,19 @@ BUGS: dict[str, Patches] = {
     "a leader never misses its majority": ((leader, "lost_majority", _no),),
     "a pre-vote disturbs a leader that is heard": ((votes, "can_grant", _any_pre_vote),),
     "a leader that was removed stays": ((voter_changes, "committed", _stay),),
+    "the voters of a replaced log stay": ((VoterHistory, "reset", _keep_latest),),
+    "a snapshot has the voters of one change before": (
+        (RaftCore, "voters_at", _one_change_before),
+    ),
+    "any told high watermark heals a cut": (
+        (damaged_tail, "forget_if_healed", _heals_by_any_high_watermark),
+    ),
+    "records that are not synced heal a cut": (
+        (damaged_tail, "forget_if_healed", _heals_by_what_is_not_synced),
+    ),
+    "a cut is forgotten over a restart": (
+        (damaged_tail, "remembered", _remembers_this_start_only),
+    ),
     "a cut takes back a voter set that counts": ((Disk, "_note_recovery_point", _no),),
 }
 

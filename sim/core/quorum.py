@@ -105,7 +105,10 @@ class World:
 
     def same_disk(self, host: ReplicaHost) -> None:
         """Format a disk under its old name: nothing tells it that it acknowledged anything."""
-        host.disk = Disk(host.disk.key, host.disk.format_voters, lost_synced=True)
+        old = host.disk
+        host.disk = Disk(
+            old.key, old.format_voters, lost_synced=True, taken=[*old.taken, *old.synced]
+        )
         self.disks[host.disk.key] = host.disk
         self.auditor.forgets_its_votes(host)
 

@@ -99,7 +99,9 @@ class ReplicaHost:
         )
         self.visible_epoch = initial.quorum.epoch if initial.quorum else 0
         self.world.auditor.started(self)
-        self._take(self.core.start(self.clock.at(self.world.schedule.now_ms)))
+        actions = self.core.start(self.clock.at(self.world.schedule.now_ms))
+        self._remembers(self.core.cut)
+        self._take(actions)
 
     def crash(self, *, torn: bool = False, damage: bool = False) -> None:
         """The power goes: a state being written is there or not, unsynced records are lost."""
@@ -232,7 +234,12 @@ class ReplicaHost:
 
     def _store(self, state: act.PersistedState) -> None:
         self.world.auditor.persisting(self, state)
+        self._remembers(state.cut)
         self.disk.quorum = state
+
+    def _remembers(self, cut: act.LogCut | None) -> None:
+        if cut is None and self.disk.taken:
+            self.world.auditor.forgets_cut(self)
 
     def _flush(self) -> None:
         wanted = self.flush_wanted
@@ -334,6 +341,7 @@ class ReplicaHost:
             return
         size_bytes = 1 + end % (4 * PIECE_BYTES)
         content = SnapshotContent(snapshot, self.digest, core.voters_at(end), size_bytes)
+        self.world.auditor.snapshot_taken(self, content)
         self.disk.snapshots[snapshot] = content
         self.disk.view_flushed = end
         self.feed(ev.SnapshotTaken(snapshot, size_bytes))
@@ -387,6 +395,8 @@ class ReplicaHost:
         self.disk.replace_by(content)
         self.applied, self.digest = content.snapshot.end_offset, content.digest
         self.feed(ev.SnapshotInstalled(content.snapshot, content.size_bytes, content.voters))
+        if self.core is not None:
+            self.world.auditor.voters_of_log(self)
 
     def _later(self, event: ev.Event, within_ms: int) -> None:
         call = partial(self._feed_in_this_life, self.incarnation, event)

@@ -30,7 +30,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
          "world"}
     ),
     "Elections": frozenset({"_check"}),
-    "Auditor": frozenset({"_world", "digests"}),
+    "Auditor": frozenset({"_world", "_voter_sets", "digests"}),
     "Workload": frozenset({"_world"}),
 }  # fmt: skip
 """Fields that say nothing about what happens next, or follow from others."""

@@ -21,6 +21,11 @@ SEEN_AT = {
     "a commit is believed in any epoch": 33,
     "truncation does not undo a voter change": 29,
     "a cut takes back a voter set that counts": 333,
+    "the voters of a replaced log stay": 44,
+    "a snapshot has the voters of one change before": 33,
+    "any told high watermark heals a cut": 6,
+    "records that are not synced heal a cut": 17,
+    "a cut is forgotten over a restart": 6,
     # sim.nodes
     "the tail in memory is not truncated": 13,
     "a truncation leaves the recovery point above it": 4,

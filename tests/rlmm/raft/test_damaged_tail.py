@@ -159,6 +159,26 @@ def test_a_cut_voter_heals_by_fetching_what_the_leader_has_committed() -> None:
     assert persisted_cuts(story, 1)[-1] is None
 
 
+def test_records_of_a_later_epoch_heal_once_they_are_durable() -> None:
+    # After a crash before the sync they are gone, and the memory of the cut has to be there.
+    story = Story(initial={1: log(10, CUT), 2: log(20), 3: log(20)})
+    story.tick(2, 2 * story.settings.election_timeout_ms)
+    story.settle(2, 3)
+    assert story.role(2) is Role.LEADER
+    for _ in range(20):
+        if story.flushes[1]:
+            break
+        story.tick(2, 100)
+        while story.deliver(2, 1) or story.deliver(1, 2):
+            pass
+    assert story.flushes[1]
+    assert story.cores[1].replica.log.last_epoch > CUT.epoch
+    assert story.cores[1].cut is not None
+    assert None not in persisted_cuts(story, 1)
+    story.flush(1)
+    assert story.cores[1].cut is None
+
+
 def persisted_cuts(story: Story, node: int) -> list[LogCut | None]:
     return [each.state.cut for each in story.said[node] if isinstance(each, PersistQuorumState)]
 
