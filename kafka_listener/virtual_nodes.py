@@ -125,7 +125,7 @@ class VirtualNodes:
 
 def _weight(topic: bytes, partition: int, replica: Replica) -> bytes:
     hashed = blake2b(topic, digest_size=8)
-    hashed.update(partition.to_bytes(4, "big"))
+    hashed.update(partition.to_bytes(4, "big", signed=True))  # a client may name any
     hashed.update(replica.node_id.to_bytes(4, "big"))
     return hashed.digest()
 

@@ -83,7 +83,7 @@ class Answers:
                 return _not_served(head)
             self.counts.requests[Api(head.api_key).name] += 1
             if found.treatment is Treatment.RELAYED:
-                return _relayed(client, frame)
+                return _relayed(client, head, frame)
             return self._answer(client, found, frame)
         except FrameError as error:
             raise _unreadable(head, error) from error
@@ -126,7 +126,7 @@ class Answers:
 
     async def _metadata(self, client: Client, request: ClientRequest) -> Values:
         if asks_by_id_too_early(request.head.version, request.body):
-            return metadata_refused(request.body)
+            return metadata_refused(request.body, ErrorCode.INVALID_REQUEST)
         asked = {**request.body, "allow_auto_topic_creation": False}
         try:
             body = await client.exchange(request.head, request.client_id, asked)
@@ -134,6 +134,9 @@ class Answers:
             if not self.brokers.known or await self.brokers.answers(None):
                 raise  # the client asks another of its nodes
             body = await self._last_metadata(client, asked)
+        except CorruptData as error:
+            self.counts.refused(client.name, _unanswered(request.head, error))
+            return metadata_refused(request.body, ErrorCode.LEADER_NOT_AVAILABLE)
         else:
             self.last.take(body)
             self.brokers.learn(body)
@@ -156,7 +159,12 @@ class Answers:
         if request.body.get("endpoint_type", node_rewriting.BROKERS) != node_rewriting.BROKERS:
             why = "a read replica has no controllers to tell of"
             return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
-        body = await client.exchange(request.head, request.client_id, request.body)
+        try:
+            body = await client.exchange(request.head, request.client_id, request.body)
+        except CorruptData as error:
+            self.counts.refused(client.name, _unanswered(request.head, error))
+            why = node_rewriting.UNREADABLE
+            return {"error_code": ErrorCode.UNKNOWN_SERVER_ERROR, "error_message": why}
         self.brokers.learn_some(node_rewriting.cluster_brokers_in(body))
         await self.open_ports()
         node_rewriting.rewrite_cluster(body, self.replicas.nodes)
@@ -189,7 +197,7 @@ class Answers:
                 return {"api_keys": node_rewriting.api_keys(versions, logs_in=True)}
             answer = await client.relay(frame[4:])
             body = decode_response(request.head, answer)
-        except (RetryLater, FrameError):
+        except (RetryLater, CorruptData, FrameError):
             # A broker that can't be reached, or one that knows no such version of it and answers in
             # the oldest: what is served here does not depend on it.
             if not self.brokers.versions:  # an empty list would end Java's client for good
@@ -221,8 +229,15 @@ def _name(head: Head | None) -> str:
     return f"{name} version {head.version}"
 
 
-async def _relayed(client: Client, frame: bytes) -> bytes:
-    return sized(await client.relay(frame))
+def _unanswered(head: Head, error: CorruptData) -> str:
+    return f"sent {_name(head)}, and its broker's answer cannot be used: {error}"
+
+
+async def _relayed(client: Client, head: Head, frame: bytes) -> bytes:
+    try:
+        return sized(await client.relay(frame))
+    except CorruptData as error:  # clients look for the coordinator anew
+        raise DisconnectError(_unanswered(head, error)) from error
 
 
 async def _versions_refused(head: Head) -> bytes:

@@ -84,9 +84,11 @@ class Share:
     held_bytes: int = 0
 
     def more(self, size_bytes: int) -> int:
-        """Hold up to so much more; return how much it is."""
+        """Hold up to so much more; return how much it is. A size that a client gives may be
+        negative.
+        """
         free = max(self.room.bytes_max - self.room.held_bytes, 0)
-        granted = min(size_bytes, max(free // FREE_PARTS, FIRST_BYTES))
+        granted = min(max(size_bytes, 0), max(free // FREE_PARTS, FIRST_BYTES))
         self.keep(self.held_bytes + granted)
         return granted
 

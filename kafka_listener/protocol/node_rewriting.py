@@ -23,6 +23,7 @@ BROKERS = 1
 TRANSACTIONS_REFUSED = "a read replica serves consumers: transactions are the brokers' alone"
 
 BROKER_AWAY = "the broker cannot be reached just now"
+UNREADABLE = "the broker's answer cannot be read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,9 @@ def asks_by_id_too_early(version: int, body: Values) -> bool:
     )
 
 
-def metadata_refused(body: Values) -> Values:
-    """The answer of `MetadataRequest.getErrorResponse`: every topic is refused, and no broker is
-    named.
+def metadata_refused(body: Values, error: ErrorCode) -> Values:
+    """The answer of `MetadataRequest.getErrorResponse`: every topic that is asked for has the
+    error, and no broker is named. Clients keep what they knew, and ask again after a pause.
     """
     return {
         "brokers": [],
@@ -54,12 +54,12 @@ def metadata_refused(body: Values) -> Values:
         "controller_id": NOT_SET,
         "topics": [
             {
-                "error_code": ErrorCode.INVALID_REQUEST,
+                "error_code": error,
                 "name": topic["name"] or "",
                 "topic_id": topic.get("topic_id", NO_ID),
                 "partitions": [],
             }
-            for topic in body["topics"]
+            for topic in body["topics"] or ()
         ],
     }
 

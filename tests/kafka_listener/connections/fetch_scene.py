@@ -166,11 +166,13 @@ class Scene:
         self.slept.append(seconds)
         self.now += seconds
 
-    async def fetch(self, *offsets: int, topic: str | Uuid = "orders", **more: Any) -> list[Values]:
-        """The answers about partitions 0, 1, ..., with records as bytes."""
+    async def fetch(
+        self, *offsets: int, topic: str | Uuid = "orders", first: int = 0, **more: Any
+    ) -> list[Values]:
+        """The answers about partitions `first`, the one behind it, ..., with records as bytes."""
         partitions = [
             {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1_000}
-            for number, offset in enumerate(offsets)
+            for number, offset in enumerate(offsets, first)
         ]
         by_id = isinstance(topic, Uuid)
         named, head = ({"topic_id": topic}, BY_ID) if by_id else ({"topic": topic}, HEAD)

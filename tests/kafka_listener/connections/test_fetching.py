@@ -265,6 +265,12 @@ async def test_a_client_of_another_zone_is_sent_to_the_replica_there(offset: int
     assert (scene.client.asked, scene.tier.asked, scene.slept) == ([], [], [])
 
 
+async def test_a_partition_that_cannot_be_is_left_to_the_broker_of_the_zone() -> None:
+    scene = with_a_replica_in_zone_b()
+    (one,) = await scene.fetch(15, rack_id="b", first=-1)
+    assert one["preferred_read_replica"] == virtual_id(101, 3)
+
+
 @pytest.mark.parametrize("rack", ["", "a", "c"])
 async def test_a_client_of_this_zone_or_of_none_where_a_replica_is_stays(rack: str) -> None:
     scene = with_a_replica_in_zone_b()
@@ -331,6 +337,7 @@ async def test_an_answer_is_smaller_while_others_hold_the_room(
         await scene.fetch(12)
         await scene.fetch(12, max_bytes=50)
     assert [query.bytes_max for query in scene.tier.asked] == [100, 50]
+    await scene.fetch(12, max_bytes=-(2**31))
     await scene.fetch(12)
     assert scene.tier.asked[-1].bytes_max == 1_000
     assert scene.room.held_bytes == 0

@@ -75,6 +75,7 @@ def test_answers_are_smaller_where_others_hold_the_room_and_never_none() -> None
         assert 100 * MIB < room.held_bytes < 128 * MIB + 1_000 * FIRST_BYTES
         assert first.more(8 * MIB) == FIRST_BYTES
         assert first.more(10) == 10
+        assert first.more(-(2**31)) == 0, "a client may ask for less than nothing"
         for share in slow:
             share.__exit__(None, None, None)
         assert room.held_bytes == 2 * MIB + FIRST_BYTES + 10
