@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,11 +30,13 @@ class Lie(Enum):
 
 class LyingProxy:
     """Listens on a free loopback port while it is entered. `lies` by the name of the call may be
-    set at any time; `told` counts them.
+    set at any time, as may `unheard`: calls that never reach the node, and get a page. `told`
+    counts both.
     """
 
     def __init__(self, node_url: str) -> None:
         self.lies: Mapping[str, Lie] = {}
+        self.unheard: Collection[str] = ()
         self.told: Counter[str] = Counter()
         address = node_url.removeprefix("http://")
 
@@ -88,6 +90,12 @@ class _Passing(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Pass a call on."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        call = self.path.rpartition("/")[2]
+        if call in self.proxy.unheard:
+            self.proxy.told[call] += 1
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self._page(404)
+            return
         try:
             self.node.request("POST", self.path, body, dict(self.headers))
             answer = self.node.getresponse()
@@ -95,7 +103,6 @@ class _Passing(BaseHTTPRequestHandler):
             self.node.close()
             self.close_connection = True
             return
-        call = self.path.rpartition("/")[2]
         lie = self.proxy.lies.get(call)
         with suppress(BrokenPipeError, ConnectionResetError, http.client.IncompleteRead):
             if lie is None:
@@ -115,6 +122,13 @@ class _Passing(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
 
+    def _page(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(PAGE)))
+        self.end_headers()
+        self.wfile.write(PAGE)
+
     def _pass(self, answer: http.client.HTTPResponse) -> None:
         self._head(answer, answer.length)
         chunked = answer.length is None
@@ -127,11 +141,7 @@ class _Passing(BaseHTTPRequestHandler):
     def _lie(self, lie: Lie, answer: http.client.HTTPResponse, body: bytes) -> None:
         match lie:
             case Lie.NOT_FOUND | Lie.PAGE:
-                self.send_response(404 if lie is Lie.NOT_FOUND else 200)
-                self.send_header("Content-Type", "text/html")
-                self.send_header("Content-Length", str(len(PAGE)))
-                self.end_headers()
-                self.wfile.write(PAGE)
+                self._page(404 if lie is Lie.NOT_FOUND else 200)
             case Lie.EMPTY:
                 self._head(answer, 0)
             case Lie.SHORTENED:
