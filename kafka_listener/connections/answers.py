@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +16,7 @@ from kafka_listener.connections.last_metadata import LastMetadata
 from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.shares import PARTITION_BYTES
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import node_rewriting
@@ -41,14 +42,15 @@ from kafka_listener.protocol.refusals import (
     producer_id_refused,
 )
 from rlm.data_plane.further_requests import FurtherRequests
+from rlm.data_plane.kept_objects import kept_objects
 from rlm.data_plane.read_request import ClientEnd, SendRules, Sent
 from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import DisconnectError
 
 NO_ACKNOWLEDGEMENT = 0
 """The acks of a producer that waits for no answer."""
-PARTITION_BYTES = 40
-"""The size of a partition in a request, about."""
+LEARNT_WEIGHT = 0.1
+"""The work of remembering a partition, as a part of the work of answering about it."""
 SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30.0)
 
 
@@ -104,7 +106,7 @@ class Answers:
             case Api.OFFSET_FOR_LEADER_EPOCH:
                 body = await self.offsets.epoch_ends(client, request)
             case Api.METADATA:
-                body = await self._metadata(client, request)
+                return await self._metadata(client, request)
             case Api.FIND_COORDINATOR:
                 body = await self._coordinator(client, request)
             case Api.DESCRIBE_CLUSTER:
@@ -124,27 +126,58 @@ class Answers:
         self.counts.refused(client.name, "asks for a producer id: a read replica has none")
         return encode_response(head, producer_id_refused())
 
-    async def _metadata(self, client: Client, request: ClientRequest) -> Values:
+    async def _metadata(self, client: Client, request: ClientRequest) -> bytes:
         if asks_by_id_too_early(request.head.version, request.body):
-            return metadata_refused(request.body, ErrorCode.INVALID_REQUEST)
-        asked = {**request.body, "allow_auto_topic_creation": False}
+            return await self._metadata_refused(request, ErrorCode.INVALID_REQUEST)
+        asked, is_news = {**request.body, "allow_auto_topic_creation": False}, True
         try:
             body = await client.exchange(request.head, request.client_id, asked)
         except RetryLater:
             if not self.brokers.known or await self.brokers.answers(None):
                 raise  # the client asks another of its nodes
-            body = await self._last_metadata(client, asked)
+            body, is_news = await self._last_metadata(client, asked), False
         except CorruptData as error:
             self.counts.refused(client.name, _unanswered(request.head, error))
-            return metadata_refused(request.body, ErrorCode.LEADER_NOT_AVAILABLE)
-        else:
-            self.last.take(body)
-            self.brokers.learn(body)
-        await self.open_ports()
-        self.leaders.settle(body)
-        topic_rights.leave_out(body, partial(self.rights.gives, client), asked)
-        node_rewriting.rewrite_metadata(body, self.replicas.nodes)
-        return body
+            return await self._metadata_refused(request, ErrorCode.LEADER_NOT_AVAILABLE)
+        with kept_objects():  # a full collection would look through all of it on the loop
+            await self._learn(body, is_news=is_news)
+            await self.open_ports()
+            return await self._rewritten(client, request.head, body, asked)
+
+    async def _rewritten(self, client: Client, head: Head, body: Values, asked: Values) -> bytes:
+        gives, nodes = partial(self.rights.gives, client), self.replicas.nodes
+
+        def answer() -> bytes:
+            topic_rights.leave_out(body, gives, asked)
+            node_rewriting.rewrite_metadata(body, nodes)
+            return encode_response(head, body)
+
+        return await self.brokers.turns.apart(partitions_in(body), answer)
+
+    async def _metadata_refused(self, request: ClientRequest, error: ErrorCode) -> bytes:
+        def answer() -> bytes:
+            return encode_response(request.head, metadata_refused(request.body, error))
+
+        return await self.brokers.turns.apart(partitions_in(request.body), answer)
+
+    async def _learn(self, body: Values, *, is_news: bool) -> None:
+        """Remember a broker's Metadata, and put newer leaders into it. What all connections share
+        is changed by the event loop alone, so this is done in turns and not in a thread.
+        `is_news`: a broker has just told it.
+        """
+
+        async def learn(topics: Sequence[Values]) -> None:
+            some = {**body, "topics": topics}
+            if is_news:
+                self.last.take(some)
+                self.brokers.learn(some)
+            self.leaders.settle(some)
+
+        def weight(topic: Values) -> float:
+            return LEARNT_WEIGHT * (1 + len(topic["partitions"]))
+
+        await learn(())  # the brokers, also of an answer without topics
+        await self.brokers.turns.in_slices(body["topics"], learn, weight)
 
     async def _last_metadata(self, client: Client, asked: Values) -> Values:
         """The brokers' last word: a client that is ended here may have no other way to the tier."""

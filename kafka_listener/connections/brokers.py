@@ -17,7 +17,7 @@ from kafka_client.connection import Connection, Endpoint
 from kafka_client.frame_check import FrameError
 from kafka_client.sasl import SaslCredentials
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
-from kafka_listener.connections.shares import Turns
+from kafka_listener.connections.shares import PARTITION_BYTES, Turns
 from kafka_listener.connections.topic_ids import TopicIds
 from kafka_listener.protocol import codec
 from kafka_listener.protocol.apis import SERVED, Api
@@ -51,6 +51,7 @@ async def ask(
     *,
     version_max: int,
     client_id: str | None = "strandline",
+    turns: Turns | None = None,
 ) -> Values:
     """The answer to a question of our own. RetryLater, CorruptData."""
     low, high = connection.api_versions.get(api, (0, -1))
@@ -58,7 +59,7 @@ async def ask(
     if version < max(low, SERVED[api].low):
         raise RetryLater(f"{connection.name} has no version of {api.name} that is known here")
     head = Head(api, version, 0)
-    return await exchange(connection, head, client_id, body)
+    return await exchange(connection, head, client_id, body, turns=turns)
 
 
 async def exchange(
@@ -69,13 +70,16 @@ async def exchange(
     deadline_s: float = ASK_DEADLINE_S,
     turns: Turns | None = None,
 ) -> Values:
-    """The answer to a request of exactly that version. Without `turns`, a short one. RetryLater,
-    CorruptData.
+    """The answer to a request of exactly that version. Without `turns`, it waits for nobody's.
+    RetryLater, CorruptData.
     """
     turns, partitions = turns or Turns(), codec.partitions_in(body)
     encode = partial(codec.encode_request, head, client_id, body)
     frame = await turns.apart(partitions, encode)
     answer = await connection.relay(frame, deadline_s=deadline_s)
+    if head.api_key != Api.FETCH:  # of whose bytes most are records, and no work
+        # A short question may have a long answer: the Metadata of all topics.
+        partitions = max(partitions, len(answer) // PARTITION_BYTES)
     try:
         return await turns.apart(partitions, partial(codec.decode_response, head, answer))
     except FrameError as error:
@@ -241,7 +245,8 @@ class Brokers:
 
     async def _metadata(self, connection: Connection, topics: list[Values]) -> Values:
         body = {"topics": topics, "allow_auto_topic_creation": False}
-        return await ask(connection, Api.METADATA, body, version_max=OWN_METADATA_VERSION)
+        version_max = OWN_METADATA_VERSION
+        return await ask(connection, Api.METADATA, body, version_max=version_max, turns=self.turns)
 
     async def close(self) -> None:
         """Close our own connections. Idempotent."""

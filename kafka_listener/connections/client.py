@@ -93,7 +93,8 @@ class Client(Caller):
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version_max: int) -> Values:
         """The broker's answer to a question of our own. RetryLater, CorruptData."""
-        return await brokers.ask(await self.twin(), api, body, version_max=version_max)
+        twin, turns = await self.twin(), self.brokers.turns
+        return await brokers.ask(twin, api, body, version_max=version_max, turns=turns)
 
     def leave(self) -> None:
         """Close the twin: the client has gone, or the broker has ended it."""

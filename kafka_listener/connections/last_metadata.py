@@ -79,7 +79,7 @@ class LastMetadata:
         """An answer as a broker gives it. What is not known, or not for this client, is to be asked
         again.
         """
-        told = [name for name in self.known(asked) if may_hear(name)]
+        told = {name: True for name in self.known(asked) if may_hear(name)}
         topics = [self._told(name) for name in told]
         ids = {self._topics[name].topic_id for name in told}
         for topic in asked["topics"] or ():

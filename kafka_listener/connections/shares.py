@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rlm.data_plane.kept_objects import kept_objects
+
 SLICE = 100
 """Partitions of a request that are worked on in one turn. A shorter request waits for none."""
+PARTITION_BYTES = 40
+"""The size of a partition in a message without records, about."""
 FIRST_BYTES = 64 << 10
 """The bytes that every answer may have. Waiting for records, a connection counts with it."""
 FREE_PARTS = 8
@@ -32,14 +36,24 @@ class Turns:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def in_slices(
-        self, items: Sequence[Item], work: Callable[[Sequence[Item]], Awaitable[None]]
+        self,
+        items: Sequence[Item],
+        work: Callable[[Sequence[Item]], Awaitable[None]],
+        weight: Callable[[Item], float] = lambda _: 1,
     ) -> None:
-        """Have the work done on slices of the items, with a turn for each but the first."""
-        for start in range(0, len(items), SLICE):
+        """Have the work done on slices of the items, with a turn for each but the first. `weight`:
+        the partitions whose work an item is as much as.
+        """
+        start = 0
+        while start < len(items):
             if start:
                 async with self._turn:
                     await _next_turn_of_the_loop()
-            await work(items[start : start + SLICE])
+            end, left = start + 1, SLICE - weight(items[start])
+            while end < len(items) and (left := left - weight(items[end])) >= 0:
+                end += 1
+            await work(items[start:end])
+            start = end
 
     async def apart(self, partitions: int, work: Callable[[], Found]) -> Found:
         """The result of pure work on so many partitions. What would take several turns is done in a
@@ -48,7 +62,15 @@ class Turns:
         if partitions <= SLICE:
             return work()
         async with self._turn:
-            return await asyncio.to_thread(work)
+            return await asyncio.to_thread(_without_full_collection, work)
+
+
+def _without_full_collection(work: Callable[[], Found]) -> Found:
+    """A full collection would hold the loop, too, for as long as it takes to look through all of
+    the long message.
+    """
+    with kept_objects():
+        return work()
 
 
 async def _next_turn_of_the_loop() -> None:

@@ -48,8 +48,13 @@ class ClientRequest:
 
 
 def partitions_in(body: Mapping[str, Any]) -> int:
-    """The number of partitions that a request names."""
-    return sum(len(topic.get("partitions") or ()) for topic in body.get("topics") or ())
+    """The number of partitions that a message names. A topic without any, and a group whose
+    coordinator is asked for, are as much work as one.
+    """
+    keys = body.get("coordinator_keys") or ()
+    return len(keys) + sum(
+        len(topic.get("partitions") or ()) or 1 for topic in body.get("topics") or ()
+    )
 
 
 def head_of(frame: bytes) -> Head:

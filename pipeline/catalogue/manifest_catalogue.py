@@ -15,7 +15,6 @@ from kafka_formats.errors import NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
-from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.manifest_reading import OpenBucket, listed_of, partitions_of
 from pipeline.catalogue.partition_chain import (
     FoundSegment,
@@ -31,6 +30,7 @@ from pipeline.catalogue.tiered_segment import (
     within,
 )
 from pipeline.stores.opened_store import opened
+from rlm.data_plane.kept_objects import kept_objects
 from rlm.reconcile.adoption_plan import StoredSegment
 from rlmm.segment import OFFSET_MAX
 from rsm_backends.store_config import StoreConfig

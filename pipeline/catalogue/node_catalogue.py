@@ -16,10 +16,10 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
-from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.catalogue.store_options import STORE_OPTION
 from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment, within
+from rlm.data_plane.kept_objects import kept_objects
 from rlm.format.custom_metadata import CustomMetadata
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig

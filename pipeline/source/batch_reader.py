@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.source.batch_plan import plan_batch
 from pipeline.source.filters import NOTHING_PRUNED, prune
 from pipeline.source.options import parse_options
 from pipeline.source.task_partition import TaskPartition, read_task
 from pipeline.source.tier_view import TierView
+from rlm.data_plane.kept_objects import kept_objects
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafka_formats.topic_id_partition import TopicIdPartition
-from pipeline.catalogue.kept_objects import kept_objects
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.process import ambient
 from pipeline.source import stream_offsets
@@ -27,6 +26,7 @@ from pipeline.source.read_limits import (
 from pipeline.source.stream_offsets import Offsets
 from pipeline.source.task_partition import TaskPartition, read_task
 from pipeline.source.tier_view import TierView
+from rlm.data_plane.kept_objects import kept_objects
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
-from kafka_client.connection import AnswerTooLargeError
+from kafka_client.connection import AnswerTooLargeError, Connection
+from kafka_listener.connections.shares import SLICE, Found, Item, Turns
 from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.virtual_nodes import virtual_id
 from rlmm.wire.server_connection import DisconnectError
 from tests.kafka_listener.connections.answers_scene import AnswersScene
 
@@ -59,3 +62,79 @@ async def test_versions_are_answered_although_the_brokers_own_cannot_be_read() -
     body = await scene.ask(Api.API_VERSIONS, 3, {})
     assert body["error_code"] == ErrorCode.NONE
     assert Api.FETCH in {each["api_key"] for each in body["api_keys"]}
+
+
+class WatchedTurns(Turns):
+    """`apart` of so many partitions was asked for, and slices of so many topics had turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions: list[int] = []
+        self.slices: list[int] = []
+
+    async def apart(self, partitions: int, work: Callable[[], Found]) -> Found:
+        self.partitions.append(partitions)
+        return await super().apart(partitions, work)
+
+    async def in_slices(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Sequence[Item]], Awaitable[None]],
+        weight: Callable[[Item], float] = lambda _: 1,
+    ) -> None:
+        async def watched(some: Sequence[Item]) -> None:
+            self.slices.append(len(some))
+            await work(some)
+
+        await super().in_slices(items, watched, weight)
+
+
+def metadata(topics: int, partitions: int) -> dict[str, Any]:
+    """An answer of a broker."""
+    one = {"error_code": 0, "leader_id": 1, "leader_epoch": 3, "replica_nodes": [1]}
+    return {
+        "brokers": [{"node_id": 1, "host": "broker-1", "port": 9092}],
+        "cluster_id": "c",
+        "controller_id": 1,
+        "topics": [
+            {
+                "error_code": 0,
+                "name": f"topic-{number}",
+                "topic_id": (number + 1).to_bytes(16, "big"),
+                "is_internal": False,
+                "partitions": [one | {"partition_index": each} for each in range(partitions)],
+            }
+            for number in range(topics)
+        ],
+    }
+
+
+async def test_metadata_of_all_topics_is_read_rewritten_and_written_beside_the_loop() -> None:
+    """The question is short, and the answer may be about 100,000 partitions."""
+    scene = AnswersScene(metadata(200, 25))
+    turns = scene.brokers.turns = WatchedTurns()
+    body = await scene.ask(Api.METADATA, 12, {"topics": None})
+    assert [len(each["partitions"]) for each in body["topics"]] == [25] * 200
+    assert {one["leader_id"] for each in body["topics"] for one in each["partitions"]} == {
+        virtual_id(100, 1)
+    }
+    long_works = [each for each in turns.partitions if each > SLICE]
+    assert len(long_works) == 2, "the broker's answer is read, and the client's is written"
+    assert all(each > 2_000 for each in long_works)
+    assert len(turns.slices) > 3, "what is shared is learnt by the loop, a little at a time"
+    assert scene.brokers.topics.id_of("topic-199") == (200).to_bytes(16, "big")
+
+
+async def test_short_metadata_waits_for_no_turn() -> None:
+    scene = AnswersScene(metadata(2, 3))
+    turns = scene.brokers.turns = WatchedTurns()
+    await scene.ask(Api.METADATA, 12, {"topics": None})
+    assert max(turns.partitions) <= SLICE
+    assert turns.slices == [2]
+
+
+async def test_the_nodes_own_questions_are_read_beside_the_loop_too() -> None:
+    scene = AnswersScene(metadata(1, 5_000))
+    turns = scene.brokers.turns = WatchedTurns()
+    await scene.brokers.learn_topics(cast(Connection, scene.twin), ["topic-0"], ())
+    assert max(turns.partitions) > 2_000

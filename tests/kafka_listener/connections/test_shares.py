@@ -51,6 +51,16 @@ async def test_a_short_request_waits_for_no_long_one() -> None:
     assert await second != threading.get_ident()
 
 
+async def test_items_that_are_more_work_have_shorter_slices() -> None:
+    slices: list[list[int]] = []
+
+    async def work(some: Sequence[int]) -> None:
+        slices.append(list(some))
+
+    await Turns().in_slices([SLICE - 1, 1, 1, 3 * SLICE, 2, SLICE - 2, 1], work, lambda each: each)
+    assert slices == [[SLICE - 1, 1], [1], [3 * SLICE], [2, SLICE - 2], [1]]
+
+
 async def test_a_turn_that_nobody_waits_for_any_more_is_given_up() -> None:
     turns = Turns()
 

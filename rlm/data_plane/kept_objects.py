@@ -1,5 +1,5 @@
-"""Keeps Python's full garbage collection off while a catalogue or a plan of 100,000 segments is
-made: none of them is garbage.
+"""Keeps Python's full garbage collection off while a large value is made, as a catalogue or a plan
+of 100,000 segments, or a broker's Metadata: none of it is garbage.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.catalogue.kept_objects import NEVER, kept_objects
+from rlm.data_plane.kept_objects import NEVER, kept_objects
 
 
 @pytest.fixture
