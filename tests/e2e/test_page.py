@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, expect
 
-from kafka_formats.properties import parse_meta_properties
+from tests.e2e.acting_page import (
+    FOLLOWER,
+    act,
+    confirm,
+    dry_run,
+    settings,
+    three_nodes,
+    use_token,
+)
 from tests.e2e.browser import PHONE, Tab, browser
 from tests.e2e.http import PLAIN
 from tests.e2e.node_quorum import NodeQuorum
-from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
-TOKENS = {"night": "read", "operator": "operate", "chief": "admin"}
-"""Names and roles; the token of each is its name."""
-FOLLOWER = 2
 LEADERSHIP_STAYED_OR_WENT_ELSEWHERE = re.compile(
     "won the election|did not catch up in time|knows no leader"
 )
@@ -28,29 +30,7 @@ LEADERSHIP_STAYED_OR_WENT_ELSEWHERE = re.compile(
 
 @pytest.fixture(scope="module")
 def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeQuorum]:
-    home = tmp_path_factory.mktemp("page")
-    (home / "store").mkdir()
-    shutil.copytree(CAPTURED, home / "kafka")
-    meta = home / "kafka" / "meta.properties"
-    kafka_cluster_id = parse_meta_properties(meta.read_bytes(), source=str(meta)).cluster_id
-    tokens = home / "tokens"
-    lines = [f"{n} {role} {hashlib.sha256(n.encode()).hexdigest()}" for n, role in TOKENS.items()]
-    tokens.write_text("\n".join(lines) + "\n")
-    sections: dict[str, dict[str, object]] = {
-        "http": {"anonymous_role": "read", "tokens_file": str(tokens)},
-        "topics": {"include": ["*"]},
-        "stores.main": {"kind": "filesystem", "path": str(home / "store")},
-        "retention": {"interval_s": 1.0},
-    }
-    with NodeQuorum(home, str(kafka_cluster_id), sections, home / "kafka") as running:
-        url = running.nodes[FOLLOWER].url
-        running.wait_until(
-            lambda: (
-                PLAIN.get(f"{url}/v1/cluster").json()["totals"]["copy_segment_finished"]
-                == CAPTURED_SEGMENTS
-            ),
-            "every segment to be copied",
-        )
+    with three_nodes(tmp_path_factory.mktemp("page")) as running:
         yield running
 
 
@@ -188,52 +168,6 @@ def test_a_token_is_in_this_tab_alone(quorum: NodeQuorum, tab: Tab) -> None:
     expect(page.get_by_text("anonymous: read, reads only")).to_be_visible()
 
 
-def use_token(page: Page, token: str) -> None:
-    page.get_by_role("button", name="Use a token").click()
-    page.get_by_label("A token of the node's token file").fill(token)
-    page.keyboard.press("Enter")
-    expect(page.get_by_text(f"{token}: {TOKENS[token]}")).to_be_visible()
-
-
-def dry_run(tab: Tab, name: str, **fields: str) -> Locator:
-    """The dialog of an action with its dry run, in which nothing is wrong for axe."""
-    tab.page.get_by_role("button", name=name, exact=True).click()
-    dialog = tab.page.get_by_role("dialog", name=name)
-    for label, value in fields.items():
-        field = dialog.get_by_label(label.replace("_", " "), exact=False)
-        if field.evaluate("each => each.tagName") == "SELECT":
-            field.select_option(value)
-        else:
-            field.fill(value)
-    expect(dialog.get_by_role("button", name="Do it")).to_have_count(0)
-    dialog.get_by_role("button", name="Show what it would do").click()
-    expect(dialog.get_by_label("What it would do")).to_be_visible()
-    assert tab.violations() == []
-    return dialog
-
-
-def confirm(tab: Tab, name: str, word: str, told: str = "", **fields: str) -> Locator:
-    """As a person does it: a dry run, which says `told`, and the word. A wrong word is not enough.
-    Gives the dialog.
-    """
-    dialog = dry_run(tab, name, **fields)
-    expect(dialog.get_by_label("What it would do")).to_contain_text(told)
-    confirmed = dialog.get_by_label("to confirm", exact=False)
-    confirmed.fill(f"{word}x")
-    expect(dialog.get_by_role("button", name="Do it")).to_be_disabled()
-    tab.picture(f"action-{name.lower().replace(' ', '-')}")
-    confirmed.fill(word)
-    tab.page.keyboard.press("Enter")
-    return dialog
-
-
-def act(tab: Tab, name: str, word: str, told: str = "", **fields: str) -> None:
-    """Confirm it, and it is done."""
-    dialog = confirm(tab, name, word, told, **fields)
-    expect(dialog.get_by_text("Done.")).to_be_visible()
-    dialog.get_by_role("button", name="Close").click()
-
-
 def test_what_a_role_may_not_do_is_there_with_the_reason(tab: Tab) -> None:
     page = tab.open("actions")
     buttons = page.get_by_role("list").get_by_role("button")
@@ -343,11 +277,7 @@ def test_each_action_tells_what_it_would_do_and_does_it_at_any_node(
     refused(tab, "Remove a node", "is a voter of the quorum", Node_id="3")
     act(tab, "Collect orphans", "collect", "0 objects")
     url = quorum.nodes[FOLLOWER].url
-    settings = PLAIN.get(f"{url}/v1/settings").json()["settings"]
-    assert {(each["setting"], each["scope"]["name"], each["value"]) for each in settings} == {
-        ("topics.tiered", "logs.*", "false"),
-        ("copying.paused", "", "false"),
-    }
+    assert settings(url) == {("topics.tiered", "logs.*", "false")}
     page = tab.open("partitions/payments/1")
     of = f"{url}/v1/topics/payments"
     act(tab, "Set the topic's retention", "payments", Milliseconds="315360000000", Why="policy")
@@ -387,6 +317,15 @@ def test_an_action_that_failed_says_why_and_is_looked_at_anew(quorum: NodeQuorum
     expect(dialog.get_by_label("to confirm", exact=False)).to_have_value("")
     tab.forgive(409)
     dialog.get_by_role("button", name="Leave it").click()
+
+
+@pytest.mark.parametrize("place", ["%", "partitions/%E0%A4%A/0", "x?%"])
+def test_an_address_that_is_cut_off_leaves_the_page_standing(tab: Tab, place: str) -> None:
+    page = tab.open(place)
+    expect(page.get_by_role("link", name="Overview")).to_be_visible()
+    tab.forgive(400, 404, 422)
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("heading", level=2).first).to_be_visible()
 
 
 def test_what_only_the_leaders_node_can_do_names_it_and_is_done_there(

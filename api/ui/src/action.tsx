@@ -84,6 +84,7 @@ function WouldBe({ of }: { of: unknown }) {
       {of.refused && <p><Status tone="bad">The node would refuse it:</Status> {of.refused}.</p>}
       {!of.refused && <Table caption="What would change" columns={CHANGES} rows={of.changes} rowKey={(row, index) => `${row.what}${index}`} empty="Nothing would change." />}
       {of.notes?.map((each, index) => <p key={index}>{each}</p>)}
+      {of.answer ? <Told value={of.answer} /> : null}
     </>
   );
 }
@@ -94,6 +95,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
   const [typed, setTyped] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
+  const [isStale, setStale] = useState(false);
   const [done, setDone] = useState<{ answer: unknown } | null>(null);
   const now = JSON.stringify(values);
   const isLooked = looked?.of === now; // other values need a dry run of their own
@@ -103,6 +105,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
   const attempt = async (what: () => Promise<void>) => {
     setBusy(true);
     setProblem(null);
+    setStale(false);
     try {
       await what();
     } catch (error) {
@@ -118,6 +121,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
       setDone({ answer: await action.run(values, foretold) });
     } catch (error) {
       setLooked(null);
+      setStale(true);
       setTyped("");
       throw error;
     }
@@ -152,6 +156,7 @@ function Steps({ action, close }: { action: Action; close: () => void }) {
         </label>
       ))}
       <Trouble problem={problem} />
+      {isStale && <p>What it would do may be another thing by now: look again, then decide.</p>}
       {!isLooked ? (
         <button type="submit" disabled={!whole || busy} aria-busy={busy}>{busy ? "Looking…" : "Show what it would do"}</button>
       ) : (

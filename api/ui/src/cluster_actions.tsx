@@ -1,9 +1,9 @@
 // The actions on the cluster and on the node asked, one entry each. The node checks role and facts again in any case.
 import { Actions, type Action } from "./action";
-import { ask, path } from "./ask";
-import { clusterPause, collection, ended, limits, nodePause, removal, transfer, WHY, whole } from "./foretell";
+import { ask } from "./ask";
+import { clusterPause, nodePause, pauseCluster, pauseNode, tier, tiering } from "./changes";
+import { collection, ended, limits, removal, transfer, WHY, whole } from "./foretell";
 
-const setting = (name: string, scope: object, value: boolean, why: string) => ask(`/v1/settings/${name}`, { method: "PUT", body: { scope, value, why } });
 const WORK = { name: "what", label: "What", choices: ["copying", "deleting"] };
 const STATE = { name: "state", label: "Then it is", choices: ["paused", "running"] };
 
@@ -15,16 +15,16 @@ const CLUSTER: Action[] = [
     fields: [WORK, STATE, WHY],
     dry: ({ what, state }) => clusterPause(what, state),
     word: ({ what }) => what,
-    run: ({ what, state, why }) => setting(`${what}.paused`, { kind: "cluster" }, state === "paused", why),
+    run: ({ what, state, why }, { kept }) => pauseCluster(what, state, why, kept as Parameters<typeof pauseCluster>[3]),
   },
   {
     name: "Tier topics, or end it",
     explains: "Which topics are copied to the tier, by name or pattern, on all nodes.",
     role: "admin",
     fields: [{ name: "topic", label: "Topic name or pattern" }, { name: "what", label: "From now on", choices: ["tiered", "not tiered"] }, WHY],
-    dry: ({ topic, what }) => ask(path("/v1/cluster/tiering-effect", { name: topic, tiered: what === "tiered", limit: 100 })),
+    dry: ({ topic, what }) => tiering(topic, what),
     word: ({ topic }) => topic,
-    run: ({ topic, what, why }) => setting("topics.tiered", { kind: "topic", name: topic }, what === "tiered", why),
+    run: ({ topic, what, why }, { kept }) => tier(topic, what, why, kept as Parameters<typeof tier>[3]),
   },
   {
     name: "Hand over leadership",
@@ -63,7 +63,7 @@ const NODE: Action[] = [
     fields: [WORK, STATE, WHY],
     dry: ({ what, state }) => nodePause(what, state),
     word: ({ what }) => what,
-    run: ({ what, state, why }) => ask(`/v1/node/switches/${what}`, { method: "PUT", body: { paused: state === "paused", why } }),
+    run: ({ what, state, why }, { kept }) => pauseNode(what, state, why, kept as Parameters<typeof pauseNode>[3]),
   },
   {
     name: "Limit this node's rates",

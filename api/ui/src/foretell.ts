@@ -8,11 +8,12 @@ export interface Change {
   then: string;
 }
 
-// `refused`: why the node would not do it. `kept`: what `run` needs of it, not shown.
+// `refused`: why the node would not do it. `answer`: the node's own dry run. `kept`: what `run` needs of it, not shown.
 export interface Foretold {
   changes: Change[];
   notes?: string[];
   refused?: string | null;
+  answer?: unknown;
   kept?: unknown;
 }
 
@@ -46,53 +47,7 @@ export async function ended<T extends Job>(address: string, body: object): Promi
   return job;
 }
 
-interface Standing {
-  setting: string;
-  scope: { kind: string; name: string };
-  value: string;
-  who: string;
-  why: string;
-}
-
-const pausedBy = (by: { who: string; why: string } | undefined) => (by === undefined ? "goes on" : `paused by ${by.who}: ${by.why || "no reason given"}`);
-
-export async function clusterPause(work: string, state: string): Promise<Foretold> {
-  const [{ settings }, { total, nodes }] = await Promise.all([
-    ask<{ settings: Standing[] }>("/v1/settings"),
-    ask<{ total: { copies: number; deletions: number }; nodes: { node: number; answered: boolean }[] }>("/v1/cluster/running?limit=1"),
-  ]);
-  const stands = settings.find((each) => each.setting === `${work}.paused` && each.scope.kind === "cluster" && each.value === "true");
-  const own = settings.filter((each) => each.setting === `${work}.paused` && each.scope.kind !== "cluster");
-  const paused = state === "paused";
-  const under = work === "copying" ? plural(total.copies, "copy", "copies") : plural(total.deletions, "deletion");
-  const changes = [{ what: `${work} of all ${number(nodes.length)} nodes`, now: pausedBy(stands), then: paused ? "paused: nothing new is begun" : "goes on, where nothing else pauses it" }];
-  if (paused) changes.push({ what: "under way now", now: under, then: work === "copying" ? "each of them finishes" : "waits until it is resumed" });
-  const same = paused === (stands !== undefined);
-  return {
-    changes,
-    notes: [
-      ...(same ? [`It is ${state} already: nothing would change.`] : []),
-      ...(own.length > 0 ? [`Settings of ${own.map((each) => `${each.scope.kind} ${each.scope.name}`).join(", ")} stand beside it and win there.`] : []),
-      ...(paused ? ["Reading goes on. Nothing is lost by it while brokers keep their segments."] : ["A node's own switch and a topic's policy stay as they are: either keeps its part paused."]),
-    ],
-  };
-}
-
-interface Switches {
-  node_id: number;
-  copying: { by: string; why: string } | null;
-  deleting: { by: string; why: string } | null;
-  copies_in_flight: number;
-}
-
-export async function nodePause(work: string, state: string): Promise<Foretold> {
-  const switches = await ask<Switches>("/v1/node/switches");
-  const stands = work === "copying" ? switches.copying : switches.deleting;
-  const paused = state === "paused";
-  const changes = [{ what: `${work} of node ${switches.node_id}`, now: pausedBy(stands === null ? undefined : { who: stands.by, why: stands.why }), then: paused ? "paused: nothing new is begun" : "goes on, where no setting of the cluster pauses it" }];
-  if (paused && work === "copying") changes.push({ what: "under way now", now: plural(switches.copies_in_flight, "copy", "copies"), then: "each of them finishes" });
-  return { changes, notes: [...(paused === (stands !== null) ? [`It is ${state} already: only who, when and why would be new.`] : []), "Other nodes go on as they are. It holds over a restart of this one."] };
-}
+export const pausedBy = (by: { who: string; why: string } | undefined) => (by === undefined ? "goes on" : `paused by ${by.who}: ${by.why || "no reason given"}`);
 
 export interface QuorumReplica {
   node_id: number;

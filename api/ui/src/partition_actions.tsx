@@ -2,30 +2,23 @@
 import { Actions, type Action, type Values } from "./action";
 import type { ClusterNodes, PartitionRow, RetentionPlan } from "./answers";
 import { ask, partitionPath, path } from "./ask";
+import { mode, retention, setMode, setRetention } from "./changes";
 import { claimReset, dataPath, deletion, ended, repair, whole, WHY, type Foretold } from "./foretell";
 import { bytes, number, plural } from "./format";
 import { useAnswer, useLive } from "./live";
 import type { Trash, Trashed } from "./trash";
 
-async function policy(topic: string, topicId: string, values: Values): Promise<unknown> {
-  const address = `/v1/topics/${encodeURIComponent(topic)}/policy`;
-  const now = await ask<Record<string, unknown>>(path(address, { topic_id: topicId }));
-  const kept = Object.fromEntries(["copy_paused", "delete_paused", "follow_delete_records"].map((name) => [name, now[name]]));
-  const body = { ...kept, topic_id: topicId, retention_ms: whole(values.ms), retention_bytes: whole(values.bytes), replaces_offset: now.offset, why: values.why };
-  return ask(address, { method: "PUT", body });
-}
-
-function ofTopic({ topic, topic_id, partition }: PartitionRow): Action[] {
-  const plan = path(partitionPath(topic, partition, "/retention/plan"), { topic_id });
+function ofTopic(of: PartitionRow): Action[] {
+  const { topic, topic_id } = of;
   return [
     {
       name: "Set the topic's retention",
       explains: "How long the tier keeps records of the whole topic. The dry run is of this partition.",
       role: "admin",
       fields: [{ name: "ms", label: "Milliseconds (empty: no limit)", optional: true }, { name: "bytes", label: "Bytes of a partition (empty: no limit)", optional: true }, WHY],
-      dry: ({ ms, bytes: size }) => ask(plan, { method: "POST", body: { retention_ms: whole(ms), retention_bytes: whole(size) } }),
+      dry: (values) => retention(of, values),
       word: () => topic,
-      run: (values) => policy(topic, topic_id, values),
+      run: (values, { kept }) => setRetention(of, values, kept as object),
     },
     {
       name: "Delete the topic's tiered data",
@@ -49,11 +42,11 @@ function ofTopic({ topic, topic_id, partition }: PartitionRow): Action[] {
 }
 
 // `notHere`: why this node can't do what only the leader's can.
-function ofPartition({ topic, topic_id, partition }: PartitionRow, notHere: string | null): Action[] {
+function ofPartition(of: PartitionRow, notHere: string | null): Action[] {
+  const { topic, topic_id, partition } = of;
   const at = (rest: string) => path(partitionPath(topic, partition, rest), { topic_id });
   const post = <T,>(rest: string, body: object) => ask<T>(at(rest), { method: "POST", body });
   const records = (values: Values, dry_run: boolean) => post("/retention/delete-records", { before_offset: whole(values.before), reason: values.why, dry_run });
-  const mode = (values: Values, dry_run: boolean) => ask(at("/mode"), { method: "PUT", body: { mode: values.mode, confirm: topic, dry_run } });
   const word = () => `${topic}-${partition}`;
   const skipped = async ({ first, last, why }: Values): Promise<Foretold> => {
     const found = await post<{ ranges: { first_offset: number; last_offset: number }[]; offsets: number; why: string; text: string }>("/skip", { reason: why, first_offset: whole(first), last_offset: whole(last), dry_run: true });
@@ -116,9 +109,9 @@ function ofPartition({ topic, topic_id, partition }: PartitionRow, notHere: stri
       explains: "Who copies and expires this partition.",
       role: "admin",
       fields: [{ name: "mode", label: "Mode", choices: ["paused", "read_only", "sidecar", "delegated"] }],
-      dry: (values) => mode(values, true),
+      dry: (values) => mode(of, values.mode),
       word,
-      run: (values) => mode(values, false),
+      run: (values, { kept }) => setMode(of, values.mode, kept as object),
     },
   ];
 }

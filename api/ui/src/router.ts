@@ -6,9 +6,18 @@ export interface Place {
   query: URLSearchParams;
 }
 
+// The part as it stands where it is nothing that was encoded: a link may be cut off, or typed.
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export function placeOf(hash: string): Place {
   const [way = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
-  return { parts: way.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query) };
+  return { parts: way.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 }
 
 export function usePlace(): Place {

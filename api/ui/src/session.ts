@@ -1,4 +1,5 @@
-// The token of this tab. sessionStorage ends with the tab; nothing here ever puts it into an address.
+// The token of this tab. sessionStorage ends with the tab, or comes back with it where the browser restores that;
+// nothing here ever puts it into an address.
 const KEY = "strandline.token";
 
 export function token(): string | null {

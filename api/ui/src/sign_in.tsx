@@ -29,7 +29,7 @@ export function Who() {
                 A token of the node's token file
                 <input type="password" autoComplete="off" spellCheck={false} value={typed} onChange={(event) => setTyped(event.target.value)} />
               </label>
-              <p><Status tone="idle">It is kept until this tab is closed, and sent to this node only.</Status></p>
+              <p><Status tone="idle">It is kept in this tab until it is forgotten or the tab is closed for good, and sent to this node only.</Status></p>
               <button type="submit">Use it</button>
               {refused === null && <button type="button" className="secondary" onClick={() => setAsked(false)}>Cancel</button>}
             </form>
