@@ -214,6 +214,17 @@ class Brokers:
         if topics:
             self.learn(await self._metadata(connection, topics))
 
+    async def check_ids(self, connection: Connection, names: Iterable[str]) -> None:
+        """Ask for the ids of these names, but those that any broker has just told: the Metadata of
+        a topic may be long. RetryLater, CorruptData.
+        """
+        due = self.topics.claim_checks(names)
+        try:
+            await self.learn_topics(connection, due, ())
+        except BaseException:
+            self.topics.give_up_checks(due)
+            raise
+
     async def leader(self, topic_id: bytes, partition: int) -> Connection | None:
         """A connection of our own to a partition's leader, kept open; None: not to be had now."""
         try:

@@ -111,9 +111,7 @@ class LogEnds:
             return offsets.offsets_in(answer)
 
         # A topic may be made anew under its name, and only the names are asked for here.
-        await self.brokers.learn_topics(
-            await client.twin(), sorted({name for name, _ in names}), ()
-        )
+        await self.brokers.check_ids(await client.twin(), sorted({name for name, _ in names}))
         # The log start behind the local one: retention that runs between them makes it no lower.
         local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else None
         start = await ask(offsets.EARLIEST, offsets.READ_UNCOMMITTED)

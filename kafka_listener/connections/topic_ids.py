@@ -11,6 +11,9 @@ TOPICS_MAX = 10_000
 """
 KNOWN_S = 30.0
 """The time after which an id is asked for again: a topic may be made anew under its name."""
+CHECKED_S = 1.0
+"""The time for which an id that one client's broker told is not checked for the others."""
+NEVER = float("-inf")
 
 
 class TopicIds:
@@ -20,6 +23,7 @@ class TopicIds:
         self._monotonic = monotonic
         self._by_name: dict[str, tuple[bytes, float]] = {}
         self._names: dict[bytes, str] = {}
+        self._asked_at: dict[str, float] = {}
 
     def learn(self, topics: Iterable[ToldTopic]) -> None:
         """Remember what a broker just told."""
@@ -33,6 +37,29 @@ class TopicIds:
         while len(self._by_name) > TOPICS_MAX:
             oldest = next(iter(self._by_name))
             self._names.pop(self._by_name.pop(oldest)[0], None)
+
+    def claim_checks(self, names: Iterable[str]) -> list[str]:
+        """The names that the caller has to ask for: they were not told within `CHECKED_S`. While
+        somebody asks, the others believe an id of up to twice that.
+        """
+        now = self._monotonic()
+        due = [name for name in names if not self._is_checked(name, now)]
+        for name in due:
+            self._asked_at.pop(name, None)
+            self._asked_at[name] = now
+        while len(self._asked_at) > TOPICS_MAX:
+            del self._asked_at[next(iter(self._asked_at))]
+        return due
+
+    def give_up_checks(self, names: Iterable[str]) -> None:
+        """Leave names to the next one who asks: no answer came."""
+        for name in names:
+            self._asked_at.pop(name, None)
+
+    def _is_checked(self, name: str, now: float) -> bool:
+        age_s = now - self._by_name.get(name, (b"", NEVER))[1]
+        is_asked_for = now - self._asked_at.get(name, NEVER) <= CHECKED_S
+        return age_s <= (2 * CHECKED_S if is_asked_for else CHECKED_S)
 
     def id_of(self, name: str) -> bytes | None:
         """The topic's id; None if a broker has to be asked for it."""

@@ -14,7 +14,7 @@ from kafka_listener.connections import log_ends
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client, Told
 from kafka_listener.connections.log_ends import ENDS_S, LogEnds
-from kafka_listener.connections.topic_ids import KNOWN_S
+from kafka_listener.connections.topic_ids import CHECKED_S, KNOWN_S, TopicIds
 from kafka_listener.protocol.fetch import Ends, Wanted
 from kafka_listener.protocol.node_rewriting import ToldTopic
 from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
@@ -62,16 +62,23 @@ class Scene:
         offsets = {(-2, 0): 150, (-4, 0): 150, (-1, 1): 290, (-1, 0): 300}
         self.leader = Leader(offsets, **more)
         self.now = 100.0
+        self.checks, self.check_fails = 0, False
         self.brokers = Brokers((), "", lambda: self.now, lambda: "nonce")
         cast(Any, self.brokers).learn_topics = self._learn_topics
         self.log_ends = LogEnds(self.brokers, lambda: self.now)
         self.client = cast(Client, self.leader)
 
-    async def _learn_topics(self, *_: object) -> None:
+    async def _learn_topics(self, _: object, names: list[str], ids: list[bytes]) -> None:
+        if not names and not ids:
+            return
+        self.checks += 1
+        if self.check_fails:
+            raise RetryLater("lost")
         self.brokers.topics.learn([ToldTopic("orders", self.leader.topic_id)])
 
-    async def of(self) -> BrokerLogEnds | int | None:
-        return (await self.log_ends.of(self.client, [TIP]))[TIP]
+    async def of(self, client: Leader | None = None) -> BrokerLogEnds | int | None:
+        asking = self.client if client is None else cast(Client, client)
+        return (await self.log_ends.of(asking, [TIP]))[TIP]
 
 
 async def test_the_leader_is_asked_once_for_a_while() -> None:
@@ -108,11 +115,50 @@ async def test_the_id_of_before_names_nothing_once_the_topic_was_made_anew() -> 
     asked = [Wanted((0, 0), ID, 0, 5, 100)]
     assert await scene.log_ends.resolve(scene.client, asked) == {(ID, 0): TIP}
     scene.leader.topic_id = OTHER_ID
+    scene.now += 1.5 * CHECKED_S
     assert await scene.of() == 3
     assert await scene.log_ends.resolve(scene.client, asked) == {}
     again = [Wanted((0, 0), OTHER_ID, 0, 5, 100)]
     (found,) = (await scene.log_ends.resolve(scene.client, again)).values()
     assert found == TopicIdPartition("orders", Uuid(OTHER_ID), 0)
+
+
+async def test_the_id_of_a_topic_is_checked_once_for_all_clients() -> None:
+    """Its Metadata may be long, and every scanning client asks for ends once a second."""
+    scene = Scene()
+    clients = [Leader(scene.leader.offsets) for _ in range(100)]
+    for second in range(3):
+        scene.now = 100 + 1.5 * second
+        for client in clients:
+            assert await scene.of(client) == TOLD
+        assert scene.checks == second + 1
+    scene.leader.topic_id = OTHER_ID
+    scene.now += 1.5
+    assert {await scene.of(client) for client in clients} == {3}
+
+
+async def test_an_id_that_could_not_be_checked_is_checked_by_the_next_client() -> None:
+    scene = Scene()
+    assert await scene.of() == TOLD
+    scene.leader.topic_id = OTHER_ID
+    scene.now += 1.5
+    scene.check_fails = True
+    await scene.of()
+    scene.check_fails = False
+    assert await scene.of(Leader(scene.leader.offsets)) == 3
+
+
+def test_while_somebody_asks_for_an_id_the_others_believe_one_of_two_seconds() -> None:
+    now = 0.0
+    ids = TopicIds(lambda: now)
+    assert ids.claim_checks(["orders"]) == ["orders"]
+    assert ids.claim_checks(["orders"]) == ["orders"], "nobody knows it yet"
+    ids.learn([ToldTopic("orders", ID)])
+    now = 1.5 * CHECKED_S
+    assert ids.claim_checks(["orders", "plans"]) == ["orders", "plans"]
+    assert ids.claim_checks(["orders"]) == []
+    now = 2.1 * CHECKED_S
+    assert ids.claim_checks(["orders"]) == ["orders"], "the answer does not come"
 
 
 async def test_the_leaders_error_is_handed_on() -> None:
