@@ -42,7 +42,8 @@ NOT_CARRIED = (
     "topic policies (retention, pauses): without any, everything is kept",
     "deletions in progress, marks for deletion, tombstones: their segments are back",
     "log start: it is now the lowest offset that the bucket serves",
-    "claims: no partition is claimed; partition modes: SIDECAR, READ_ONLY for another manager's",
+    "claims: no partition is claimed; partition modes: SIDECAR, READ_ONLY where another "
+    "manager copied any segment",
     "reasons of lost offsets: every hole is recorded as not in the bucket",
 )
 """State that manifests do not contain, and the rebuilt state instead."""

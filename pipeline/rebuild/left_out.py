@@ -15,7 +15,6 @@ class Reason(StrEnum):
     DAMAGED = "damaged"
     DIVERGED = "diverged"
     IN_DOUBT = "in_doubt"
-    OTHER_MANAGER = "other_manager"
     SECOND_COPY = "second_copy"
     ID_TWICE = "id_twice"
     TOPIC_ID_TWICE = "topic_id_twice"
@@ -27,7 +26,6 @@ MEANING = {
     Reason.DAMAGED: "the manifest cannot be read, or its objects are gone or have other lengths",
     Reason.DIVERGED: "copied by a leader whose offsets a later leader wrote anew",
     Reason.IN_DOUBT: "contradicts a later copy, from an unknown offset on; see --accept-doubt",
-    Reason.OTHER_MANAGER: "by another RemoteStorageManager, in a partition with segments of ours",
     Reason.SECOND_COPY: "the same segment is in a store named before",
     Reason.ID_TWICE: "another partition has the same segment id",
     Reason.TOPIC_ID_TWICE: "another topic name has the same topic id",

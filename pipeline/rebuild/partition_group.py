@@ -53,10 +53,9 @@ class RebuildPartitions:
         """The rows of segments that are not left out, one each."""
         rows.sort(key=lambda row: (self.store_order.index(row["store"]), row["segment_id"]))
         newest = max(rows, key=lambda row: (row["event_ms"], row["topic"]))
-        is_ours = any(row["is_ours"] for row in rows)
         chosen: dict[str, dict[str, Any]] = {}
         for row in rows:
-            problem = self._problem(row, chosen, topic=newest["topic"], is_ours=is_ours)
+            problem = self._problem(row, chosen, topic=newest["topic"])
             if problem is None:
                 chosen[row["segment_id"]] = row
             else:
@@ -64,7 +63,7 @@ class RebuildPartitions:
         return list(chosen.values())
 
     def _problem(
-        self, row: Mapping[str, Any], chosen: Mapping[str, object], *, topic: str, is_ours: bool
+        self, row: Mapping[str, Any], chosen: Mapping[str, object], *, topic: str
     ) -> tuple[Reason, str] | None:
         if row["reason"] is not None:
             return Reason(row["reason"]), row["why"]
@@ -76,23 +75,22 @@ class RebuildPartitions:
             return Reason.TOPIC_ID_TWICE, f"the newest segment is of {topic}"
         if row["segment_id"] in chosen:
             return Reason.SECOND_COPY, ""
-        if is_ours and not row["is_ours"]:
-            return Reason.OTHER_MANAGER, ""
         return None
 
     def _rebuilt(self, kept: Sequence[dict[str, Any]], told: _Told) -> RebuiltPartition | None:
         if not kept:
             return None
         segments = [decode_segment_row(row["row"]) for row in kept]
-        is_ours = kept[0]["is_ours"]
         lineage = resolve_lineage(segments, accept_doubt=self.accept_doubt)
         for row, segment in zip(kept, segments, strict=True):
             if segment.segment_id.id in lineage.in_doubt:
                 told.leave_out(row, Reason.IN_DOUBT, _epochs(segment))
             elif segment.segment_id.id in lineage.diverged:
                 told.leave_out(row, Reason.DIVERGED, _epochs(segment))
-        # Only the manager that wrote segments may copy to their partition or expire them.
-        mode = (self.mode or Mode.SIDECAR) if is_ours else Mode.READ_ONLY
+        # Only the manager that wrote segments may copy to their partition or expire them: where two
+        # did, an admin says who goes on.
+        all_ours = all(row["is_ours"] for row in kept)
+        mode = (self.mode or Mode.SIDECAR) if all_ours else Mode.READ_ONLY
         first = self.first_offsets[kept[0]["topic_id"], kept[0]["partition"]]
         found = partition_rows(segments, lineage, mode, first_offset=first)
         told.cut = len(lineage.cut)
