@@ -39,7 +39,9 @@ def audit_command(
     columns = ["time", "action", "partition", "offsets", "size", "segment", "by", "why"]
     if not all_nodes:
         limit = min(lines, PAGE_ITEMS)
-        found = list(islice(client.pages("/v1/audit", "lines", limit=limit, **query), lines))
+        found = list(
+            islice(client.pages_of_node("/v1/audit", "lines", limit=limit, **query), lines)
+        )
         return Answer(found, lambda: print_table(columns, map(_row, found)))
     view = whole_view(client, "/v1/cluster/audit", "lines", most=lines, **query)
     rows = [(line["node"], *_row(line)) for line in view["lines"]]

@@ -184,14 +184,31 @@ class NodeClient:
         return "https" not in schemes and (is_loopback(url) or not stays_here)
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
-        """All items of a paged resource."""
-        cursor: str | None = None
-        for _ in range(PAGES_MAX):
-            page = self.get(path, cursor=cursor, **params)
-            yield from page[items]
-            cursor = page.get("next_cursor")
+        """All items of a paged resource that is the same at every node."""
+        return _items(lambda cursor: self.get(path, cursor=cursor, **params), items)
+
+    def pages_of_node(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
+        """All items of a node's own paged resource. The node that answers the first page is asked
+        for the rest: its cursor means another place at another node. RetryLater: it broke off.
+        """
+        answered = ""
+
+        def page(cursor: str | None) -> Any:
+            nonlocal answered
             if cursor is None:
-                return
+                first = self.get(path, **params)
+                answered = self._asked
+                return first
+            query = _present({"cursor": cursor, **params})
+            try:
+                return _json_of(self._clients[answered].get(path, params=query))
+            except httpx.HTTPError as error:
+                raise RetryLater(
+                    f"no answer from {answered} ({error or type(error).__name__}) to a further "
+                    "page, which no other node has: ask again"
+                ) from None
+
+        return _items(page, items)
 
     def stream(self, path: str, *, accept: str, **params: object) -> Iterator[bytes]:
         """The body of one answer, piece by piece. RetryLater: it broke off before its end."""
@@ -226,6 +243,17 @@ class NodeClient:
                 yield answer
                 return
             raise _unreachable(failures)
+
+
+def _items(page_from: Callable[[str | None], Any], items: str) -> Iterator[dict[str, Any]]:
+    """The items of all pages, each asked for by the cursor of the one before."""
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page = page_from(cursor)
+        yield from page[items]
+        cursor = page.get("next_cursor")
+        if cursor is None:
+            return
 
 
 def _unreachable(failures: Sequence[tuple[str, httpx.HTTPError]]) -> RetryLater:

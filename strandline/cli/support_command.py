@@ -139,7 +139,9 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
 
     def audit() -> str:
         with NodeClient(address, token_file) as client:
-            return as_json(list(islice(client.pages("/v1/audit", "lines"), AUDIT_LINES_MAX)))
+            return as_json(
+                list(islice(client.pages_of_node("/v1/audit", "lines"), AUDIT_LINES_MAX))
+            )
 
     def doctor() -> str:
         return as_json([asdict(finding) for finding in event_loop.run(examine(settings))])

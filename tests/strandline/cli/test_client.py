@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import orjson
@@ -165,21 +164,16 @@ def test_all_pages_are_asked_for_with_the_same_filter(script: Script) -> None:
     def respond(handler: BaseHTTPRequestHandler) -> None:
         asked.append(handler.path)
         last = "cursor=next" in handler.path
-        page: dict[str, Any] = {
-            "items": [{"number": len(asked)}],
-            "next_cursor": None if last else "next",
-        }
-        body = orjson.dumps(page)
+        cursor = None if last else "next"
+        body = orjson.dumps({"items": [{"number": len(asked)}], "next_cursor": cursor})
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body)
 
     script.respond = respond
-    assert list(NodeClient(script.url, None).pages("/all", "items", state="X")) == [
-        {"number": 1},
-        {"number": 2},
-    ]
+    found = NodeClient(script.url, None).pages("/all", "items", state="X")
+    assert list(found) == [{"number": 1}, {"number": 2}]
     assert asked == ["/all?state=X", "/all?cursor=next&state=X"]
 
 
@@ -346,6 +340,20 @@ def test_a_question_goes_on_to_the_next_address_and_a_change_that_may_be_made_do
     with NodeClient(url, None) as client, pytest.raises(OutcomeUnknown, match="may or may not"):
         client.change("POST", "/v1/a")
     assert second.asked == [("GET", "/v1/a")]
+
+
+def test_pages_of_one_node_come_from_the_one_asked_first(two_nodes: tuple[Node, Node]) -> None:
+    first, second = two_nodes
+    first.answers = {
+        "GET /v1/audit": (200, b'{"lines": [], "next_cursor": "3"}'),
+        "GET /v1/audit?cursor=3": (0, b""),
+    }
+    with NodeClient(f"{NOWHERE},{first.url},{second.url}", None) as client:
+        with pytest.raises(RetryLater, match="which no other node has"):
+            list(client.pages_of_node("/v1/audit", "lines"))
+        first.answers["GET /v1/audit?cursor=3"] = (200, b'{"lines": [{}], "next_cursor": null}')
+        assert list(client.pages_of_node("/v1/audit", "lines")) == [{}]
+    assert second.asked == []
 
 
 def test_a_change_follows_the_node_that_is_named_once(two_nodes: tuple[Node, Node]) -> None:
