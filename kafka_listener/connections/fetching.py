@@ -286,7 +286,7 @@ class Fetching:
     async def _from_tier_one(
         self, run: FetchRun, wanted: Wanted, query: FetchQuery, shown: Ends, reading: AsyncExitStack
     ) -> None:
-        found, offset = await self._found(run, query, reading)
+        found = await self._found(run, query, reading)
         match found:
             case TierPart():
                 records = TierRecords(found.size_bytes, found.batches)
@@ -299,7 +299,7 @@ class Fetching:
                 run.answers[wanted.where] = fetch.records_answer(wanted, ends, records, aborted)
                 self.counts.sent_from_tier(found.size_bytes)
             case GoToBroker():
-                run.to_broker.append(replace(wanted, offset=offset))
+                run.to_broker.append(replace(wanted, offset=found.offset))
             case OutOfRange():
                 ends = Ends(shown.high_watermark, shown.last_stable_offset, found.log_start_offset)
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -314,23 +314,23 @@ class Fetching:
 
     async def _found(
         self, run: FetchRun, query: FetchQuery, reading: AsyncExitStack
-    ) -> tuple[FetchAnswer, int]:
-        """The tier's answer and the offset that it is about: behind lost ranges, if they are to
-        look like gaps. A leader may have the end of one on its disk.
+    ) -> FetchAnswer:
+        """The tier's answer; behind lost ranges, if they are to look like gaps. A leader may have
+        the end of one on its disk.
         """
         for _ in range(GAPS_MAX):
             found = await reading.enter_async_context(self.tier.fetch(query))
             if not isinstance(found, LostOffsets):
-                return found, query.offset
+                return found
             self.counts.lost_range(run.client.name, run.request.client_id, query.partition, found)
             if not self.lost_ranges_are_gaps:
-                return found, query.offset
+                return found
             if query.broker is None:
                 why = "the leader has not said where its log begins, in a lost range or behind it"
-                return NotAvailable(why), query.offset
+                return NotAvailable(why)
             on_leader = max(query.broker.local_log_start_offset, query.offset + 1)
             query = replace(query, offset=min(found.next_offset, on_leader))
-        return NotAvailable(f"more than {GAPS_MAX} lost ranges in a row"), query.offset
+        return NotAvailable(f"more than {GAPS_MAX} lost ranges in a row")
 
     async def _from_broker(self, run: FetchRun) -> None:
         """Ask the twin for the rest; at once, if there is something to answer without it."""

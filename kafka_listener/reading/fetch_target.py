@@ -77,14 +77,14 @@ def _where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Pref
         return OutOfRange(tier.log_start_offset)
     on_leader = offset >= broker.local_log_start_offset
     if tier.ends is None or not _is_served(offset, tier, tier.ends):
-        return GoToBroker() if on_leader else _nowhere(offset, tier)
+        return GoToBroker(offset) if on_leader else _nowhere(offset, tier)
     assert tier.served is not None, "_is_served saw to it"
     until = tier.served[1] + 1
     is_newer = leader_is_newer(tier.ends, broker)
     if not is_newer and not (prefer is Prefer.BROKER and broker.is_reachable):
         return FromTier(until)
     if on_leader:
-        return GoToBroker()
+        return GoToBroker(offset)
     until = min(until, broker.local_log_start_offset)
     if not is_newer:
         return FromTier(until)
@@ -99,7 +99,7 @@ def _where(offset: int, tier: TierAt, broker: BrokerLogEnds | None, prefer: Pref
 def where_undecided(offset: int, broker: BrokerLogEnds | None) -> GoToBroker | NotAvailable:
     """The place of an offset whose transaction the tier can't decide yet."""
     if broker is not None and broker.is_reachable and offset >= broker.local_log_start_offset:
-        return GoToBroker()
+        return GoToBroker(offset)
     return NotAvailable(f"the outcome of the transaction at offset {offset} is not tiered yet")
 
 
@@ -137,7 +137,7 @@ def _nowhere(offset: int, tier: TierAt) -> Where:
     if tier.ends is None:
         if not tier.is_current:
             return NotAvailable("whether the partition is tiered is not known yet")
-        return GoToBroker()
+        return GoToBroker(offset)
     if offset < tier.ends.log_start_offset:
         return OutOfRange(tier.ends.log_start_offset)
     if tier.lost is not None and tier.is_current:

@@ -125,10 +125,13 @@ class TierPart:
 
 @dataclass(frozen=True, slots=True)
 class GoToBroker:
-    """The leader has the offset, or alone can say that nobody has. If it answers
+    """The leader has the offset, or alone can say that nobody has: the one asked for or, where the
+    tier has no batch from that one on, the first that the leader may have. If it answers
     OFFSET_OUT_OF_RANGE to an offset below its end, its log start has moved: ask again with it; if
     it does not answer, with `is_reachable` False.
     """
+
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)

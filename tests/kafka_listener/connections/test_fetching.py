@@ -103,9 +103,11 @@ async def test_where_the_tier_has_something_the_leader_answers_for_the_rest_at_o
 
 async def test_what_the_tier_leaves_to_the_leader_goes_there() -> None:
     scene = Scene()
-    scene.tier.answers = {30: GoToBroker()}
+    scene.tier.answers = {30: GoToBroker(35)}
     (one,) = await scene.fetch(30)
     assert one["records"] == b"from the broker"
+    (asked,) = scene.client.asked
+    assert asked["topics"][0]["partitions"][0]["fetch_offset"] == 35, "nothing is below"
 
 
 async def test_a_partition_that_no_answer_has_room_for_has_its_turn_later() -> None:
@@ -168,7 +170,7 @@ async def test_a_lost_range_looks_like_a_gap_and_is_counted() -> None:
 async def test_what_a_leader_has_of_a_lost_range_is_no_gap() -> None:
     """The range was recorded by another one's disk."""
     scene = Scene(BrokerLogEnds(4, 16, 90, 100))
-    scene.tier.answers = {12: LOST, 16: GoToBroker()}
+    scene.tier.answers = {12: LOST, 16: GoToBroker(16)}
     (one,) = await scene.fetch(12)
     assert one["records"] == b"from the broker"
     (asked,) = scene.client.asked

@@ -103,7 +103,8 @@ class TierInMemory:
             found.append(batch)
             size += len(batch.raw)
         if not found:
-            return GoToBroker() if query.broker is not None else NotAvailable("nobody knows")
+            has_leader = query.broker is not None
+            return GoToBroker(query.offset) if has_leader else NotAvailable("nobody knows")
         raw = b"".join(batch.raw for batch in found)
         aborted = self.aborted if query.read_committed else ()
         start, end = kept[0].first, found[-1].last + 1

@@ -224,7 +224,8 @@ class World:
                 for offset in range(self.position, min(until, self.position + BATCH_RECORDS)):
                     self.take(offset, self.view.content(offset))
                 self.sources.append("tier")
-            case GoToBroker():
+            case GoToBroker(offset):
+                assert offset == self.position
                 self.read_leader()
             case OutOfRange(start):
                 assert self.position < min(self.tier.log_start, self.local_start)

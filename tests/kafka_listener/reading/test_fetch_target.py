@@ -56,9 +56,9 @@ NA = NotAvailable
 CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[NotAvailable]]] = {
     "in the tier": (20, at((20, 39)), LEADER, Prefer.TIER, FromTier(40)),
     "in both, the tier preferred": (90, at((90, 99)), LEADER, Prefer.TIER, FromTier(100)),
-    "in both, the broker preferred": (90, at((90, 99)), LEADER, Prefer.BROKER, GoToBroker()),
+    "in both, the broker preferred": (90, at((90, 99)), LEADER, Prefer.BROKER, GoToBroker(90)),
     "not past the leader's start": (70, at((70, 99)), LEADER, Prefer.BROKER, FromTier(80)),
-    "in both, a newer leader": (90, at((90, 99)), NEWER, Prefer.TIER, GoToBroker()),
+    "in both, a newer leader": (90, at((90, 99)), NEWER, Prefer.TIER, GoToBroker(90)),
     "below a newer leader's start, which has it, too": (
         70,
         at((70, 99), agreed_until=90),
@@ -81,8 +81,8 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
         NA,
     ),
     "below a newer leader's start, and it can't tell": (70, at((70, 99)), NEWER, Prefer.TIER, NA),
-    "at the tier's end": (100, at(None), LEADER, Prefer.TIER, GoToBroker()),
-    "above the high watermark": (151, at(None), LEADER, Prefer.TIER, GoToBroker()),
+    "at the tier's end": (100, at(None), LEADER, Prefer.TIER, GoToBroker(100)),
+    "above the high watermark": (151, at(None), LEADER, Prefer.TIER, GoToBroker(151)),
     "the tier, leader never heard of": (20, at((20, 39)), None, Prefer.BROKER, NA),
     "the tier's end, leader silent": (100, at(None), None, Prefer.TIER, NA),
     "below the start": (9, at((10, 39)), LEADER, Prefer.TIER, OutOfRange(10)),
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
         at((10, 39)),
         replace(LEADER, local_log_start_offset=5),
         Prefer.TIER,
-        GoToBroker(),
+        GoToBroker(9),
     ),
     "below the start that the leader sets for all": (
         20,
@@ -122,7 +122,7 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
         at((50, 69), lost=LOST),
         replace(LEADER, local_log_start_offset=30),
         Prefer.TIER,
-        GoToBroker(),
+        GoToBroker(45),
     ),
     "lost, by an old view": (
         45,
@@ -160,7 +160,7 @@ CASES: dict[str, tuple[int, TierAt, BrokerLogEnds | None, Prefer, Where | type[N
         Prefer.TIER,
         NA,
     ),
-    "nothing tiered": (50, at(None, ends=None), LEADER, Prefer.TIER, GoToBroker()),
+    "nothing tiered": (50, at(None, ends=None), LEADER, Prefer.TIER, GoToBroker(50)),
     "nothing tiered, by an old view": (
         50,
         at(None, ends=None, is_current=False),
@@ -186,7 +186,7 @@ def test_only_an_old_view_waits_for_a_barrier() -> None:
 
 
 def test_an_undecided_offset_is_the_leaders_if_it_has_it() -> None:
-    assert where_undecided(80, LEADER) == GoToBroker()
+    assert where_undecided(80, LEADER) == GoToBroker(80)
     assert isinstance(where_undecided(79, LEADER), NotAvailable)
     assert isinstance(where_undecided(80, None), NotAvailable)
     assert isinstance(where_undecided(80, replace(LEADER, is_reachable=False)), NotAvailable)

@@ -156,10 +156,10 @@ def test_a_scan_gets_every_byte_up_to_the_border(
     async def check(node: Node) -> None:
         client = Client(node, orders.partition)
         found = await client.scan(0, bytes_max=bytes_max)
-        assert found == (stored(orders, 0, 10, 20), GoToBroker())
+        assert found == (stored(orders, 0, 10, 20), GoToBroker(30))
         broker_first = Client(node, orders.partition, Prefer.BROKER)
         found = await broker_first.scan(0, bytes_max=bytes_max)
-        assert found == (stored(orders, 0, 10), GoToBroker())
+        assert found == (stored(orders, 0, 10), GoToBroker(20))
         # No leader answers this client; what another one was told stands.
         data, end = await client.scan(0, None, bytes_max)
         assert data == stored(orders, 0, 10, 20)
@@ -179,7 +179,7 @@ def test_a_partition_that_is_not_tiered_is_the_leaders(tmp_path: Path, orders: K
         other = replace(orders.partition, topic="other")
         client = Client(node, other)
         assert client.port.ends(other) is None
-        assert (await client.fetch(5))[0] == GoToBroker()
+        assert (await client.fetch(5))[0] == GoToBroker(5)
         assert isinstance((await client.fetch(5, None))[0], NotAvailable)
         assert await client.port.list_offsets(other, -2, LEADER) is None
         assert client.port.epoch_end(other, 0, LEADER) is None
@@ -243,9 +243,10 @@ def test_a_recorded_lost_range_is_told_and_the_next_batch_is_served(
         assert data[-len(orders.log_bytes(50)) :] != orders.log_bytes(50)
         assert isinstance(lost, LostOffsets)
         assert (lost.start, lost.end, lost.next_offset) == (30, 49, 50)
-        assert await client.scan(lost.next_offset, leader) == (orders.log_bytes(50), GoToBroker())
+        behind = await client.scan(lost.next_offset, leader)
+        assert behind == (orders.log_bytes(50), GoToBroker(60))
         has_it = replace(leader, local_log_start_offset=30)
-        assert (await client.fetch(35, has_it))[0] == GoToBroker()
+        assert (await client.fetch(35, has_it))[0] == GoToBroker(35)
 
     with_node(tmp_path, orders, check)
 
@@ -266,7 +267,7 @@ def test_a_diverged_tail_is_not_served_before_or_after_the_claim(
             leader = BrokerLogEnds(1, 10, 29, 29)
             log = Log((EpochEntry(0, 0), EpochEntry(1, 15)), start=5, end=29)
             client = Client(node, orders.partition, log=log)
-            assert await client.scan(0, leader) == (stored(orders, 0), GoToBroker())
+            assert await client.scan(0, leader) == (stored(orders, 0), GoToBroker(10))
             assert await client.port.list_offsets(
                 orders.partition, TIMESTAMP_MS + 16, leader
             ) is None  # fmt: skip
@@ -336,7 +337,7 @@ def test_a_lost_range_above_all_that_is_copied_is_told(tmp_path: Path, orders: K
         client = Client(node, orders.partition)
         assert client.port.ends(orders.partition) == TierEnds(0, 50, 0)
         assert await client.scan(20, leader) == (orders.log_bytes(20), LostOffsets(30, 49, "one"))
-        assert (await client.fetch(50, leader))[0] == GoToBroker()
+        assert (await client.fetch(50, leader))[0] == GoToBroker(50)
         found = await client.port.list_offsets(orders.partition, -5, leader)
         assert found == FoundOffset(-1, 29, 0)
 
@@ -458,7 +459,7 @@ def test_committed_records_up_to_the_tiers_end_with_the_leaders_help(tmp_path: P
             assert isinstance(answer, NotAvailable)
             assert client.leader.asked == [6, 6]
             assert (await client.fetch(1, replace(leader, local_log_start_offset=0)))[0] == (
-                GoToBroker()
+                GoToBroker(1)
             )
             client.leader.aborted = (AbortedFrom(1, 1),)
             answer, data = await client.fetch(0, leader)
