@@ -16,12 +16,13 @@ from kafka_formats.errors import InternalError, RetryLater
 from rlm.control.log_levels import LogArea, LogLevel
 from rlm.data_plane.copy_job import CopyJob
 from rlm.data_plane.further_requests import FurtherRequests
-from rlm.data_plane.read_request import SendRules
+from rlm.data_plane.read_request import BatchesRequest, SendRules
 from rlm.quota.flow_limits import Flow, Paces
 from rlm.worker.call import Call, CallMessage
 from rlm.worker.descriptor_channel import send_descriptor
 from rlm.worker.messages import (
     STREAM_LIMIT_BYTES,
+    Began,
     Failed,
     Granted,
     Heartbeat,
@@ -55,9 +56,12 @@ class WorkerLimits:
     does not confirm a cancellation in time, since its uploads must be known to have ended.
     `stream_stall_s`: any job but a copy fails if it gets no bytes for longer. At most
     `window_frames` of 256 KiB wait for a slow reader. `jobs_max` counts per worker; more calls are
-    RetryLater. `crashes_told` ends within `crash_window_s` are a problem of the node; after that
-    long a life a worker is restarted at once. With `left_behind_max` killed workers that do not end
-    none is started: each may keep its memory.
+    RetryLater. Batches that a worker holds until their client has taken them are no job any more,
+    or clients that take nothing would keep everybody from reading, and the node from copying. At
+    most `held_max` are held: above what `read.connections_max` clients of 16 partitions each have;
+    the listener bounds their bytes. `crashes_told` ends within `crash_window_s` are a problem of
+    the node; after that long a life a worker is restarted at once. With `left_behind_max` killed
+    workers that do not end none is started: each may keep its memory.
     """
 
     count: int = 1
@@ -66,6 +70,7 @@ class WorkerLimits:
     cancel_deadline_s: float = 45.0
     stream_stall_s: float = 120.0
     jobs_max: int = 128
+    held_max: int = 16_384
     window_frames: int = 8
     restart_backoff_base_s: float = 0.2
     restart_backoff_max_s: float = 10.0
@@ -158,6 +163,7 @@ class WorkerHandle:
         self._ambient = ambient
         self._on_store_call = on_store_call
         self._calls: dict[int, tuple[Call, bool]] = {}
+        self._holding: set[int] = set()
         self._job_ids = 0
         self._last_heard = ambient.monotonic()
         self._killed_at: float | None = None
@@ -227,15 +233,25 @@ class WorkerHandle:
 
     @property
     def jobs(self) -> int:
-        """Calls that the worker still works on."""
+        """Calls that the worker has not ended."""
         return len(self._calls)
 
+    @property
+    def jobs_at_work(self) -> int:
+        """Calls of which the worker reads or writes: all but the ones that hold batches."""
+        return len(self._calls) - len(self._holding)
+
     def call(self, request: Request, *, waits: bool = False) -> Call:
-        """Start a job. RetryLater if the worker is dead or has `jobs_max` already."""
+        """Start a job. RetryLater if the worker is dead, has `jobs_max` already, or holds
+        `held_max` batches and would hold more.
+        """
         if self.dead.is_set() or self.is_killed or self._writer.is_closing():
             raise RetryLater("the worker process has just died")
-        if len(self._calls) >= self._limits.jobs_max:
-            raise RetryLater(f"the worker process has {len(self._calls)} jobs already")
+        if self.jobs_at_work >= self._limits.jobs_max:
+            raise RetryLater(f"the worker process has {self.jobs_at_work} jobs already")
+        held = len(self._holding)
+        if held >= self._limits.held_max and isinstance(request, BatchesRequest):
+            raise RetryLater(f"the worker process holds {held} answers that clients don't take")
         self._job_ids += 1
         call = Call(self._job_ids, self._send, self._ambient.monotonic, self._lend)
         self._calls[call.job_id] = (call, isinstance(request, CopyJob))
@@ -298,15 +314,22 @@ class WorkerHandle:
                     continue
                 if not isinstance(message, CallMessage):
                     raise InternalError(f"a worker does not send {type(message).__name__}")
-                known = self._calls.get(message.job_id)
-                if known is not None:
-                    known[0].deliver(message)
-                    if known[0].finished.is_set():
-                        del self._calls[message.job_id]
+                self._deliver(message)
         except Exception:  # noqa: BLE001 - the task's top: the worker is given up below
             _log.exception("a worker process sent a message that cannot be read")
         await self._started.end()
         self._fail_calls()
+
+    def _deliver(self, message: CallMessage) -> None:
+        known = self._calls.get(message.job_id)
+        if known is None:
+            return
+        if isinstance(message, Began) and message.found is not None:
+            self._holding.add(message.job_id)
+        known[0].deliver(message)
+        if known[0].finished.is_set():
+            del self._calls[message.job_id]
+            self._holding.discard(message.job_id)
 
     def _grant(self, asked: TakeBytes) -> None:
         """Answer once the bytes may move; bounded by the worker's requests under way."""
@@ -377,6 +400,7 @@ class WorkerHandle:
         for call, _ in self._calls.values():
             call.fail(RetryLater(f"the worker process {self.pid} ended ({self.ending})"))
         self._calls.clear()
+        self._holding.clear()
 
 
 async def _start_process(

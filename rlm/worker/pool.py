@@ -337,10 +337,12 @@ class WorkerPool:
         """The worker with the fewest jobs. Ranges of one log go to the same one, which has fetched
         ahead, unless it has many more.
         """
-        fewest = min(self._workers.values(), key=lambda worker: (worker.is_killed, worker.jobs))
+        workers = self._workers.values()
+        fewest = min(workers, key=lambda worker: (worker.is_killed, worker.jobs_at_work))
         if isinstance(request, LogRequest | BatchesRequest):
             usual = self._workers.get(request.segment.segment_id.id[-1] % self._size)
-            if usual and not usual.is_killed and usual.jobs <= fewest.jobs + JOBS_MORE_MAX:
+            jobs_max = fewest.jobs_at_work + JOBS_MORE_MAX
+            if usual and not usual.is_killed and usual.jobs_at_work <= jobs_max:
                 return usual
         return fewest
 

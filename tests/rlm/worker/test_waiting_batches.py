@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ from rlm.data_plane.read_request import (
 from rlm.format.object_keys import segment_keys
 from rlm.worker.pool import WorkerPool
 from tests.rlm.broker_files import ReplicaWriter
-from tests.rlm.real_workers import copied
+from tests.rlm.real_workers import LIMITS, big_job, copied, pool_of
 from tests.rlm.tier import Pieces
 
 RULES = SendRules(grace_s=60, bytes_per_s_min=1, store_deadline_s=60)
@@ -97,3 +99,41 @@ async def test_a_worker_that_dies_with_them_is_told(
         os.kill(pool.pids[0], signal.SIGKILL)
         with pytest.raises(RetryLater):
             await held.read()
+
+
+async def test_clients_that_take_nothing_keep_nobody_from_reading_or_copying(
+    tier: Path, replica: ReplicaWriter
+) -> None:
+    """Each holds two answers: the one that it takes slowly, and the next part of the same Fetch."""
+    pool = pool_of(tier, limits=replace(LIMITS, jobs_max=2, held_max=8))
+    await pool.start()
+    try:
+        pieces = await copied(pool, replica)
+        async with AsyncExitStack() as held:
+            sends = []
+            for _ in range(4):
+                ours, theirs = socket.socketpair()
+                held.enter_context(ours)
+                held.enter_context(theirs)
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                ours.setblocking(False)
+                one = await held.enter_async_context(
+                    pool.waiting_batches(request(pieces, 0), pieces)
+                )
+                sends.append(asyncio.create_task(one.send_to(ours, RULES)))
+                if len(sends) < 4:
+                    await held.enter_async_context(pool.waiting_batches(request(pieces, 1), pieces))
+            async with pool.waiting_batches(request(pieces, 1), pieces) as another:
+                with pytest.raises(RetryLater, match="8 answers"):
+                    async with pool.waiting_batches(request(pieces, 1), pieces):
+                        pass
+                assert await another.read() == replica.path(150, ".log").read_bytes()
+            await pool.copy(big_job(replica, attempt=1))
+            assert not any(each.done() for each in sends)
+            for each in sends:
+                each.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+        await idle(pool)
+        assert [worker.jobs_at_work for worker in pool._workers.values()] == [0]
+    finally:
+        await pool.close()
