@@ -39,7 +39,7 @@ class TrashMark(Wire):
 
 
 class TrashHold(Wire):
-    """Retention takes nothing until the topic has another policy, or the hold is released."""
+    """Retention takes nothing until the topic has another retention, or the hold is released."""
 
     who: str
     why: str
@@ -109,8 +109,8 @@ class RestoreRequest(Wire):
     hold: Annotated[
         StrictBool | None,
         Field(
-            description="Stop its retention until the topic has another policy, or it is released; "
-            "null: if the policy that stands would take the same again."
+            description="Stop its retention until the topic has another retention, or it is "
+            "released; null: if the policy that stands would take the same again."
         ),
     ] = None
 

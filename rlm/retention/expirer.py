@@ -19,7 +19,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import Audit, AuditAction, AuditLine
 from rlm.control.backoff import error_kind
-from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.node_problem import NodeProblem
 from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_work import PartitionWork
 from rlm.delete.clean_up_tasks import CleanUpTasks
@@ -27,6 +27,7 @@ from rlm.retention.acceptance import Acceptance, AskedAcceptance, acceptance_of
 from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
 from rlm.retention.mark_times import DueMark, MarksSeen
 from rlm.retention.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
+from rlm.retention.retention_problems import retention_problems
 from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import NOTHING_EXPIRES, PartitionState, TopicPolicy
@@ -69,8 +70,6 @@ class _Seen(NamedTuple):
 
 
 BY_AN_ADMIN = "by an admin"
-FAILS = "fails"
-"""The name of the problem that concerns no brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +110,7 @@ class Expirer:
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
     accepted: dict[TopicIdPartition, Acceptance] = field(default_factory=dict)
     failing: dict[TopicIdPartition, str] = field(default_factory=dict)
+    held: dict[TopicIdPartition, str] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Run passes for as long as the node runs; a failed pass is told and repeated."""
@@ -131,6 +131,7 @@ class Expirer:
             tip: text for tip, text in self.stopped.items() if tip is None or tip in here
         }
         self.failing = {tip: text for tip, text in self.failing.items() if tip in here}
+        self.held = {tip: text for tip, text in self.held.items() if tip in here}
         self.marks.keep(here)
         await self.rules.refresh(each.topic for each in here)
         orders: list[_Order] = []
@@ -275,22 +276,8 @@ class Expirer:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The active brakes, and standing failures: somebody has to look."""
-        brakes = tuple(
-            NodeProblem(ProblemArea.RETENTION, None if tip is None else str(tip), text)
-            for tip, text in self.stopped.items()
-        )
-        brakes += tuple(
-            NodeProblem(ProblemArea.RETENTION, f"{tip}, accepted", accepted.text)
-            for tip, accepted in self.accepted.items()
-        )
-        if not self.failing:
-            return brakes
-        tip = min(self.failing, key=lambda each: (each.topic, each.partition))
-        count, of = len(self.failing), f"{tip.topic}-{tip.partition}: {self.failing[tip]}"
-        some = "1 partition" if count == 1 else f"{count} partitions, for example"
-        text = f"it fails and is repeated with each pass: of {some} {of}"
-        return (*brakes, NodeProblem(ProblemArea.RETENTION, FAILS, text))
+        """The active brakes, holds, and standing failures: somebody has to look."""
+        return retention_problems(self.stopped, self.accepted, self.failing, self.held)
 
     async def _ordered(
         self, work: PartitionWork, accepted: Acceptance | None = None
@@ -322,6 +309,9 @@ class Expirer:
         segments = accepted.segments if accepted is not None and counts else frozenset()
         plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
+        self.held.pop(tip, None)
+        if plan.hold is not None:
+            self.held[tip] = plan.hold
         held = plan.hold is not None and plan.held_back is None and not plan.delete_now
         if held:  # until another policy, or a release, which `seen` tells
             self.quiet[tip] = (seen, None)

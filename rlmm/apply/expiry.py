@@ -118,7 +118,7 @@ def on_hold(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> Outcom
         return None
     return conflict(
         f"{hold.who} took back what retention of {partition} had marked, and holds it until the "
-        "topic has another policy, or the hold is released"
+        "topic has another retention, or the hold is released"
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -22,7 +22,6 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.apply.outcome import raise_unless_done
 from rlmm.manager.apply_loop import ApplyHearers, ApplyLoop, ApplyPace
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
-from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.manager.metadata_stats import MetadataStats
 from rlmm.manager.migration_writes import MigrationWrites
 from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
@@ -30,6 +29,7 @@ from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
 from rlmm.manager.segment_history import HistoryEntry, read_history
 from rlmm.manager.time_passing import TimePassing, pause
+from rlmm.manager.trash_writes import TrashWrites
 from rlmm.metadata_log import LogDescription, MetadataLog, Proposal, SnapshotId
 from rlmm.partition_state import PartitionState
 from rlmm.records import control_records as control
@@ -61,7 +61,7 @@ class ClaimAnswer:
     left_overs: tuple[RemoteLogSegmentMetadata, ...]
 
 
-class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
+class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
     """Make it with `start`, then `close` it; log and view stay open."""
 
     def __init__(
@@ -215,7 +215,7 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
         """Become the partition's one writer. State read before the answer's no longer counts."""
         proposal = encode(claim)
         with self._applying.reading_claim(proposal.value):
-            offset, decision = await self._decide(proposal, deadline_s)
+            offset, decision = await self._decide((proposal,), deadline_s)
         raise_unless_done(decision.outcome, offset)
         reading = decision.reading
         if reading is None or reading.state.claim is None:
@@ -252,22 +252,10 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
         """Set the mode of copying and expiring; voids the standing claim."""
         return await self._write(record, deadline_s)
 
-    async def set_topic_policy(
-        self, record: control.TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Set retention and kill switches of a topic."""
-        return await self._write(record, deadline_s)
-
     async def reset_claim(
         self, record: control.ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Void the standing claim; an admin's."""
-        return await self._write(record, deadline_s)
-
-    async def undo_partition_delete(
-        self, record: control.PartitionDeleteUndo, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Take a partition's deletion mark back."""
         return await self._write(record, deadline_s)
 
     async def record_partition_adopted(
@@ -322,12 +310,6 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
         self, record: control.ExpiryMark, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
         """Hide what retention lets go from readers; the log start follows later."""
-        return await self._write(record, deadline_s)
-
-    async def take_expiry_back(
-        self, record: control.ExpiryTakenBack, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Take a partition's expiry marks back, or release a hold; an admin's."""
         return await self._write(record, deadline_s)
 
     async def finalise_feature_level(
@@ -462,20 +444,29 @@ class RemoteLogMetadataManager(MigrationWrites, MetadataReads):
             self._on_failure(self._failure)
 
     async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
-        offset, decision = await self._decide(encode(record), deadline_s)
+        return await self._write_together((record,), deadline_s)
+
+    async def _write_together(self, records: Sequence[MetadataRecord], deadline_s: float) -> int:
+        proposals = tuple(encode(record) for record in records)
+        offset, decision = await self._decide(proposals, deadline_s)
         raise_unless_done(decision.outcome, offset)
         return offset
 
-    async def _decide(self, proposal: Proposal, deadline_s: float) -> tuple[int, Decision]:
+    async def _decide(
+        self, proposals: tuple[Proposal, ...], deadline_s: float
+    ) -> tuple[int, Decision]:
+        """The decision on the first of them, once all are applied."""
         self._check_open()
         with self._waiters.proposal(), self.stats.proposing():
             try:
                 async with asyncio.timeout(deadline_s) as limit:
                     due = limit.when()
                     limit.reschedule(None)  # the log keeps it, and knows if anything was appended
-                    offset = await self._log.propose((proposal,), deadline_s=deadline_s)
+                    offset = await self._log.propose(proposals, deadline_s=deadline_s)
                     limit.reschedule(due)
                     decision = await self._waiters.wait(offset)
+                    if len(proposals) > 1:
+                        await self._waiters.wait(offset + len(proposals) - 1)
                     self._readiness.own_record_applied()
                     return offset, decision
             except TimeoutError as error:

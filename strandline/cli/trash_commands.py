@@ -64,7 +64,7 @@ def trash_restore_command(
     hold: Annotated[
         bool | None,
         typer.Option(
-            help="Stop its retention until the topic has another policy; by default where the "
+            help="Stop its retention until the topic has another retention; by default where the "
             "policy would take the same again."
         ),
     ] = None,
@@ -72,7 +72,7 @@ def trash_restore_command(
     """Bring back what retention hid from readers, or a topic that is marked for deletion.
 
     Set a wrong policy right first. What retention would take again at once is held, until the topic
-    has another policy or `strandline trash release`.
+    has another retention or `strandline trash release`.
 
     Example: `strandline trash restore orders --why "the policy was for logs"`
     """
@@ -184,7 +184,7 @@ def _restored_text(done: dict[str, Any]) -> str:
         return text
     return (
         f"{text}. Its retention is held: the policy that stands would take them again. It goes on "
-        f"once the topic has another policy, or after `strandline trash release {done['topic']}`"
+        f"once the topic has another retention, or after `strandline trash release {done['topic']}`"
     )
 
 

@@ -10,15 +10,16 @@ import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest
 from rlm.data_plane.read_request import RecordsRequest
-from rlm.leadership.leadership import NoAnswer
+from rlm.leadership.leadership import NoAnswer, TopicConfig
 from rlm.retention.mark_times import last_mark
-from rlm.retention.topic_retention import ByTopicConfig
+from rlm.retention.topic_retention import SETTLE_S, ByTopicConfig
 from rlmm.apply.purge import TIME_STEP_MS_MAX
-from rlmm.partition_state import Expiry, PartitionState
-from rlmm.records.control_records import ExpiryTakenBack
+from rlmm.partition_state import Expiry, PartitionState, TopicPolicy
+from rlmm.records.control_records import ExpiryTakenBack, PartitionDeleteUndo
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, Node, new_world
+from tests.rlm.retention.test_topic_deletion import mark, undo
 from tests.rlm.test_service_retention import (
     EVERYTHING_IS_OLD,
     GONE_AFTER_S,
@@ -100,6 +101,76 @@ def test_what_is_restored_is_all_there_and_held_while_the_policy_stands(
             await asyncio.sleep(A_PASS_S)
             assert state_of(node, orders).first_readable_offset == 20, "another one takes again"
             await node.remote_log.close()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("policy", [EVERYTHING_IS_OLD, TopicPolicy()], ids=["policy", "configs"])
+def test_a_hold_outlives_a_change_of_the_policy_that_leaves_its_retention_as_it_is(
+    tmp_path: Path, orders: KafkaLog, policy: TopicPolicy
+) -> None:
+    """A topic without a policy, whose configs in Kafka decide, gets one with its first pause."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+            if policy == TopicPolicy():
+                config = TopicConfig("delete", 0, -1, remote_storage_enable=False)
+                broker = FakeBroker(config=config)
+                clock = expirer.around.ambient.monotonic
+                expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, clock)
+                await expirer.run_pass()
+                await asyncio.sleep(SETTLE_S + 1)
+            else:
+                await decide(node, policy)
+            await expirer.run_pass()
+            expiry = state_of(node, orders).expiry
+            assert expiry.below == 30
+            back = ExpiryTakenBack(orders.partition, expiry.offset, True, "ann", "by mistake")
+            await node.metadata.take_expiry_back(back)
+            for paused in (True, False):
+                await decide(node, replace(policy, delete_paused=paused))
+                await decide(node, replace(policy, copy_paused=paused, delete_paused=paused))
+                await expirer.run_pass()
+            state = state_of(node, orders)
+            assert (state.first_readable_offset, state.expiry.marks) == (0, ())
+            (problem,) = (each for each in expirer.problems() if each.name == "held")
+            assert "1 partition orders-0: ann took back what it had marked" in problem.text
+            await decide(node, keeps_the_last(orders))
+            await expirer.run_pass()
+            assert state_of(node, orders).first_readable_offset == 20, "another one takes again"
+            assert expirer.problems() == ()
+
+    run_virtually(main)
+
+
+def test_marks_do_not_grow_older_while_the_topic_is_to_be_deleted(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(limits=WITH_TRASH) as node:
+            expirer = node.parts.expirer
+            await node.remote_log.run_once()
+            await decide(node, EVERYTHING_IS_OLD)
+            await expirer.run_pass()
+            await mark(node, orders.partition, 30 * 24 * 3_600_000)
+            await asyncio.sleep(3 * TRASH_S)
+            await expirer.run_pass()
+            await undo(node, orders.partition)
+            for _ in range(2):
+                await expirer.run_pass()
+            state = state_of(node, orders)
+            assert (state.log_start_offset, state.expiry.below) == (0, 30), "its time began anew"
+            await mark(node, orders.partition, 30 * 24 * 3_600_000)
+            marked = state_of(node, orders)
+            again = PartitionDeleteUndo(orders.partition, marked.delete_offset)
+            await node.metadata.undo_partition_delete(again, hold=True, who="ann", why="whole")
+            await expirer.run_pass()
+            state = state_of(node, orders)
+            assert (state.first_readable_offset, state.expiry.hold is not None) == (0, True)
 
     run_virtually(main)
 

@@ -1,0 +1,141 @@
+"""The writes of the remote log metadata manager that leave the trash as an admin left it.
+
+A hold names the policy that it stands under, and a mark's time goes on while the partition's
+deletion is marked. So records that keep a hold, or bring marks back, go to the log as neighbours of
+the record that would end the one or let the others go. The rules of apply know nothing of it:
+programs of several releases come to the same state.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kafka_formats.errors import Conflict, OutcomeUnknown, StrandlineError
+from kafka_formats.kafka_uuid import ZERO_UUID
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlmm.manager.metadata_limits import WRITE_DEADLINE_S
+from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.partition_state import TopicPolicy
+from rlmm.records.control_records import ExpiryTakenBack, PartitionDeleteUndo, TopicPolicyChange
+from rlmm.records.records import MetadataRecord, encode
+from rlmm.rows.expiry import find_expiry
+from rlmm.rows.queries import newest_topic_id, partitions_of_topic
+from rlmm.rows.reads import read_policy
+from rlmm.segment import PartitionDeleteState
+
+TOGETHER_BYTES_MAX = 256 * 1024
+"""The most bytes of records beside the first of a proposal, which the log takes as one batch."""
+FOLLOW_UPS_MAX = 1_000
+"""The most proposals behind a change of policy. Each carries holds on that did not fit, or that
+were set while the change was under way.
+"""
+UNDONE = "the deletion of the topic was undone: the time of its trash begins anew"
+
+
+class TrashWrites(MetadataReads):
+    """Raises as the manager's other writes do."""
+
+    @abstractmethod
+    async def _write_together(self, records: Sequence[MetadataRecord], deadline_s: float) -> int:
+        """Propose records as neighbours and hear the outcome of the first; its metadata offset."""
+
+    @abstractmethod
+    async def catch_up(self) -> None:
+        """Return once everything completed before this call is applied here."""
+
+    async def set_topic_policy(
+        self, record: TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Set retention and kill switches of a topic. A hold stands on where the retention stays
+        as it is: only another retention ends it.
+        """
+        before = read_policy(self._view, record.topic)
+        if before.offset != record.replaces_offset:
+            await self.catch_up()
+            before = read_policy(self._view, record.topic)
+        held = self._carried_on(before, record) if before.offset == record.replaces_offset else []
+        offset = await self._write_together((record, *_that_fit(held)), deadline_s)
+        for _ in range(FOLLOW_UPS_MAX):
+            if read_policy(self._view, record.topic).offset != offset:
+                break  # nothing was changed, or another policy stands by now
+            held = self._carried_on(before, record)
+            if not held:
+                break
+            await self._follow_up(offset, _that_fit(held), deadline_s)
+        return offset
+
+    def _carried_on(self, before: TopicPolicy, change: TopicPolicyChange) -> list[ExpiryTakenBack]:
+        """The holds under the policy `before`, of partitions whose retention stays, once more."""
+        after = change.policy
+        if after.topic_id == ZERO_UUID:
+            after = replace(after, topic_id=newest_topic_id(self._view, change.topic))
+        found = []
+        for tip in partitions_of_topic(self._view, change.topic):
+            if _retention(before, tip) != _retention(after, tip):
+                continue
+            expiry = find_expiry(self._view, tip)
+            hold = expiry.held_by(before.offset)
+            if hold is not None:
+                found.append(ExpiryTakenBack(tip, expiry.offset, True, hold.who, hold.why))
+        return found
+
+    async def undo_partition_delete(
+        self,
+        record: PartitionDeleteUndo,
+        *,
+        hold: bool = False,
+        who: str = "",
+        why: str = UNDONE,
+        deadline_s: float = WRITE_DEADLINE_S,
+    ) -> int:
+        """Take a partition's deletion mark back, and with it what retention had marked before: that
+        would go at once, since its time went on. `hold`: retention waits; else its next pass marks
+        anew what the policy lets go.
+        """
+        state = self.partition_state(record.partition)
+        beside: list[ExpiryTakenBack] = []
+        if state is not None and state.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
+            expiry = state.expiry
+            if expiry.marks:
+                back = ExpiryTakenBack(record.partition, expiry.offset, hold, who, why)
+                beside.append(back)
+        return await self._write_together((record, *beside), deadline_s)
+
+    async def take_expiry_back(
+        self, record: ExpiryTakenBack, *, deadline_s: float = WRITE_DEADLINE_S
+    ) -> int:
+        """Take a partition's expiry marks back, or release a hold; an admin's."""
+        return await self._write_together((record,), deadline_s)
+
+    async def _follow_up(
+        self, offset: int, records: Sequence[MetadataRecord], deadline_s: float
+    ) -> None:
+        try:
+            await self._write_together(records, deadline_s)
+        except Conflict:
+            return  # the trash changed: the next look tells
+        except StrandlineError as error:
+            raise OutcomeUnknown(
+                f"the policy is set at metadata offset {offset}, and holds of the topic may have "
+                f"ended with it: look at `strandline trash list` ({error})"
+            ) from error
+
+
+def _retention(policy: TopicPolicy, tip: TopicIdPartition) -> tuple[int, int]:
+    """The part of a policy that a hold of the partition is about."""
+    counts = policy.counts_for(tip.topic_id)
+    return counts.retention_ms, counts.retention_bytes
+
+
+def _that_fit(records: Iterable[ExpiryTakenBack]) -> list[MetadataRecord]:
+    """The first of the records, as many as go together."""
+    found: list[MetadataRecord] = []
+    size_bytes = 0
+    for record in records:
+        size_bytes += len(encode(record).value)
+        if found and size_bytes > TOGETHER_BYTES_MAX:
+            break
+        found.append(record)
+    return found
