@@ -45,17 +45,9 @@ class HeldBack:
         return self._paused(Switch.COPYING) or self.move.topic(topic)
 
     def deleting(self, topic: str) -> str | None:
-        """The pause of deletes; a doubtful clock, a view from before the start and a restart hold
-        them back too.
+        """A view from before the start, a restart or a doubtful clock; the pause of deletes only
+        where none of these is in the way, too.
         """
-        paused = self._paused(Switch.DELETING)
-        if paused is not None:
-            return paused
-        if self.metadata.topic_policy(topic).delete_paused:
-            return (
-                f"deleting of {topic} is paused by its policy; `strandline resume deleting --topic "
-                f"{topic}` ends that"
-            )
         if not self.metadata.is_caught_up():
             return NOT_CAUGHT_UP
         held = self.move.topic(topic)
@@ -66,7 +58,17 @@ class HeldBack:
         shadow = self.metadata.shadow()
         if shadow is not None and shadow.foreign:
             return f"somebody else writes to Kafka's metadata topic: {shadow.foreign}"
-        return self.clock.trouble() or self.clock.set_ahead()
+        return self.clock.trouble() or self.clock.set_ahead() or self.deleting_paused(topic)
+
+    def deleting_paused(self, topic: str) -> str | None:
+        """The pause by the cluster's settings, the node's switch or the topic's policy."""
+        paused = self._paused(Switch.DELETING)
+        if paused is None and self.metadata.topic_policy(topic).delete_paused:
+            return (
+                f"deleting of {topic} is paused by its policy; `strandline resume deleting --topic "
+                f"{topic}` ends that"
+            )
+        return paused
 
     def _paused(self, switch: Switch) -> str | None:
         return self.switches.text(switch) or self.settings.pause_text(switch)

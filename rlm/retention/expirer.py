@@ -32,7 +32,7 @@ from rlm.retention.topic_retention import RetentionInForce, RetentionRules, Rete
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import NOTHING_EXPIRES, PartitionState, TopicPolicy
 from rlmm.records.control_records import ExpiryMark, LogStart
-from rlmm.segment import RemoteLogSegmentMetadata
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +88,18 @@ def no_trouble() -> str | None:
     return None
 
 
+def not_paused(_: str) -> str | None:
+    """Give no pause: `held_back` tells of none."""
+    return None
+
+
 @dataclass(slots=True)
 class Expirer:
     """Carries retention out. `works` are a node's partitions; without a claim they are left alone.
 
-    `held_back` says why nothing of a topic may be deleted now; `lose_claim` is told of a claim that
-    a newer one voided; `look_trouble` says why the log directories are not known.
+    `held_back` says why nothing of a topic may be deleted now, which is `paused` where nothing but
+    an admin's pause is the reason; `lose_claim` is told of a claim that a newer one voided;
+    `look_trouble` says why the log directories are not known.
     """
 
     metadata: RemoteLogMetadataManager
@@ -106,6 +112,7 @@ class Expirer:
     rules: RetentionRules
     marks: MarksSeen
     look_trouble: Callable[[], str | None] = no_trouble
+    paused: Callable[[str], str | None] = not_paused
     quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
     accepted: dict[TopicIdPartition, Acceptance] = field(default_factory=dict)
@@ -164,14 +171,15 @@ class Expirer:
     ) -> RetentionPlan:
         """The plan of a pass now (a dry run), whichever node would run it. NotFound if unknown.
         `policy`: plan by this one instead of the standing one. `accepted` as in `RetentionFacts`.
-        `restored`: as if nothing were in the trash.
+        `restored`: as if nothing were in the trash, to be deleted as a topic, or being copied.
         """
         state = self.metadata.partition_state(tip)
         if state is None:
             raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
-        if restored:
-            state = replace(state, expiry=NOTHING_EXPIRES)
         rows = await self._rows(tip)
+        if restored:
+            state = replace(state, expiry=NOTHING_EXPIRES, delete_state=None)
+            rows = [row for row in rows if row.state is SegmentState.COPY_SEGMENT_FINISHED]
         await self.rules.learn(tip.topic)
         by = (
             self.rules.in_force(tip.topic, tip.topic_id)
@@ -198,9 +206,11 @@ class Expirer:
         return await asyncio.to_thread(plan_retention, facts)
 
     async def would_repeat(self, tip: TopicIdPartition) -> bool:
-        """True if retention would take again what is restored now, or is not known here."""
-        would = (await self.plan(tip, restored=True)).up_to is not None
-        return would or self.rules.in_force(tip.topic, tip.topic_id).held_back is not None
+        """True if retention would take again what is restored now, or this node can't tell, as with
+        a doubtful clock. A pause makes no doubt.
+        """
+        plan = await self.plan(tip, restored=True)
+        return plan.up_to is not None or plan.held_back not in (None, self.paused(tip.topic))
 
     async def accept(self, tip: TopicIdPartition, asked: AskedAcceptance) -> RetentionPlan:
         """Let the partition's next pass take what the plan, which is returned, says now. Conflict:

@@ -301,6 +301,7 @@ def build(given: Given) -> RemoteLogParts:
         metadata, clean_ups, table.works, around, held_back.deleting, driver.lose_claim,
         given.audit, _retention_rules(given),
         MarksSeen(around.ambient.monotonic, metadata.measured_time_ms), looks.trouble,
+        held_back.deleting_paused,
     )  # fmt: skip
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,

@@ -7,7 +7,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.delete_records_plan import RecordDeletion
-from rlm.retention.expirer import Expirer
+from rlm.retention.expirer import Expirer, not_paused
 from rlm.retention.mark_times import DueMark
 from rlm.retention.retention_plan import LogStartMove, RetentionPlan
 from rlm.retention.topic_retention import RetentionRules
@@ -22,6 +22,7 @@ class FakeRetention(Expirer):
     def __init__(self, made: RetentionPlan = NOTHING, *, claimed: bool = True) -> None:
         self.made = made
         self.rules = RetentionRules(lambda *_: TopicPolicy())
+        self.paused = not_paused
         self.claimed = claimed
         self.asked_by: list[TopicPolicy | None] = []
         self.accepts: list[tuple[TopicIdPartition, AskedAcceptance]] = []

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Conflict, InvalidRequest
+from kafka_formats.kafka_uuid import Uuid
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.leadership.leadership import NoAnswer, TopicConfig
+from rlm.retention.expirer import Expirer
 from rlm.retention.mark_times import last_mark
 from rlm.retention.topic_retention import SETTLE_S, ByTopicConfig
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import Expiry, PartitionState, TopicPolicy
 from rlmm.records.control_records import ExpiryTakenBack, PartitionDeleteUndo
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import LIMITS, Node, new_world
@@ -247,6 +250,41 @@ def test_a_retention_that_is_not_known_might_take_again(tmp_path: Path, orders: 
             expirer.rules = ByTopicConfig(
                 node.metadata.topic_policy, broker, expirer.around.ambient.monotonic
             )
+            assert await expirer.would_repeat(orders.partition)
+
+    run_virtually(main)
+
+
+def test_a_node_that_cannot_tell_might_take_again_and_a_pause_makes_no_doubt(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock may be wrong, or a copy under way hides what retention takes once that ended."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+            await decide(node, replace(keeps_the_last(orders), delete_paused=True))
+            assert await expirer.would_repeat(orders.partition)
+            await decide(node, TopicPolicy(retention_bytes=1 << 30, delete_paused=True))
+            assert not await expirer.would_repeat(orders.partition), "it is paused, and right"
+            doubtful = replace(expirer, held_back=lambda _: "the clocks differ")
+            assert await doubtful.would_repeat(orders.partition)
+            await decide(node, EVERYTHING_IS_OLD)
+            claim = state_of(node, orders).claim
+            assert claim is not None
+            row = next(iter(node.metadata.list_remote_log_segments(orders.partition)))
+            copying = replace(
+                row, segment_id=replace(row.segment_id, id=Uuid(b"one more of them")),
+                state=SegmentState.COPY_SEGMENT_STARTED, start_offset=0, token=claim.token,
+            )  # fmt: skip
+
+            async def with_a_copy(*_: object) -> list[RemoteLogSegmentMetadata]:
+                return [row, copying]
+
+            monkeypatch.setattr(Expirer, "_rows", with_a_copy)
+            assert (await expirer.plan(orders.partition)).up_to is None
             assert await expirer.would_repeat(orders.partition)
 
     run_virtually(main)
