@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from api.models.base import NextCursor, TopicIdText, Wire, known
+from api.models.gaps import Reason
 from rlmm.partition_state import PartitionState
 from rlmm.segment import PartitionDeleteState
 
@@ -75,3 +76,25 @@ class TieredDataChange(Wire):
     goes_from_ms: Annotated[
         int | None, Field(description="Earliest of all marked partitions; null without one.")
     ]
+
+
+class UndoRequest(Wire):
+    """Bring what retention hid of the topic back with it, as `trash/restore` does."""
+
+    why: Reason
+    hold: Annotated[
+        StrictBool | None,
+        Field(
+            description="Stop the retention of partitions with something in the trash; null: of "
+            "those where the policy that stands would take the same again."
+        ),
+    ] = None
+
+
+class DeletionUndone(TieredDataChange):
+    """`restored`: partitions of which readers have again what retention had hidden. Without
+    `hold`, its next pass hides anew what the policy lets go.
+    """
+
+    restored: int
+    held: Annotated[int, Field(description="Those of them whose retention waits.")]

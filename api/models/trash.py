@@ -14,7 +14,7 @@ from api.models.base import (
     Wire,
     name_of,
 )
-from api.models.gaps import Reason
+from api.models.gaps import OffsetIn, Reason
 from rlmm.partition_state import ExpiryHold, ExpiryMark, PartitionState, TopicPolicy
 from rlmm.segment import PartitionDeleteState
 
@@ -25,6 +25,9 @@ class TrashMark(Wire):
     """Everything below `before_offset`, from the mark before on, is in the trash."""
 
     before_offset: Annotated[int, Field(examples=[1500])]
+    marked_at_offset: Annotated[
+        int, Field(description="Metadata offset of its last record.", examples=[5107])
+    ]
     marked_ms: int
     goes_from_ms: Annotated[
         int, Field(description="About when its deletion starts; measured time decides.")
@@ -35,7 +38,10 @@ class TrashMark(Wire):
 
     @classmethod
     def of_mark(cls, mark: ExpiryMark) -> TrashMark:
-        return cls.of(mark, before_offset=mark.offset, goes_from_ms=mark.marked_ms + mark.trash_ms)
+        return cls.of(
+            mark, before_offset=mark.offset, marked_at_offset=mark.marked_at,
+            goes_from_ms=mark.marked_ms + mark.trash_ms,
+        )  # fmt: skip
 
 
 class TrashHold(Wire):
@@ -135,3 +141,11 @@ class EmptyTrashRequest(Wire):
 
     reason: Reason
     dry_run: StrictBool = True
+    up_to_offset: Annotated[
+        OffsetIn | None,
+        Field(
+            description="`new_log_start_offset` of the dry run, or `before_offset` of a mark: what "
+            "came into the trash later stays. Needed unless `dry_run`.",
+            examples=[1500],
+        ),
+    ] = None

@@ -18,12 +18,20 @@ from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.listing import first_after
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, OffsetNumber, PageCursor, PageLimit, parse_uuid
-from api.models.tiered_data import TieredDataChange, TieredDataView, TieredPartitionView
+from api.models.tiered_data import (
+    DeletionUndone,
+    TieredDataChange,
+    TieredDataView,
+    TieredPartitionView,
+    UndoRequest,
+)
 from api.routes.path_parameters import CheckedTopic
 from kafka_formats.errors import InvalidRequest, NotFound
 from rlm.control.audit import AuditAction
+from rlmm.manager.trash_writes import UNDONE
 from rlmm.partition_state import DELETE_GRACE_DEFAULT_MS, PartitionState
 from rlmm.records.control_records import PartitionDeleteUndo
+from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 router = APIRouter(prefix="/topics/{topic}/tiered-data", tags=["topics"])
@@ -123,26 +131,46 @@ async def undo_deletion(
     topic: CheckedTopic,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
     topic_id: WhichTopicIds = ALL_TOPIC_IDS,
-) -> TieredDataChange:
-    """Needs the role admin. `conflict` with the reason GONE for a partition whose deletion has
-    started: the marks of the others are removed first.
+    body: UndoRequest | None = None,
+) -> DeletionUndone:
+    """Needs the role admin. What retention had hidden of it is readable again; without a body its
+    next pass hides anew what the policy lets go, for the whole time of the trash. `conflict` with
+    the reason GONE for a partition whose deletion has started: the marks of the others are removed
+    first.
     """
     await context.manager.catch_up()  # a mark that the view lacks would be left out
     states = await _states(context, topic, topic_id)
     states.sort(key=lambda state: state.delete_state is not MARKED)
-    changed = 0
+    changed = restored = held = 0
     for state in states:
         if state.delete_state is None:
             continue
+        hold = await _is_to_hold(context, state, body)
         undo = PartitionDeleteUndo(state.partition, state.delete_offset)
+        why = UNDONE if body is None else body.why
+        said = f"{body.why}: the mark was removed" if body is not None else "the mark was removed"
         with audited(
-            context, state.partition, AuditAction.DELETE_UNDONE, "the mark was removed",
+            context, state.partition, AuditAction.DELETE_UNDONE,
+            f"{said}; its retention is held" if hold else said,
             principal, size_bytes=state.size_bytes,
         ):  # fmt: skip
-            offset = await context.manager.undo_partition_delete(undo)
+            offset = await context.manager.undo_partition_delete(
+                undo, hold=hold, who=principal.name[:WHO_CHARACTERS_MAX], why=why
+            )
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
         changed += 1
-    return _changed(context, topic, states, changed)
+        restored += bool(state.expiry.marks)
+        held += hold
+    change = _changed(context, topic, states, changed)
+    return DeletionUndone(**change.model_dump(), restored=restored, held=held)
+
+
+async def _is_to_hold(context: ApiContext, state: PartitionState, body: UndoRequest | None) -> bool:
+    if body is None or not state.expiry.marks:
+        return False
+    if body.hold is None:
+        return await context.retention.would_repeat(state.partition)
+    return body.hold
 
 
 async def _states(context: ApiContext, topic: str, topic_id: str | None) -> list[PartitionState]:

@@ -30,11 +30,11 @@ from api.models.trash import (
     TrashPage,
 )
 from api.routes.path_parameters import FoundPartition
-from kafka_formats.errors import Conflict, NotFound
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound
 from kafka_formats.log_names import check_topic_name
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.audit import AuditAction
-from rlm.retention.mark_times import last_mark
+from rlm.retention.mark_times import last_mark, mark_up_to
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import ExpiryTakenBack
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
@@ -149,17 +149,26 @@ async def empty_trash(
     context: Context, tip: FoundPartition, body: EmptyTrashRequest, admin: Admin
 ) -> DeleteRecordsView:
     """Needs the role admin; done by the node with the claim, as `retention/delete-records` below
-    where readers start: nothing brings it back. 409 NOT_IN_TRASH: nothing of it is there;
-    CONFLICT: it was restored meanwhile.
+    `up_to_offset`: nothing brings it back. 409 NOT_IN_TRASH: nothing of it is there; OTHER_MARKS:
+    no mark ends at `up_to_offset` any more; CONFLICT: it was restored meanwhile.
     """
     await context.manager.catch_up()  # a mark that was taken back must not be believed
     state = _state(context, tip)
     last = last_mark(state.expiry)
     if last is None:
         raise Conflict(_nothing_of(state), reason="NOT_IN_TRASH")
+    if body.up_to_offset is not None:
+        last = mark_up_to(state.expiry, body.up_to_offset)
+        if last is None:
+            raise Conflict(
+                f"no mark of {tip} ends at {body.up_to_offset} any more: look at the trash again",
+                reason="OTHER_MARKS",
+            )
     before = last.mark.offset
     if body.dry_run:
         planned = await context.retention.delete_records(tip, before, apply=False)
+    elif body.up_to_offset is None:
+        raise InvalidRequest("say up to where, as the dry run told", field="up_to_offset")
     else:
         with audited(
             context,

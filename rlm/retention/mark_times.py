@@ -34,6 +34,14 @@ def last_mark(expiry: Expiry) -> DueMark | None:
     return DueMark(expiry.marks[-1], max(mark.trash_ms for mark in expiry.marks))
 
 
+def mark_up_to(expiry: Expiry, offset: int) -> DueMark | None:
+    """The mark that ends at this offset, as `last_mark`; None: none does."""
+    for number, mark in enumerate(expiry.marks, 1):
+        if mark.offset == offset:
+            return DueMark(mark, max(each.trash_ms for each in expiry.marks[:number]))
+    return None
+
+
 @dataclass(slots=True)
 class MarksSeen:
     """The times at which this process first saw each mark, by its monotonic clock. `measured_ms`:

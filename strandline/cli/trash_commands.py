@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_formats.errors import NotFound
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound
 from strandline.cli.asking import Answer, asks_node, command_group
 from strandline.cli.client import NodeClient
 from strandline.cli.output import human_bytes, human_time, print_table, print_text
@@ -79,14 +79,17 @@ def trash_restore_command(
     found = _of(client, topic, partition)
     done: list[object] = []
     lines = []
+    body: dict[str, object] = {"why": why, "hold": hold}
     deleted = sorted({each["topic_id"] for each in found if each["state"] == "deleted"})
     for topic_id in deleted if partition is None else []:
-        change = client.change("POST", f"{topic_path(topic)}/tiered-data/undo", topic_id=topic_id)
-        lines.append(f"{change['changed']} partitions of {topic} are no longer deleted")
+        undo = f"{topic_path(topic)}/tiered-data/undo"
+        change = client.change("POST", undo, body, topic_id=topic_id)
+        lines.append(_undone_text(change))
+    if lines:
+        found = _of(client, topic, partition)  # without what came back with the topic
     for each in found:
-        if each["marks"]:
+        if each["marks"] and each["state"] != "deleted":
             path = f"{partition_path(topic, each['partition'])}/trash/restore"
-            body: dict[str, object] = {"why": why, "hold": hold}
             restored = client.change("POST", path, body, topic_id=each["topic_id"])
             done.append(restored)
             lines.append(_restored_text(restored))
@@ -133,28 +136,61 @@ def trash_empty_command(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it; without it, only say what would be deleted.")
     ] = False,
+    as_of: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Metadata offset that the run without `--yes` tells: what came into the trash "
+            "later stays.",
+        ),
+    ] = None,
 ) -> Answer:
     """Delete what retention marked without waiting for its time, for good.
 
-    Example: `strandline trash empty orders --why "the disk is full" --yes`
+    Example: `strandline trash empty orders --why "the disk is full" --yes --as-of 5107`
     """
-    found = _of(client, topic, partition)
+    if yes and as_of is None:
+        raise InvalidRequest(
+            "needed with --yes: run it without, which tells what goes, and this", field="--as-of"
+        )
+    found = [each for each in _of(client, topic, partition) if each["marks"]]
+    if not found:
+        raise NotFound(_not_there(topic, partition, _of(client, topic, partition)))
+    ends = [_up_to(each, as_of) for each in found]
+    left = ends.count(None)
+    if left == len(found):
+        raise Conflict(f"what is in the trash of {topic} came there later: nothing was changed")
     done = [
         client.change(
             "POST",
             f"{partition_path(topic, each['partition'])}/trash/empty",
-            {"reason": why, "dry_run": not yes},
+            {"reason": why, "dry_run": not yes, "up_to_offset": up_to},
             topic_id=each["topic_id"],
         )
-        for each in found
-        if each["marks"]
+        for each, up_to in zip(found, ends, strict=True)
+        if up_to is not None
     ]
-    if not done:
-        raise NotFound(_not_there(topic, partition, found))
+    last = max(mark["marked_at_offset"] for each in found for mark in each["marks"])
+    return Answer(
+        {"partitions": done, "as_of": last if as_of is None else as_of, "left": left},
+        lambda: print_text(_emptied_text(done, None if yes else as_of or last, left)),
+    )
+
+
+def _up_to(of: dict[str, Any], as_of: int | None) -> int | None:
+    """The end of the last mark that stood at this metadata offset, if one did and still does."""
+    stood = (each for each in of["marks"] if as_of is None or each["marked_at_offset"] <= as_of)
+    return max((int(each["before_offset"]) for each in stood), default=None)
+
+
+def _emptied_text(done: list[Any], as_of: int | None, left: int) -> str:
+    """`as_of`: of a run without `--yes`."""
     segments, size = (sum(each[name] for each in done) for name in ("segment_count", "size_bytes"))
     text = f"{segments} segments of {len(done)} partitions, {human_bytes(size)}"
-    said = f"{text}, are deleted" if yes else f"nothing was changed: --yes deletes {text}, for good"
-    return Answer({"partitions": done}, lambda: print_text(said))
+    stays = f". Of {left} more partitions all came into the trash later" if left else ""
+    if as_of is None:
+        return f"{text}, are deleted{stays}"
+    return f"nothing was changed: --yes --as-of {as_of} deletes {text}, for good{stays}"
 
 
 def _listed(client: NodeClient, topic: str | None) -> list[dict[str, Any]]:
@@ -175,6 +211,19 @@ def _not_there(topic: str, partition: int | None, found: list[dict[str, Any]]) -
     return f"nothing of {of} is in the trash: nothing was changed"
 
 
+def _undone_text(done: dict[str, Any]) -> str:
+    text = f"{done['changed']} partitions of {done['topic']} are no longer deleted"
+    if done["restored"]:
+        text += f", with what retention had hidden of {done['restored']}"
+    if done["held"]:
+        text += f". The retention of {done['held']} is held, {_until(done['topic'])}"
+    return text
+
+
+def _until(topic: str) -> str:
+    return f"until the topic has another retention, or `strandline trash release {topic}`"
+
+
 def _restored_text(done: dict[str, Any]) -> str:
     text = (
         f"{done['topic']}-{done['partition']} is readable from {done['log_start_offset']} on "
@@ -183,8 +232,8 @@ def _restored_text(done: dict[str, Any]) -> str:
     if not done["hold"]:
         return text
     return (
-        f"{text}. Its retention is held: the policy that stands would take them again. It goes on "
-        f"once the topic has another retention, or after `strandline trash release {done['topic']}`"
+        f"{text}. Its retention is held, since it would take them again or that can't be told "
+        f"now, {_until(done['topic'])}"
     )
 
 

@@ -180,7 +180,7 @@ class FakeMetadata(FakeNodes, FakePolicies, FakeSettings, FakeTrash, RemoteLogMe
             raise self.refusal
         return self.applied_offset
 
-    async def skip_offsets(self, record: object, *, deadline_s: float = 0) -> int:
+    async def skip_offsets(self, record: object, *, deadline_s: float = 0, **_: object) -> int:
         return await self.put_remote_partition_delete_metadata(record)
 
     undo_partition_delete = reset_claim = skip_offsets

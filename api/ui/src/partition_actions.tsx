@@ -147,8 +147,29 @@ async function released(of: PartitionRow): Promise<Foretold> {
   };
 }
 
+interface Emptying {
+  log_start_offset: number;
+  new_log_start_offset: number | null;
+  segment_count: number;
+  size_bytes: number;
+  held_back: string | null;
+}
+
+async function emptied(asked: Promise<Emptying>): Promise<Foretold> {
+  const found = await asked;
+  return {
+    changes: [
+      { what: "log start", now: number(found.log_start_offset), then: number(found.new_log_start_offset) },
+      { what: "in the trash up to there", now: `${bytes(found.size_bytes)} in ${plural(found.segment_count, "whole segment")}`, then: "deleted: nothing brings it back" },
+    ],
+    notes: ["What comes into the trash after this dry run stays."],
+    refused: found.held_back,
+    kept: { up_to_offset: found.new_log_start_offset },
+  };
+}
+
 function ofTrash(of: PartitionRow): Action[] {
-  const post = (rest: string, body: object) => ask(path(partitionPath(of.topic, of.partition, `/trash/${rest}`), { topic_id: of.topic_id }), { method: "POST", body });
+  const post = <T,>(rest: string, body: object) => ask<T>(path(partitionPath(of.topic, of.partition, `/trash/${rest}`), { topic_id: of.topic_id }), { method: "POST", body });
   const word = () => `${of.topic}-${of.partition}`;
   return [
     {
@@ -174,9 +195,9 @@ function ofTrash(of: PartitionRow): Action[] {
       explains: "What retention took of this partition is deleted now, for good.",
       role: "admin",
       fields: [WHY],
-      dry: ({ why }) => post("empty", { reason: why, dry_run: true }),
+      dry: ({ why }) => emptied(post<Emptying>("empty", { reason: why, dry_run: true })),
       word,
-      run: ({ why }) => post("empty", { reason: why, dry_run: false }),
+      run: ({ why }, { kept }) => post("empty", { reason: why, dry_run: false, ...(kept as object) }),
     },
   ];
 }

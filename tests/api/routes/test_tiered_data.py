@@ -43,7 +43,9 @@ def test_a_topic_is_marked_seen_and_taken_back(tmp_path: Path) -> None:
             sooner = await client.delete(PATH, params={"confirm": "orders", "grace_ms": "0"})
             assert (sooner.status_code, sooner.json()["kind"]) == (409, "conflict")
             undone = await client.post(f"{PATH}/undo")
-            assert undone.json() == {"topic": "orders", "changed": 1, "goes_from_ms": None}
+            assert undone.json() == {
+                "topic": "orders", "changed": 1, "goes_from_ms": None, "restored": 0, "held": 0,
+            }  # fmt: skip
             assert (await get(client, PATH))["partitions"] == [before]
             again = await client.post(f"{PATH}/undo")
             assert again.json()["changed"] == 0

@@ -92,7 +92,14 @@ async def test_it_is_emptied_by_the_node_with_the_claim_after_a_dry_run() -> Non
     node = node_with(MARKED)
     dry = (await posted(node, "empty", body)).json()
     assert (dry["dry_run"], dry["new_log_start_offset"], dry["changed"]) == (True, 200, False)
-    done = await posted(node, "empty", body | {"dry_run": False})
+    unseen = await posted(node, "empty", body | {"dry_run": False})
+    assert (unseen.status_code, unseen.json()["field"]) == (400, "up_to_offset")
+    for other in (0, 150, 201):
+        refused = await posted(node, "empty", body | {"dry_run": False, "up_to_offset": other})
+        assert (refused.status_code, refused.json()["reason"]) == (409, "OTHER_MARKS")
+    for seen in (100, 200):
+        done = await posted(node, "empty", body | {"dry_run": False, "up_to_offset": seen})
+        assert done.json()["new_log_start_offset"] == seen, "what came later stays"
     assert done.json()["changed"] is True
     elsewhere = await posted(node_with(MARKED, claimed=False), "empty", body)
     assert elsewhere.json()["reason"] == "NOT_CLAIMED"

@@ -106,9 +106,15 @@ def test_a_hold_is_released_and_the_trash_emptied(tmp_path: Path, log: KafkaLog)
         node.wait_until(lambda: earliest(node) == 30, "it is marked again", deadline_s=60)
 
         dry = said(asked(node, "trash", "empty", "orders", *WHY))
-        assert "nothing was changed: --yes deletes 3 segments of 1 partitions" in dry
+        assert "nothing was changed: --yes --as-of " in dry
+        assert " deletes 3 segments of 1 partitions" in dry
+        asked(node, "trash", "empty", "orders", *WHY, "--yes", expect=ExitCode.USAGE)
+        as_of = answer(node, "trash", "empty", "orders", *WHY)["as_of"]
+        later = ("--yes", "--as-of", as_of - 1)
+        refused = asked(node, "trash", "empty", "orders", *WHY, *later, expect=ExitCode.CONFLICT)
+        assert "came there later: nothing was changed" in said(refused)
         assert stored(tmp_path) == [0, 10, 20]
-        asked(node, "trash", "empty", "orders", *WHY, "--yes")
+        asked(node, "trash", "empty", "orders", *WHY, "--yes", "--as-of", as_of)
         node.wait_until(lambda: stored(tmp_path) == [], "the objects go", deadline_s=60)
         assert trash(node) == []
         assert status(node)["log_start_offset"] == 30
@@ -130,3 +136,11 @@ def test_a_deleted_topic_is_in_the_trash_until_its_deletion_starts(
         text = said(asked(node, "trash", "restore", "orders", *WHY))
         assert "1 partitions of orders are no longer deleted" in text
         assert (trash(node), read(node)) == ([], before)
+
+        expired_by_mistake(node)
+        asked(node, "topics", "delete", "orders", "--yes")
+        text = said(asked(node, "trash", "restore", "orders", *WHY))
+        assert "with what retention had hidden of 1. The retention of 1 is held, until" in text
+        assert read(node) == before
+        (each,) = trash(node)
+        assert (each["state"], each["hold"]["who"]) == ("held", "anonymous")
