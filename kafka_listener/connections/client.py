@@ -35,6 +35,17 @@ class Told:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class SentAway:
+    """A partition that the client was sent to another replica for, at this offset and time. It was
+    answered here until `stays_until_s` if it came back.
+    """
+
+    offset: int
+    at: float
+    stays_until_s: float = float("-inf")
+
+
 @dataclass(slots=True, eq=False)
 class Client(Caller):
     """`broker_id` None: it came to the first port, and any broker will do. The twin is opened when
@@ -52,6 +63,7 @@ class Client(Caller):
     user: str = UNKNOWN
     claimed_user: str | None = None
     ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
+    sent_away: dict[TopicIdPartition, SentAway] = field(default_factory=dict)
     window_bytes: int = FIRST_BYTES
     """Bytes of records that the client's next Fetch asks the broker for."""
     _twin: Connection | None = None

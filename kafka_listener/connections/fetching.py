@@ -14,6 +14,7 @@ from kafka_listener.access.rates import WAIT_S_MAX, TierRates
 from kafka_listener.access.rights import fetch_error
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import NEVER, LogEnds
+from kafka_listener.connections.nearer_replica import NearerReplica
 from kafka_listener.connections.read_counts import ReadCounts
 from kafka_listener.connections.shares import FIRST_BYTES, AnswerRoom, Share, Turns
 from kafka_listener.connections.topic_rights import TopicRights
@@ -123,6 +124,10 @@ class Fetching:
     rights: TopicRights
     rates: TierRates = field(default_factory=TierRates)
 
+    @property
+    def _nearer(self) -> NearerReplica:
+        return NearerReplica(self.tier, self.ends, self.rights, self.replicas, self.turns)
+
     async def answer(self, client: Client, request: ClientRequest, send: Send) -> bytes:
         """The answer, or b"" once it was sent, which is how bytes of the tier go."""
         if fetch.names_a_session(request.body):
@@ -132,7 +137,7 @@ class Fetching:
         wanted = await self.turns.apart(count, partial(fetch.wanted_in, request.body))
         async with AsyncExitStack() as reading:
             run = FetchRun(client, request, reading.enter_context(self.room.share()))
-            run.answers = await self._nearer(client, request, wanted)
+            run.answers = await self._nearer.answers(client, request, wanted)
             if run.answers:
                 return _whole(await self.turns.apart(count, partial(_pieces, run)))
             await self._from_tier(run, wanted, reading)
@@ -187,31 +192,6 @@ class Fetching:
         who = run.client.user, run.request.client_id or ""
         wait_s = self.rates.sent(*who, size, self.ends.monotonic()) if size else 0.0
         run.throttle_ms = max(run.throttle_ms, ceil(wait_s * 1000))
-
-    async def _nearer(
-        self, client: Client, request: ClientRequest, wanted: Sequence[Wanted]
-    ) -> dict[Where, Values]:
-        """Answers that send the client to a replica in its own zone; none: this one is near enough,
-        does not know all of the partitions yet, or the client may not read one of them.
-        """
-        zone, nodes, broker_id = request.body.get("rack_id"), self.replicas.nodes, client.broker_id
-        answers: dict[Where, Values] = {}
-        if not zone or broker_id is None or not nodes.has_nearer(zone):
-            return answers
-
-        async def answer(some: Sequence[Wanted]) -> None:
-            ids = await self.ends.resolve(client, some)
-            rights = await self.rights.of(client, {tip.topic for tip in ids.values()})
-            for each in some:
-                tip = ids.get((each.topic, each.partition))
-                if tip and fetch_error(rights.get(tip.topic)):
-                    continue  # nobody else may hear of it
-                node = tip and nodes.nearer(zone, tip.topic_id, each.partition, broker_id)
-                if node:
-                    answers[each.where] = fetch.nearer_answer(each, node.node_id)
-
-        await self.turns.in_slices(wanted, answer)
-        return answers if len(answers) == len(wanted) else {}
 
     async def _from_tier(
         self, run: FetchRun, wanted: Sequence[Wanted], reading: AsyncExitStack

@@ -124,6 +124,26 @@ def leader_has_all(tier: TierEnds, broker: BrokerLogEnds | None) -> bool:
     return broker is not None and broker.local_log_start_offset <= tier.log_start_offset
 
 
+def is_in_log(
+    offset: int, tier: TierEnds | None, log_start: int | None, broker: BrokerLogEnds | None
+) -> bool:
+    """True if the offset lies between the log's start and its end (inclusive), as far as they are
+    known. `log_start`: the start of the whole log by the leader's word (`whole_log_start`).
+    """
+    if log_start is not None and offset < log_start:
+        return False
+    starts, ends = [], []
+    if tier is not None:
+        starts.append(tier.log_start_offset)
+        ends.append(tier.end_offset)
+    if broker is not None:
+        starts.append(broker.local_log_start_offset)
+        if tier is None and broker.log_start_offset is not None:
+            starts.append(broker.log_start_offset)
+        ends.append(broker.high_watermark)
+    return bool(starts) and min(starts) <= offset <= max(ends)
+
+
 def _is_served(offset: int, tier: TierAt, ends: TierEnds) -> bool:
     return (
         ends.log_start_offset <= offset < ends.end_offset

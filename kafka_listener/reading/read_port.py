@@ -193,6 +193,13 @@ class TierReads(Protocol):
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         """The ends of the partition's tier; None if nothing is tiered as far as this node knows."""
 
+    def is_in_log(
+        self, partition: TopicIdPartition, offset: int, broker: BrokerLogEnds | None
+    ) -> bool:
+        """True if a Fetch from this offset is neither below the log's start nor above its end, as
+        far as this node knows both.
+        """
+
     def fetch(self, query: FetchQuery) -> AbstractAsyncContextManager[FetchAnswer]:
         """The answer; leaving the block ends the worker's part, sent or not. Trouble of the store
         or the workers is a NotAvailable.

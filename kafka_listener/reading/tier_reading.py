@@ -19,6 +19,7 @@ from kafka_listener.reading.fetch_target import (
     Prefer,
     TierAt,
     Where,
+    is_in_log,
     leader_has_all,
     leader_is_newer,
     waits_for_barrier,
@@ -85,6 +86,16 @@ class TierReading:
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         state = self.reads.metadata.partition_state(partition)
         return None if state is None else self._ends(state)
+
+    def is_in_log(
+        self, partition: TopicIdPartition, offset: int, broker: BrokerLogEnds | None
+    ) -> bool:
+        state = self.reads.metadata.partition_state(partition)
+        ends = None if state is None else self._ends(state)
+        broker = self._leaders.newest(partition, broker)
+        if state is None or ends is None:
+            return is_in_log(offset, None, None, broker)
+        return is_in_log(offset, ends, self._whole_log_start(state, ends, broker), broker)
 
     @asynccontextmanager
     async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:

@@ -99,6 +99,7 @@ class AskedClient:
     name: str = "a client"
     user: str = ""
     ends: dict[Any, Any] = field(default_factory=dict)
+    sent_away: dict[Any, Any] = field(default_factory=dict)
     broker_id: int | None = 3
     window_bytes: int = FIRST_BYTES
     connection: AskedConnection = field(default_factory=AskedConnection)

@@ -269,7 +269,7 @@ async def test_a_client_of_another_zone_is_sent_to_the_replica_there(offset: int
 
 async def test_a_partition_that_cannot_be_is_left_to_the_broker_of_the_zone() -> None:
     scene = with_a_replica_in_zone_b()
-    (one,) = await scene.fetch(15, rack_id="b", first=-1)
+    (one,) = await scene.fetch(40, rack_id="b", first=-1)
     assert one["preferred_read_replica"] == virtual_id(101, 3)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kafka_formats.record_batch import parse_header
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.reading.fetch_target import is_in_log
 from kafka_listener.reading.read_port import (
     AbortedFrom,
     BrokerLogEnds,
@@ -20,6 +21,7 @@ from kafka_listener.reading.read_port import (
     FoundOffset,
     GoToBroker,
     NotAvailable,
+    OutOfRange,
     TierEnds,
     TierPart,
 )
@@ -81,6 +83,13 @@ class TierInMemory:
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         kept = self.batches.get((partition.topic, partition.partition))
         return TierEnds(kept[0].first, kept[-1].last + 1, 0) if kept else None
+
+    def is_in_log(
+        self, partition: TopicIdPartition, offset: int, broker: BrokerLogEnds | None
+    ) -> bool:
+        if isinstance(self.answers.get(offset), OutOfRange):
+            return False
+        return is_in_log(offset, self.ends(partition), None, broker)
 
     @asynccontextmanager
     async def fetch(self, query: FetchQuery) -> AsyncIterator[FetchAnswer]:

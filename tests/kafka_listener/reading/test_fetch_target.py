@@ -13,6 +13,7 @@ from kafka_listener.reading.fetch_target import (
     Prefer,
     TierAt,
     Where,
+    is_in_log,
     leader_has_all,
     waits_for_barrier,
     where,
@@ -38,6 +39,37 @@ LEADER = BrokerLogEnds(
     leader_epoch=3, local_log_start_offset=80, last_stable_offset=150, high_watermark=150
 )
 NEWER = replace(LEADER, leader_epoch=4)
+
+
+HAS_MORE = replace(LEADER, local_log_start_offset=5)
+TIERS_ITSELF = replace(LEADER, log_start_offset=20)
+
+
+@pytest.mark.parametrize(
+    ("ends", "log_start", "broker", "first", "last"),
+    [
+        (ENDS, None, LEADER, 10, 150),
+        (ENDS, None, HAS_MORE, 5, 150),
+        (ENDS, 30, LEADER, 30, 150),
+        (ENDS, None, None, 10, 100),
+        (None, None, LEADER, 80, 150),
+        (None, None, TIERS_ITSELF, 20, 150),
+        (ENDS, None, replace(LEADER, high_watermark=90), 10, 100),
+    ],
+)
+def test_offsets_from_the_logs_start_to_its_end_are_in_it(
+    ends: TierEnds | None,
+    log_start: int | None,
+    broker: BrokerLogEnds | None,
+    first: int,
+    last: int,
+) -> None:
+    found = [each for each in range(-1, 200) if is_in_log(each, ends, log_start, broker)]
+    assert found == [*range(first, last + 1)]
+
+
+def test_of_a_log_that_nobody_told_of_no_offset_is_known() -> None:
+    assert not is_in_log(0, None, None, None)
 
 
 def at(
