@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 @dataclass(frozen=True, slots=True)
 class ReadFigures:
-    """`requests` by the name of Kafka's API."""
+    """`requests` by the name of Kafka's API, `broken_off` by reason."""
 
     connections: int = 0
     replicas_told: int = 0
@@ -23,6 +23,7 @@ class ReadFigures:
     not_available: int = 0
     lost_range: int = 0
     refusals: int = 0
+    broken_off: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReadMetrics(Collector):
@@ -74,3 +75,11 @@ class ReadMetrics(Collector):
             ("refused", "Refused requests and connections.", now.refusals),
         ):
             yield CounterMetricFamily(f"strandline_read_{name}", text, value=count)
+        broken_off = CounterMetricFamily(
+            "strandline_read_broken_off",
+            "Connections that ended in place of an answer, by reason.",
+            labels=["reason"],
+        )
+        for reason, count in sorted(now.broken_off.items()):
+            broken_off.add_metric([reason], count)
+        yield broken_off

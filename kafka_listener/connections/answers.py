@@ -15,7 +15,7 @@ from kafka_listener.connections.fetching import Fetching, Send, TierRecords
 from kafka_listener.connections.last_metadata import LastMetadata
 from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
-from kafka_listener.connections.read_counts import ReadCounts
+from kafka_listener.connections.read_counts import BrokenOff, ReadCounts
 from kafka_listener.connections.shares import PARTITION_BYTES
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
@@ -85,7 +85,7 @@ class Answers:
                 return _not_served(head)
             self.counts.requests[Api(head.api_key).name] += 1
             if found.treatment is Treatment.RELAYED:
-                return _relayed(client, head, frame)
+                return self._relayed(client, head, frame)
             return self._answer(client, found, frame)
         except FrameError as error:
             raise _unreadable(head, error) from error
@@ -100,7 +100,7 @@ class Answers:
             return self._refused(client, request)
         match request.head.api_key:
             case Api.FETCH:
-                return await self.fetching.answer(client, request, _sender(client))
+                return await self.fetching.answer(client, request, self._sender(client))
             case Api.LIST_OFFSETS:
                 body = await self.offsets.list_offsets(client, request)
             case Api.OFFSET_FOR_LEADER_EPOCH:
@@ -115,6 +115,19 @@ class Answers:
                 body = await self._versions(client, request)
         encode = partial(encode_response, request.head, body)
         return await self.brokers.turns.apart(partitions_in(request.body), encode)
+
+    async def _relayed(self, client: Client, head: Head, frame: bytes) -> bytes:
+        try:
+            return sized(await client.relay(frame))
+        except RetryLater as error:
+            self._no_broker(client, head, error)
+            raise
+        except CorruptData as error:  # clients look for the coordinator anew
+            raise DisconnectError(_unanswered(head, error)) from error
+
+    def _no_broker(self, client: Client, head: Head, error: RetryLater) -> None:
+        why = f"its broker did not answer {_name(head)} ({error})"
+        self.counts.broke_off(client.name, BrokenOff.BROKER, why)
 
     def _refused(self, client: Client, request: ClientRequest) -> bytes:
         head = request.head
@@ -132,8 +145,9 @@ class Answers:
         asked, is_news = {**request.body, "allow_auto_topic_creation": False}, True
         try:
             body = await client.exchange(request.head, request.client_id, asked)
-        except RetryLater:
+        except RetryLater as error:
             if not self.brokers.known or await self.brokers.answers(None):
+                self._no_broker(client, request.head, error)
                 raise  # the client asks another of its nodes
             body, is_news = await self._last_metadata(client, asked), False
         except CorruptData as error:
@@ -194,6 +208,9 @@ class Answers:
             return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
         try:
             body = await client.exchange(request.head, request.client_id, request.body)
+        except RetryLater as error:
+            self._no_broker(client, request.head, error)
+            raise
         except CorruptData as error:
             self.counts.refused(client.name, _unanswered(request.head, error))
             why = node_rewriting.UNREADABLE
@@ -240,6 +257,60 @@ class Answers:
         node_rewriting.rewrite_versions(body, logs_in=logs_in)
         return body
 
+    def _sender(self, client: Client) -> Send:
+        """Sends an answer of which a part is elsewhere: the worker that has it writes it itself."""
+
+        async def send(pieces: Pieces, further: FurtherRequests | None) -> Sent | None:
+            for piece in pieces:
+                if isinstance(piece, bytes):
+                    await client.connection.write_part(piece)
+                    continue
+                assert isinstance(piece, TierRecords)
+                if client.connection.is_encrypted:  # a worker has no part in its keys
+                    await client.connection.write_part(await self._read(client, piece))
+                    continue
+                sent = await self._send(client, piece, further)
+                if further is not None:
+                    return sent  # the end of the answer went with the batches
+            return None
+
+        return send
+
+    async def _read(self, client: Client, piece: TierRecords) -> bytes:
+        try:
+            return await piece.batches.read()
+        except RetryLater as error:
+            self._no_end(client, error)
+            raise
+
+    async def _send(
+        self, client: Client, piece: TierRecords, further: FurtherRequests | None
+    ) -> Sent:
+        """Have the worker send its batches. RetryLater: not all of them went, and the connection
+        has ended.
+        """
+        size = piece.size_bytes + (0 if further is None else len(further.after))
+        with client.connection.lend() as lent:
+            try:
+                sent = await piece.batches.send_to(lent, SEND_RULES, further)
+            except RetryLater as error:
+                self._no_end(client, error)
+                raise
+            if sent.end is ClientEnd.TOOK_ALL and sent.sent_bytes == size:
+                return sent
+            why = f"it took {sent.sent_bytes} of {size} bytes of an answer"
+            if sent.sent_bytes == size:
+                why = "it took an answer, and a further one not to its end"
+            if sent.end is not ClientEnd.GONE:  # who leaves is not told of
+                self.counts.broke_off(
+                    client.name, BrokenOff.NOT_TAKEN, f"{why}, and no more in time"
+                )
+            raise RetryLater(why)
+
+    def _no_end(self, client: Client, error: RetryLater) -> None:
+        why = f"batches of the tier did not come to their end ({error})"
+        self.counts.broke_off(client.name, BrokenOff.TIER, why)
+
 
 def _unreadable(head: Head | None, error: FrameError) -> DisconnectError:
     return DisconnectError(f"sent {_name(head)} that cannot be read: {error}")
@@ -266,13 +337,6 @@ def _unanswered(head: Head, error: CorruptData) -> str:
     return f"sent {_name(head)}, and its broker's answer cannot be used: {error}"
 
 
-async def _relayed(client: Client, head: Head, frame: bytes) -> bytes:
-    try:
-        return sized(await client.relay(frame))
-    except CorruptData as error:  # clients look for the coordinator anew
-        raise DisconnectError(_unanswered(head, error)) from error
-
-
 async def _versions_refused(head: Head) -> bytes:
     """Answer an unknown version as Kafka's brokers do: in the oldest, with the versions that
     exist.
@@ -281,27 +345,3 @@ async def _versions_refused(head: Head) -> bytes:
     key = {"api_key": Api.API_VERSIONS, "min_version": ours.low, "max_version": ours.high}
     oldest = Head(head.api_key, 0, head.correlation_id)
     return encode_response(oldest, {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [key]})
-
-
-def _sender(client: Client) -> Send:
-    """Sends an answer of which a part is elsewhere: the worker that has it writes it itself."""
-
-    async def send(pieces: Pieces, further: FurtherRequests | None) -> Sent | None:
-        for piece in pieces:
-            if isinstance(piece, bytes):
-                await client.connection.write_part(piece)
-                continue
-            assert isinstance(piece, TierRecords)
-            if client.connection.is_encrypted:  # a worker has no part in its keys
-                await client.connection.write_part(await piece.batches.read())
-                continue
-            size = piece.size_bytes + (0 if further is None else len(further.after))
-            with client.connection.lend() as lent:
-                sent = await piece.batches.send_to(lent, SEND_RULES, further)
-                if sent.end is not ClientEnd.TOOK_ALL or sent.sent_bytes != size:
-                    raise RetryLater(f"{client.name} took {sent.sent_bytes} bytes")
-            if further is not None:
-                return sent  # the end of the answer went with the batches
-        return None
-
-    return send

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.reading.read_port import LostOffsets
@@ -22,6 +23,17 @@ SHOWN_CHARACTERS_MAX = 100
 """The most characters shown of a client id, which may be any text."""
 
 
+class BrokenOff(StrEnum):
+    """The reasons why a connection ends without its answer, or with a part of it."""
+
+    NOT_TAKEN = "not_taken"
+    """The client took its answer too slowly, or stopped."""
+    BROKER = "broker"
+    """The client's broker did not answer: the client asks another node, or looks for it anew."""
+    TIER = "tier"
+    """Batches of the tier that were found did not come to their end."""
+
+
 @dataclass(slots=True)
 class ReadCounts:
     """The figures of a node's read replica. `requests` by the name of the API."""
@@ -33,6 +45,7 @@ class ReadCounts:
     not_available_answers: int = 0
     lost_range_answers: int = 0
     refusals: int = 0
+    broken_off: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(BrokenOff, 0)))
     _second: float = 0.0
     _lines: int = 0
     _told: dict[str, float] = field(default_factory=dict)
@@ -58,6 +71,11 @@ class ReadCounts:
             (client_id or "")[:SHOWN_CHARACTERS_MAX], client, lost.start, lost.end, partition,
             lost.why,
         )  # fmt: skip
+
+    def broke_off(self, who: str, reason: BrokenOff, why: str) -> None:
+        """A connection ends in place of an answer."""
+        self.broken_off[reason] += 1
+        self._warn("ends the connection of %s: %s", who, why)
 
     def refused(self, who: str, why: str) -> None:
         """A connection was ended, or a request refused."""

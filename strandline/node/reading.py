@@ -179,4 +179,5 @@ def _figures(listener: ReadListener) -> ReadFigures:
         not_available=counts.not_available_answers,
         lost_range=counts.lost_range_answers,
         refusals=counts.refusals,
+        broken_off=counts.broken_off,
     )

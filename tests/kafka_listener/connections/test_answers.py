@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
 
 from kafka_client.connection import AnswerTooLargeError, Connection
+from kafka_formats.errors import RetryLater
+from kafka_listener.connections.fetching import Fetching, Send, TierRecords
 from kafka_listener.connections.shares import SLICE, Found, Item, Turns
 from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.error_codes import ErrorCode
+from kafka_listener.reading.read_port import TierBatches
 from kafka_listener.virtual_nodes import virtual_id
-from rlmm.wire.server_connection import DisconnectError
+from rlm.data_plane.read_request import ClientEnd, Sent
+from rlmm.wire.server_connection import DisconnectError, ServerConnection
 from tests.kafka_listener.connections.answers_scene import AnswersScene
 
 TOO_LARGE = AnswerTooLargeError("an answer of 99999999 bytes is announced", source="broker-1:9092")
@@ -138,3 +144,82 @@ async def test_the_nodes_own_questions_are_read_beside_the_loop_too() -> None:
     turns = scene.brokers.turns = WatchedTurns()
     await scene.brokers.learn_topics(cast(Connection, scene.twin), ["topic-0"], ())
     assert max(turns.partitions) > 2_000
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [(Api.HEARTBEAT, 4, {}), (Api.METADATA, 12, {"topics": None}), (Api.DESCRIBE_CLUSTER, 0, {})],
+)
+async def test_a_connection_that_ends_for_want_of_its_broker_is_counted_and_told(
+    api: Api, version: int, body: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = AnswersScene(RetryLater("broker-1:9092 closed the connection"))
+    cast(Any, scene.brokers).answers = scene.other_brokers_answer
+    for _ in range(3):
+        with pytest.raises(RetryLater):
+            await scene.begin(api, version, body)
+    assert scene.counts.broken_off == {"broker": 3, "not_taken": 0, "tier": 0}
+    (line,) = caplog.messages
+    assert line == (
+        f"ends the connection of a client: its broker did not answer {api.name} version {version} "
+        "(broker-1:9092 closed the connection)"
+    )
+
+
+@dataclass
+class Taking:
+    """A client's connection, and batches of the tier of which `sent` went to it."""
+
+    sent: Sent | Exception
+    is_encrypted: bool = False
+
+    async def write_part(self, _: bytes) -> None: ...
+
+    @contextmanager
+    def lend(self) -> Iterator[None]:
+        yield
+
+    async def send_to(self, *_: object) -> Sent:
+        if isinstance(self.sent, Exception):
+            raise self.sent
+        return self.sent
+
+    async def read(self) -> bytes:
+        await self.send_to()
+        return b""
+
+    async def answer(self, _client: object, _request: object, send: Send) -> bytes:
+        """A Fetch's."""
+        await send((b"head", TierRecords(100, cast(TierBatches, self))), None)
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("taking", "reason", "text"),
+    [
+        (Taking(Sent(ClientEnd.TOOK_ALL, 100)), None, ""),
+        (Taking(Sent(ClientEnd.GONE, 40)), None, ""),
+        (Taking(Sent(ClientEnd.LATE, 40)), "not_taken", "it took 40 of 100 bytes"),
+        (Taking(Sent(ClientEnd.LATE, 100, 2)), "not_taken", "a further one not to its end"),
+        (Taking(RetryLater("the worker died")), "tier", "(the worker died)"),
+        (Taking(RetryLater("the worker died"), is_encrypted=True), "tier", "(the worker died)"),
+    ],
+)
+async def test_an_answer_of_the_tier_that_breaks_off_is_counted_and_told(
+    taking: Taking, reason: str | None, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = AnswersScene({})
+    scene.client.connection = cast(ServerConnection, taking)
+    scene.answers = replace(scene.answers, fetching=cast(Fetching, taking))
+    asked = scene.begin(Api.FETCH, 11, {"topics": []})
+    if taking.sent == Sent(ClientEnd.TOOK_ALL, 100):
+        assert await asked == b""
+    else:
+        with pytest.raises(RetryLater):
+            await asked
+    assert sum(scene.counts.broken_off.values()) == (reason is not None)
+    if reason is None:
+        assert caplog.messages == []
+    else:
+        assert scene.counts.broken_off[reason] == 1
+        assert text in caplog.text
