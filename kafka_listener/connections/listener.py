@@ -61,6 +61,7 @@ class ReadLimits:
         return ListenerLimits(
             connections_max=self.connections_max,
             request_bytes_max=self.request_bytes_max,
+            request_bytes_setting="read.request_bytes_max",
             requests_in_flight_max=1,
             idle_deadline_s=self.idle_deadline_s,
             # Above the longest a broker lets a member of a group wait.

@@ -48,10 +48,12 @@ class ListenerLimits:
     once more for each `COUNTED_BYTES` of it: a long one asks for much. Their untaken answers take
     at most `anonymous_answer_bytes_max` over all connections; without room, they wait. At most
     `consumer_waits_max` reads wait for records at once; further ones are answered empty.
+    `request_bytes_setting` names what sets `request_bytes_max`, if anything does.
     """
 
     connections_max: int = 1000
     request_bytes_max: int = 16 << 20
+    request_bytes_setting: str = ""
     requests_in_flight_max: int = 64
     anonymous_request_bytes_max: int = 16 << 10
     anonymous_requests_in_flight_max: int = 4
@@ -316,9 +318,11 @@ class ServerConnection(asyncio.Protocol):
         limits = self._requests.limits
         bytes_max = limits.request_bytes_max if self.is_peer else limits.anonymous_request_bytes_max
         if not _REQUEST_BYTES_MIN <= size <= bytes_max:
+            setting = limits.request_bytes_setting if self.is_peer else ""
             raise DisconnectError(
                 f"announced a request of {size} bytes, and {_REQUEST_BYTES_MIN} to {bytes_max} are "
                 "taken from it: is it a Kafka client, with the right security protocol?"
+                + (f" If it is, {setting} may be too low" if setting else "")
             )
         return size
 

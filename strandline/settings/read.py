@@ -91,7 +91,9 @@ class ReadSettings(Section):
         default=1_000, description="Open connections of clients; each may have one to a broker."
     )
     request_bytes_max: Annotated[int, Field(ge=1_024, le=2**30)] = Field(
-        default=2**20, description="Largest request."
+        default=2**20,
+        description="Largest request; a longer one ends its connection. Groups whose assignments "
+        "together are larger need more.",
     )
     fetch_bytes_max: Annotated[int, Field(ge=1_024, le=2**30)] = Field(
         default=8 * 2**20,

@@ -144,6 +144,17 @@ def test_what_cannot_be_answered_ends_the_connection(client: socket.socket, fram
     assert answered(client, frame) == b""
 
 
+def test_who_sends_too_large_a_request_is_told_of_with_the_setting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A SyncGroup has the assignments of all members of its group."""
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    with Listening(nobody, TierInMemory(), LIMITS) as replica, connected(replica) as client:
+        assert answered(client, struct.pack(">i", 2_001)) == b""
+    assert "announced a request of 2001 bytes, and 8 to 2000 are taken" in caplog.text
+    assert "read.request_bytes_max may be too low" in caplog.text
+
+
 def test_a_connection_too_many_is_ended_and_the_others_are_kept(replica: Listening) -> None:
     kept = [connected(replica) for _ in range(LIMITS.connections_max)]
     try:
