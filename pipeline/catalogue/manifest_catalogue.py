@@ -25,6 +25,7 @@ from pipeline.catalogue.partition_chain import (
 from pipeline.catalogue.snapshot_segments import segments_in_snapshot
 from pipeline.catalogue.tiered_segment import (
     DamagedSegment,
+    NoSegment,
     PartitionBounds,
     TieredSegment,
     within,
@@ -99,15 +100,16 @@ class ManifestCatalogue:
         return self._partitions[topic]
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        """The first offset that a segment serves, and the offset behind the last one."""
-        chain = self._chain(partition)
-        return PartitionBounds(chain[0].first_offset, chain[-1].last_offset + 1)
+        """The first offset that a segment has, and the offset behind the last one. That of segments
+        in doubt counts, too: nothing serves it, so that it is lost.
+        """
+        return self._chain(partition)[1]
 
     def segments(
         self, partition: TopicIdPartition, first_offset: int = 0, last_offset: int = OFFSET_MAX
     ) -> Sequence[TieredSegment]:
         """The readable segments that hold offsets of the range, cut to it."""
-        return within(self._chain(partition), first_offset, last_offset)
+        return within(self._chain(partition)[0], first_offset, last_offset)
 
     def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
         """Read the manifests of all of these at once."""
@@ -133,12 +135,14 @@ class ManifestCatalogue:
             for each in self.stores.values()
         )
 
-    def _chain(self, partition: TopicIdPartition) -> Sequence[TieredSegment]:
+    def _chain(
+        self, partition: TopicIdPartition
+    ) -> tuple[Sequence[TieredSegment], PartitionBounds]:
         self.prepare([partition])
         chain = self._chains[partition]
-        if not chain.segments:
-            raise NotFound(f"{partition} has no readable segment in {self._places()}")
-        return chain.segments
+        if chain.bounds is None:
+            raise NoSegment(f"{partition} has no readable segment in {self._places()}")
+        return chain.segments, chain.bounds
 
     async def _newest(
         self, buckets: Mapping[str, OpenBucket], topic: str
@@ -191,7 +195,7 @@ class ManifestCatalogue:
             for doubtful in sorted(served.in_doubt):
                 log.warning(
                     "segment %s of %s is not read: it contradicts other segments about which "
-                    "leader wrote its offsets",
+                    "leader wrote its offsets, which count as lost",
                     doubtful,
                     partition,
                 )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from pipeline.catalogue.tiered_segment import TieredSegment
+from pipeline.catalogue.tiered_segment import PartitionBounds, TieredSegment
 from rlm.format.custom_metadata import CustomMetadata
 from rlmm.rows.coverage import coverage_of, epoch_ranges
 from rlmm.rows.resolved_lineage import resolve_lineage
@@ -36,11 +36,13 @@ class FoundSegment:
 @dataclass(frozen=True, slots=True)
 class PartitionChain:
     """`segments` ascend and are disjoint. The segments `in_doubt` contradict others and may hold
-    records that the log never kept; no reader gets them.
+    records that the log never kept; no reader gets them. `bounds` enclose these, too, so that their
+    offsets count as lost, not as never written; None without any segment.
     """
 
     segments: tuple[TieredSegment, ...]
     in_doubt: frozenset[Uuid]
+    bounds: PartitionBounds | None
 
 
 def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
@@ -49,7 +51,7 @@ def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
     in_order = sorted(by_id.values(), key=_start_offset)
     if _follow_one_another(in_order):
         whole = (_tiered(each, each.row.start_offset, each.row.end_offset) for each in in_order)
-        return PartitionChain(tuple(whole), frozenset())
+        return _chain(tuple(whole), [])
     ordered = sorted(in_order, key=_copied)
     lineage = resolve_lineage([each.row for each in ordered])
     intervals: defaultdict[int, list[Interval]] = defaultdict(list)
@@ -72,7 +74,19 @@ def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
         _tiered(by_id[served.segment], served.first_offset, served.last_offset)
         for served in served_ranges(lineage.epochs, covered, 0, OFFSET_MAX)
     )
-    return PartitionChain(segments, lineage.in_doubt)
+    return _chain(segments, [by_id[id_].row for id_ in lineage.in_doubt])
+
+
+def _chain(
+    segments: tuple[TieredSegment, ...], doubtful: Collection[RemoteLogSegmentMetadata]
+) -> PartitionChain:
+    starts = [
+        *(each.first_offset for each in segments[:1]),
+        *(one.start_offset for one in doubtful),
+    ]
+    ends = [*(each.last_offset for each in segments[-1:]), *(one.end_offset for one in doubtful)]
+    bounds = PartitionBounds(min(starts), max(ends) + 1) if starts else None
+    return PartitionChain(segments, frozenset(one.segment_id.id for one in doubtful), bounds)
 
 
 def _start_offset(found: FoundSegment) -> int:

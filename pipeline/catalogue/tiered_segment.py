@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kafka_formats.errors import CorruptData
+from kafka_formats.errors import CorruptData, NotFound
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.object_keys import SegmentKeys, segment_keys
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentId
 from rsm_backends.store_config import StoreConfig
+
+
+class NoSegment(NotFound):
+    """A partition's folder in the bucket has no segment, as while its first one is copied, or after
+    an upload that never ended.
+    """
 
 
 @dataclass(frozen=True, slots=True)

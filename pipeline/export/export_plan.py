@@ -62,16 +62,19 @@ def missing_slices(
     ]
 
 
-def holes(slices: Iterable[SegmentSlice], taken: Ranges, bounds: tuple[int, int]) -> Ranges:
-    """Offsets in no segment between the first and the last exported or planned one: lost, or never
-    tiered. They count as not exported, so that a later backfill may fill them.
+def holes(
+    slices: Iterable[SegmentSlice], taken: Ranges, bounds: tuple[int, int], earliest: int
+) -> Ranges:
+    """Offsets of `bounds` in no segment: lost, or never tiered. They begin at the tier's `earliest`
+    or at the first exported one, and count as not exported, so that a later backfill may fill them.
     """
-    there = united(taken, ((each.first_offset, each.last_offset) for each in slices))
-    inside = overlap(there, (bounds,)) if bounds[0] <= bounds[1] else ()
-    if not inside:
+    if bounds[0] > bounds[1]:
         return ()
+    there = united(taken, ((each.first_offset, each.last_offset) for each in slices))
+    inside = overlap(there, (bounds,))
     goes_on = any(last + 1 == bounds[0] for _, last in taken)
-    return without([(bounds[0] if goes_on else inside[0][0], inside[-1][1])], there)
+    first = bounds[0] if goes_on else max(bounds[0], min([earliest, *(at for at, _ in inside[:1])]))
+    return without([(first, bounds[1])], there) if first <= bounds[1] else ()
 
 
 def slice_bytes(part: SegmentSlice) -> int:

@@ -260,7 +260,7 @@ class _Plan:
             bounds = options.offsets.of(taken[one], there.bounds.latest)
             found = missing_slices(there.segments, taken[one], bounds, options.isolation)
             slices += found
-            lost = holes(found, taken[one], bounds)
+            lost = holes(found, taken[one], bounds, there.bounds.earliest)
             if count(lost):
                 missing[str(one)] = lost
         return cls(slices, missing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from kafka_formats.errors import NotFound
@@ -11,6 +12,7 @@ from pipeline.source.data_loss import report_lost
 from pipeline.source.filters import NOTHING_PRUNED, Pruning
 from pipeline.source.offset_limits import LATEST
 from pipeline.source.offsets import (
+    NAMES_SHOWN_MAX,
     OffsetRange,
     check_complete,
     holes,
@@ -21,6 +23,8 @@ from pipeline.source.offsets import (
 from pipeline.source.options import SourceOptions
 from pipeline.source.plan import Task, plan_tasks
 from pipeline.source.tier_view import PartitionView, TierView
+
+log = logging.getLogger("strandline.source")
 
 
 def plan_batch(
@@ -43,21 +47,20 @@ def plan_batch(
     check_complete(ending, every, option=ending_option(options), quiet=quiet)
     kept = [partition for partition in every if pruning.keeps(partition)]
     views = tier.partitions(dict.fromkeys(kept, 0))
-    gone = [partition for partition in kept if partition not in views]
-    if gone:
-        raise NotFound(f"{gone[0]} was deleted while the query was planned")
+    absent = [partition for partition in kept if partition not in views]
+    _check_absent(tier, options, absent, every, quiet_ok=quiet_ok)
     bounds = {partition: view.bounds for partition, view in views.items()}
     starts = resolve(
         starting,
         bounds,
-        tier.first_offsets(times_ms(starting, kept), views),
+        tier.first_offsets(times_ms(starting, views), views),
         option=starting_option(options),
         no_match=LATEST if options.no_match_is_latest else None,
     )
     ends = resolve(
         ending,
         bounds,
-        tier.first_offsets(times_ms(ending, kept), views),
+        tier.first_offsets(times_ms(ending, views), views),
         option=ending_option(options),
         no_match=LATEST,
     )
@@ -76,6 +79,36 @@ def plan_batch(
         ]
     report_lost(lost, fail=options.fail_on_data_loss)
     return tasks_of(slices, options)
+
+
+def _check_absent(
+    tier: TierView,
+    options: SourceOptions,
+    absent: Sequence[TopicIdPartition],
+    every: Sequence[TopicIdPartition],
+    *,
+    quiet_ok: bool,
+) -> None:
+    """Raise NotFound for a partition that was deleted, for one without a segment that `assign`
+    names unless `quiet_ok`, and for a named topic of which no partition has any. A partition
+    has a folder from its first upload on, also if that never ends: it is as empty as before.
+    """
+    for partition in absent:
+        if partition not in tier.unfinished:
+            raise NotFound(f"{partition} was deleted while the query was planned")
+    named = options.subscription
+    others = {each.topic for each in set(every) - set(absent)}
+    for partition in absent:
+        is_empty_topic = bool(named.topics) and partition.topic not in others
+        if is_empty_topic or (named.assign and not quiet_ok):
+            raise NotFound(
+                f"{partition} has a folder, but no finished segment yet: wait until one is copied"
+            )
+    if absent:
+        log.warning(
+            "%s have a folder but no finished segment: they are read as empty",
+            ", ".join(map(str, absent[:NAMES_SHOWN_MAX])),
+        )
 
 
 def may_be_quiet(

@@ -12,7 +12,12 @@ from typing import TypeVar
 
 from kafka_formats.errors import NotFound
 from kafka_formats.topic_id_partition import TopicIdPartition
-from pipeline.catalogue.tiered_segment import Catalogue, PartitionBounds, TieredSegment
+from pipeline.catalogue.tiered_segment import (
+    Catalogue,
+    NoSegment,
+    PartitionBounds,
+    TieredSegment,
+)
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.read.transactions import stable_end
@@ -49,6 +54,8 @@ class TierView:
     def __init__(self, catalogue: Catalogue, settings: ReadSettings) -> None:
         self.catalogue = catalogue
         self.settings = settings
+        self.unfinished: set[TopicIdPartition] = set()
+        """Partitions that were asked for and have a folder, but no segment yet."""
         self._stable_ends: dict[TopicIdPartition, tuple[RemoteLogSegmentId, int]] = {}
 
     def subscribed(
@@ -90,27 +97,25 @@ class TierView:
     def partitions(
         self, wanted: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PartitionView]:
-        """The view of each partition from an offset on; deleted partitions are left out."""
+        """The view of each partition from an offset on; deleted partitions are left out, as are
+        `unfinished` ones.
+        """
         views = {}
+        self.unfinished -= wanted.keys()
         self.catalogue.prepare(list(wanted))
         for partition, first_offset in wanted.items():
             try:
                 bounds = self.catalogue.bounds(partition)
                 segments = self.catalogue.segments(partition, first_offset)
-            except NotFound:
+            except NotFound as error:
+                if isinstance(error, NoSegment):
+                    self.unfinished.add(partition)
                 continue
             views[partition] = PartitionView(bounds, segments, bounds.latest)
         if self.settings.isolation is Isolation.READ_UNCOMMITTED:
             return views
         ends = self._stable_ends_of(views)
-        return {
-            partition: PartitionView(
-                PartitionBounds(view.bounds.earliest, min(view.bounds.latest, ends[partition])),
-                view.segments,
-                view.tier_end,
-            )
-            for partition, view in views.items()
-        }
+        return {partition: _decided(view, ends[partition]) for partition, view in views.items()}
 
     def _stable_ends_of(
         self, views: Mapping[TopicIdPartition, PartitionView]
@@ -173,3 +178,14 @@ class TierView:
         ):
             found = pool.map(look_up, partitions, repeat(stores))
             return dict(zip(partitions, found, strict=True))
+
+
+def _decided(view: PartitionView, stable_end: int) -> PartitionView:
+    """The view for read_committed. `stable_end`: the first offset of an open transaction, or the
+    end of the last segment, behind which there may be lost offsets: these hold no reader back.
+    """
+    earliest, latest = view.bounds.earliest, view.bounds.latest
+    if view.segments and stable_end <= view.segments[-1].last_offset:
+        # A transaction that began below the first offset leaves nothing to read, and loses nothing.
+        latest = max(earliest, min(latest, stable_end))
+    return PartitionView(PartitionBounds(earliest, latest), view.segments, view.tier_end)

@@ -78,7 +78,7 @@ def test_a_run_takes_of_its_range_what_is_tiered_and_not_exported(
     assert sum(len(task.slices) for task in tasks) == len(slices)
     groups = list(commits(tasks, 12_000))
     assert [task for group in groups for task in group] == tasks
-    lost = offsets(holes(slices, taken, (first, last)))
+    lost = offsets(holes(slices, taken, (first, last), 0))
     assert not lost & (tiered | offsets(taken))
 
 
@@ -87,8 +87,12 @@ def test_what_retention_took_before_the_next_run_is_told() -> None:
     bounds = OffsetRange().of(((0, 99),), 600)
     assert bounds == (100, 599)
     slices = missing_slices(segments, ((0, 99),), bounds, Isolation.READ_COMMITTED)
-    assert holes(slices, ((0, 99),), bounds) == ((100, 499),)
-    assert holes(slices, (), (0, 599)) == (), "a first run begins where the tier does"
+    assert holes(slices, ((0, 99),), bounds, 500) == ((100, 499),)
+    assert holes(slices, (), (0, 599), 500) == (), "a first run begins where the tier does"
+    # A bucket's tier begins and ends with segments in doubt, which no slice reads.
+    assert holes(slices, (), (0, 649), 450) == ((450, 499), (600, 649))
+    assert holes([], ((0, 99),), (100, 199), 0) == ((100, 199),)
+    assert holes([], (), (100, 199), 500) == ()
 
 
 def test_a_file_says_whose_it_is_and_others_are_nobodys() -> None:

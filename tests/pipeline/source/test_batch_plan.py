@@ -9,6 +9,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound
 from pipeline.read.segment_slice import SegmentSlice
+from pipeline.source import tier_view
 from pipeline.source.batch_plan import plan_batch
 from pipeline.source.filters import NOTHING_PRUNED, Pruning, prune
 from pipeline.source.options import parse_options
@@ -161,3 +162,13 @@ def test_tasks_are_as_many_and_as_small_as_asked_for() -> None:
     assert spans(tasks) == [
         ("payments-0", 0, 2), ("payments-0", 3, 4), ("payments-0", 5, 7), ("payments-0", 8, 9),
     ]  # fmt: skip
+
+
+def test_a_transaction_open_since_below_the_first_offset_leaves_nothing_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tier_view, "stable_end", lambda *_: 5)  # its head went with the log start
+    committed = {"assign": '{"orders": [0]}', "isolation": "read_committed"}
+    assert plan(committed) == []
+    with pytest.raises(Conflict, match="behind the end of readable offsets, 10"):
+        plan(committed | {"startingOffsets": '{"orders": {"0": 12}}'})
