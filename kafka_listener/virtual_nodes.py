@@ -6,7 +6,7 @@ anywhere. So a real id or address in a single answer would lead them away from t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -130,6 +130,6 @@ def _weight(topic: bytes, partition: int, replica: Replica) -> bytes:
     return hashed.digest()
 
 
-def not_shown(brokers: Mapping[int, Address], nodes: VirtualNodes) -> tuple[int, ...]:
+def not_shown(brokers: Iterable[int], nodes: VirtualNodes) -> tuple[int, ...]:
     """Brokers that no client can be told of, for a message."""
     return tuple(sorted(broker for broker in brokers if not nodes.shown(broker)))

@@ -100,7 +100,9 @@ class BrokerSecurity:
 
 @dataclass(eq=False)
 class Brokers:
-    """The brokers of a node. `kafka_cluster_id` empty: that of the first broker that answers."""
+    """The brokers of a node. `kafka_cluster_id` empty: that of the first broker that answers.
+    `known` are those that were ever told, `alive` those of the last Metadata.
+    """
 
     bootstrap: tuple[Address, ...]
     kafka_cluster_id: str
@@ -109,6 +111,7 @@ class Brokers:
     security: BrokerSecurity = field(default_factory=BrokerSecurity)
     topics: TopicIds = field(init=False)
     known: dict[int, Address] = field(default_factory=dict)
+    alive: frozenset[int] = frozenset()
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     trouble: str | None = None
     turns: Turns = field(default_factory=Turns)
@@ -123,6 +126,7 @@ class Brokers:
         """Take brokers and topics from an answer to Metadata."""
         self.topics.learn(topics_in(body))
         told = brokers_in(body)
+        self.alive = frozenset(told) or self.alive  # an answer that refuses all names none
         self.known |= told
         if len(self.known) > BROKERS_MAX:
             self.known = told

@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from kafka_formats.errors import InvalidRequest, Refused, RetryLater, StrandlineError
+from kafka_formats.errors import InvalidRequest, RetryLater, StrandlineError
 from kafka_listener.access.rates import TierRates
 from kafka_listener.access.rights import EVERYTHING, GivenTopics
 from kafka_listener.connections.answers import Answers
@@ -197,7 +198,7 @@ class ReadListener:
         await self._open_port(None)
         await self._open_ports()
         loop = asyncio.get_running_loop()
-        self._tasks = tuple(map(loop.create_task, (self._tick(), self._watch(), self._refresh())))
+        self._tasks = tuple(map(loop.create_task, self._tasks_of()))
         log.info(
             "node %d serves Kafka consumers on %s:%d and, for %d brokers, on the ports behind it",
             self.own.node_id,
@@ -282,8 +283,10 @@ class ReadListener:
             known = frozenset(self.brokers.known)
             if of_new and known <= self._tried:
                 return
-            left_out = not_shown(self.brokers.known, self.replicas.nodes)
-            if left_out:
+            left_out = not_shown(self.brokers.alive, self.replicas.nodes)
+            if not left_out:
+                self._trouble.pop("broker_ids", None)
+            else:
                 self._note(
                     "broker_ids",
                     f"brokers {left_out} have no port or id here, and clients do not see them: "
@@ -323,27 +326,61 @@ class ReadListener:
         self._ports[broker_id] = port
         self._trouble.pop(f"port_{broker_id}", None)
 
-    async def _tick(self) -> None:
+    async def _again(
+        self, name: str, pause_s: Callable[[], float], work: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Do the work again and again. What it raises is a bug, and ends no listener: it is told
+        until the work succeeds.
+        """
         while True:
-            await self.sleep(TICK_S)
-            self._share.next_second()
-            for connection in tuple(self._connections):
+            await self.sleep(pause_s())
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - the task's top: told, and tried again
+                self._failed(name, error)
+            else:
+                self._trouble.pop(name, None)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
+        text = f"the read listener's task `{name}` failed ({why}): report this"
+        if self._trouble.get(name) != text:
+            log.error("%s", text, exc_info=error)
+        self._trouble[name] = text
+
+    def _tasks_of(self) -> Iterable[Coroutine[Any, Any, None]]:
+        def each_second() -> float:
+            return TICK_S
+
+        def until_refresh() -> float:
+            return REFRESH_S if "brokers" not in self._trouble else TICK_S
+
+        yield self._again("connections", each_second, self._tick)
+        yield self._again("logins", each_second, self._watch)
+        yield self._again("refresh", until_refresh, self._refresh)
+
+    async def _tick(self) -> None:
+        self._share.next_second()
+        failure: Exception | None = None
+        for connection in tuple(self._connections):
+            try:
                 connection.tick()
+            except Exception as error:  # noqa: BLE001 - raised below: the others have their turn
+                failure = error
+                connection.end(None)
+        if failure is not None:
+            raise failure
 
     async def _watch(self) -> None:
-        while True:
-            await self.sleep(TICK_S)
-            await self.logins.tick(tuple(self._connections.values()))
+        await self.logins.tick(tuple(self._connections.values()))
 
     async def _refresh(self) -> None:
-        while True:
-            await self.sleep(REFRESH_S if "brokers" not in self._trouble else TICK_S)
-            try:
-                await self.brokers.refresh()
-                self._trouble.pop("brokers", None)
-            except (RetryLater, Refused, StrandlineError) as error:
-                self._note("brokers", str(error))
-            await self._open_ports()
+        try:
+            await self.brokers.refresh()
+            self._trouble.pop("brokers", None)
+        except StrandlineError as error:
+            self._note("brokers", str(error))
+        await self._open_ports()
 
     def _note(self, about: str, text: str) -> None:
         if self._trouble.get(about) != text:
