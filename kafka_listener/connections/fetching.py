@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -343,7 +343,30 @@ class Fetching:
         run.client.window_bytes = max(window, FIRST_BYTES)
         self.counts.sent_from_broker(run.broker_bytes)
         run.answers |= found
+        await self._answer_left_out(run, found, answer.get("error_code", ErrorCode.NONE))
         await self._correct(run, found)
+
+    async def _answer_left_out(
+        self, run: FetchRun, found: Mapping[Where, Values], error: int
+    ) -> None:
+        """Answer the partitions that the broker left out: all of a client that is to wait for its
+        quota (KIP-219), or behind an error. Java's consumer drops an answer that lacks one.
+        """
+        left = [each for each in run.to_broker if each.where not in found]
+        if error:
+            self.counts.not_available(f"a broker answered a Fetch with error {error}")
+            if not found:
+                run.to_broker.clear()  # and it has not waited
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if error else ErrorCode.NONE
+
+        async def answer(some: Sequence[Wanted]) -> None:
+            ids = self.ends.resolved(some)
+            for each in some:
+                tip = ids.get((each.topic, each.partition))
+                shown = Ends() if tip is None else self.ends.shown(run.client, tip, None)
+                run.answers[each.where] = fetch.error_answer(each, code, shown)
+
+        await self.turns.in_slices(left, answer)
 
     async def _correct(self, run: FetchRun, found: dict[Where, Values]) -> None:
         """Put the whole log's start in the place of the broker's. An offset that the broker dropped

@@ -131,15 +131,17 @@ class LogEnds:
         told = client.ends.get(tip)
         return NEVER if told is None else told.at + ENDS_S
 
-    def shown(self, client: Client, tip: TopicIdPartition, tier: TierEnds) -> Ends:
-        """The ends for an answer from the tier. While the leader is unreachable they stay where
-        they were told last: an end that falls makes consumers start anew.
+    def shown(self, client: Client, tip: TopicIdPartition, tier: TierEnds | None) -> Ends:
+        """The ends for an answer from the tier, or from nobody (`tier` None). While the leader is
+        unreachable they stay where they were told last: an end that falls makes consumers start
+        anew.
         """
         told = client.ends.get(tip)
+        start = UNKNOWN if tier is None else tier.log_start_offset
         if told is None:
-            return Ends(tier.end_offset, tier.end_offset, tier.log_start_offset)
-        ends = told.ends
-        return Ends(ends.high_watermark, ends.last_stable_offset, tier.log_start_offset)
+            end = UNKNOWN if tier is None else tier.end_offset
+            return Ends(end, end, start)
+        return Ends(told.ends.high_watermark, told.ends.last_stable_offset, start)
 
     def doubt(self, client: Client, tip: TopicIdPartition) -> None:
         """Have the leader asked anew. The end that it told is shown until it answers."""

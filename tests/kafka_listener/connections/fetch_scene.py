@@ -68,8 +68,8 @@ class KnownEnds:
     async def of(self, _client: object, partitions: Iterable[Any]) -> dict[Any, Any]:
         return dict.fromkeys(partitions, self.told)
 
-    def shown(self, _client: object, _tip: object, tier: TierEnds) -> Ends:
-        return Ends(100, 90, tier.log_start_offset)
+    def shown(self, _client: object, _tip: object, tier: TierEnds | None) -> Ends:
+        return Ends(100, 90, -1 if tier is None else tier.log_start_offset)
 
     def saw(self, *_: object) -> None: ...
 
@@ -90,10 +90,14 @@ class AskedConnection:
 
 @dataclass
 class AskedClient:
-    """Its broker answers every partition with `records` or `error`."""
+    """Its broker answers every partition with `records` or `error`; or the whole with `refused`, or
+    with nothing while it throttles.
+    """
 
     records: bytes = b"from the broker"
     error: int = 0
+    refused: int = 0
+    throttles: bool = False
     reachable: bool = True
     asked: list[Values] = field(default_factory=list)
     name: str = "a client"
@@ -108,6 +112,8 @@ class AskedClient:
         if not self.reachable:
             raise RetryLater("away")
         self.asked.append(body)
+        if self.refused or self.throttles:
+            return {"throttle_time": 900, "error_code": self.refused, "responses": []}
         data = {
             "error_code": self.error, "high_watermark": 100, "last_stable_offset": 90,
             "log_start_offset": 30, "records": self.records, "aborted_transactions": [],

@@ -245,6 +245,28 @@ async def test_out_of_range_is_not_believed_while_the_topics_id_is_unknown() -> 
     assert one["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
+async def test_a_client_that_its_broker_throttles_gets_an_answer_of_all_partitions() -> None:
+    """The broker's names none (KIP-219). With one from the tier alone Java's client drops both."""
+    scene = Scene(throttles=True)
+    old, new = await scene.fetch(30, 40)
+    assert old["records"] == b"batch 3."
+    assert (new["error_code"], new["records"], new["high_watermark"]) == (0, b"", 100)
+    assert scene.answer["throttle_time"] == 900
+    (new,) = await scene.fetch(40)
+    assert (new["error_code"], new["records"]) == (0, b"")
+
+
+async def test_what_a_broker_refuses_as_a_whole_is_not_available() -> None:
+    scene = Scene(refused=42)
+    old, new = await scene.fetch(30, 40)
+    assert old["records"] == b"batch 3."
+    assert new["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert scene.counts.not_available_answers == 1
+    assert scene.slept == []
+    await scene.fetch(40)
+    assert scene.slept == [0.5], "the client would ask again at once"
+
+
 async def test_a_session_that_nobody_made_is_not_found() -> None:
     scene = Scene()
     assert await scene.fetch(0, session_id=9, session_epoch=1) == []

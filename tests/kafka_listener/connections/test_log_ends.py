@@ -214,3 +214,4 @@ async def test_without_a_word_of_a_leader_the_tiers_end_is_shown() -> None:
     scene = Scene(reachable=False)
     assert await scene.of() is None
     assert scene.log_ends.shown(scene.client, TIP, TIER) == Ends(200, 200, 0)
+    assert scene.log_ends.shown(scene.client, TIP, None) == Ends()
