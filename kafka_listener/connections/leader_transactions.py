@@ -8,12 +8,9 @@ from typing import Any
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections.brokers import Brokers, ask
-from kafka_listener.protocol.apis import Api
+from kafka_listener.protocol.apis import SERVED, Api
 from kafka_listener.protocol.fetch import CONSUMER, NO_SESSION, READ_COMMITTED, SESSION_NEVER
 from kafka_listener.reading.read_port import AbortedFrom
-
-FETCH_VERSION = 12
-"""The last version of Fetch that names topics, which every broker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +20,22 @@ class LeaderTransactions:
     brokers: Brokers
 
     async def aborted_at(
-        self, partition: TopicIdPartition, offset: int
+        self, partition: TopicIdPartition, offset: int, leader_epoch: int
     ) -> tuple[AbortedFrom, ...] | None:
-        """The transactions that the leader knows to be aborted at `offset`. None if the leader is
-        unreachable, or brings no batch from there.
+        """The transactions that the leader of that epoch knows to be aborted at `offset`. None if
+        it is unreachable, leads no more, or brings no batch from there.
         """
         leader = await self.brokers.leader(bytes(partition.topic_id), partition.partition)
         if leader is None:
             return None
-        asked = {"partition": partition.partition, "fetch_offset": offset, "partition_max_bytes": 1}
+        asked = {
+            "partition": partition.partition,
+            "current_leader_epoch": leader_epoch,
+            "fetch_offset": offset,
+            "partition_max_bytes": 1,
+        }
+        # A broker takes the name or, from version 13 on, the id, which a topic made anew has not.
+        named = {"topic": partition.topic, "topic_id": bytes(partition.topic_id)}
         body: dict[str, Any] = {
             "replica_id": CONSUMER,
             "max_wait": 0,
@@ -40,10 +44,10 @@ class LeaderTransactions:
             "isolation_level": READ_COMMITTED,
             "session_id": NO_SESSION,
             "session_epoch": SESSION_NEVER,
-            "topics": [{"topic": partition.topic, "partitions": [asked]}],
+            "topics": [{**named, "partitions": [asked]}],
         }
         try:
-            answer = await ask(leader, Api.FETCH, body, version_max=FETCH_VERSION)
+            answer = await ask(leader, Api.FETCH, body, version_max=SERVED[Api.FETCH].high)
         except (RetryLater, CorruptData):
             return None
         for topic in answer["responses"]:

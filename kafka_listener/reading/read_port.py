@@ -58,11 +58,12 @@ class BrokerTransactions(Protocol):
     """The leader's word about transactions whose markers are not tiered yet."""
 
     async def aborted_at(
-        self, partition: TopicIdPartition, offset: int
+        self, partition: TopicIdPartition, offset: int, leader_epoch: int
     ) -> tuple[AbortedFrom, ...] | None:
-        """The aborted transactions that are open at `offset`: the list in the leader's answer to a
-        read_committed Fetch from there that brought at least one batch. None: the leader is
-        unreachable, brought none, or its last stable offset is not above `offset`.
+        """The aborted transactions that are open at `offset`: the list in the answer of the leader
+        of `leader_epoch` to a read_committed Fetch from there that brought at least one batch.
+        None: that one is unreachable or leads no more, brought none, or its last stable offset is
+        not above `offset`.
         """
 
 

@@ -233,13 +233,13 @@ class TierReading:
         listed = {AbortedFrom(*each) for each in found.aborted}
         if found.decided_until < found.next_offset:
             broker = query.broker
-            on_leader = (
-                broker is not None
-                and broker.local_log_start_offset <= found.tier_end < broker.last_stable_offset
-            )
-            if not on_leader:
+            if broker is None or not (
+                broker.local_log_start_offset <= found.tier_end < broker.last_stable_offset
+            ):
                 return None
-            told = await self.transactions.aborted_at(query.partition, found.tier_end)
+            told = await self.transactions.aborted_at(
+                query.partition, found.tier_end, broker.leader_epoch
+            )
             if told is None:
                 return None
             listed |= {each for each in told if each.first_offset < found.next_offset}

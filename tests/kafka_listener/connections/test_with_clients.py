@@ -185,20 +185,21 @@ def test_a_leader_is_asked_for_the_aborted_transactions_at_an_offset(
     )
     brokers = replica.listener.brokers
 
-    async def aborted_at(offset: int) -> tuple[AbortedFrom, ...] | None:
+    async def aborted_at(offset: int, epoch: int = 0) -> tuple[AbortedFrom, ...] | None:
         twin = await brokers.open(None)
         await brokers.learn_topics(twin, ["paid"], ())
         await twin.close()
         topic_id = brokers.topics.id_of("paid")
         assert topic_id is not None
         tip = TopicIdPartition("paid", Uuid(topic_id), 0)
-        return await LeaderTransactions(brokers).aborted_at(tip, offset)
+        return await LeaderTransactions(brokers).aborted_at(tip, offset, epoch)
 
     # Offsets 0 and 1 are committed at 2, 3 and 4 aborted at 5, a moment after the producer hears.
     broker.wait_until(lambda: bool(replica.run(lambda: aborted_at(4))), "the abort's marker")
     (one,) = replica.run(lambda: aborted_at(4)) or ()
     assert one.first_offset == 3
     assert replica.run(lambda: aborted_at(6)) is None, "it is the end"
+    assert replica.run(lambda: aborted_at(4, 1)) is None, "no leader of that epoch"
 
 
 def test_the_tier_is_read_on_while_no_broker_is_there(

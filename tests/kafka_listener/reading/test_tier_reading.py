@@ -55,12 +55,12 @@ class Leader:
     """The leader's word about transactions; None: it does not answer."""
 
     aborted: tuple[AbortedFrom, ...] | None = None
-    asked: list[int] = field(default_factory=list)
+    asked: list[tuple[int, int]] = field(default_factory=list)
 
     async def aborted_at(
-        self, partition: TopicIdPartition, offset: int
+        self, partition: TopicIdPartition, offset: int, leader_epoch: int
     ) -> tuple[AbortedFrom, ...] | None:
-        self.asked.append(offset)
+        self.asked.append((offset, leader_epoch))
         return self.aborted
 
 
@@ -457,7 +457,7 @@ def test_committed_records_up_to_the_tiers_end_with_the_leaders_help(tmp_path: P
             assert (java(data, answer.aborted), answer.next_offset) == ([0], 1)
             answer, _ = await client.fetch(1, leader)
             assert isinstance(answer, NotAvailable)
-            assert client.leader.asked == [6, 6]
+            assert client.leader.asked == [(6, 0), (6, 0)]
             assert (await client.fetch(1, replace(leader, local_log_start_offset=0)))[0] == (
                 GoToBroker(1)
             )
