@@ -118,15 +118,17 @@ class TierReading:
         if ends is None or start != ends.log_start_offset or _stops_below(ends.end_offset, broker):
             await self._barrier.wait()
             ends = self.ends(partition)
-        if ends is None or leader_has_all(ends, broker):
+        if ends is None:
+            return None
+        if timestamp == OffsetSpec.LATEST_TIERED:  # a broker that does not tier answers -1
+            highest = self.reads.state_of(partition).highest_copied
+            return None if highest is None else self._found(partition, highest[0])
+        if leader_has_all(ends, broker):
             return None
         start = self._start(partition, ends, broker)
         search = TimestampSearch(self.reads, partition, self.breathe, self.batch_bytes_max, start)
         if timestamp == OffsetSpec.EARLIEST:
             return self._found(partition, start)
-        if timestamp == OffsetSpec.LATEST_TIERED:
-            highest = self.reads.state_of(partition).highest_copied
-            return None if highest is None else self._found(partition, highest[0])
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
             if leader_is_newer(ends, broker):
                 raise RetryLater(f"the newest leader of {partition} is not in its lineage yet")

@@ -363,6 +363,7 @@ def test_offsets_by_time_and_by_special(tmp_path: Path, orders: KafkaLog) -> Non
         has_all = replace(LEADER, local_log_start_offset=0)
         for timestamp in (-2, -3, 0):
             assert await offset_at(timestamp, has_all) is None
+        assert await offset_at(-5, has_all) == FoundOffset(-1, 29, 0)
         client.log.epochs, client.log.end = (EpochEntry(0, 0), EpochEntry(1, 35)), 35
         newer = replace(LEADER, leader_epoch=1)
         with pytest.raises(RetryLater):
