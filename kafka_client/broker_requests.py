@@ -13,7 +13,7 @@ from typing import Any
 from kio.schema.describe_configs.v3 import DescribeConfigsRequest, DescribeConfigsResponse
 from kio.schema.describe_configs.v3.request import DescribeConfigsResource
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets import v5, v8
+from kio.schema.list_offsets import v5, v8, v9
 from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
 from kio.schema.offset_for_leader_epoch import v3 as epochs_v3
 from kio.schema.types import BrokerId, TopicName
@@ -24,6 +24,7 @@ from kafka_client.connection import Connection
 LATEST = -1
 EARLIEST = -2
 EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
@@ -83,7 +84,7 @@ async def list_offsets(
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     # The last version without tagged fields, unless it does not know the timestamp.
-    schema: Any = v8 if timestamp == EARLIEST_LOCAL else v5
+    schema: Any = {EARLIEST_LOCAL: v8, LATEST_TIERED: v9}.get(timestamp, v5)
     request = _list_offsets_request(schema, by_topic, timestamp, isolation_level, replica_id)
     answered = await connection.ask(request, schema.ListOffsetsResponse)
     return {

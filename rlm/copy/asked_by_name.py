@@ -41,6 +41,13 @@ async def tiered_log_start_of(
     return await _ask(broker, local, broker.log_start)
 
 
+async def highest_tiered_of(
+    broker: BrokerPort, local: LocalPartition
+) -> int | NotLeading | NoAnswer:
+    """The highest offset that the broker takes for copied, if it leads this replica; -1: none."""
+    return await _ask(broker, local, broker.highest_tiered)
+
+
 async def _ask(
     broker: BrokerPort,
     local: LocalPartition,

@@ -62,6 +62,11 @@ class BrokerPort(Protocol):
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
         """The log start, its tier included, and the leader epoch of that offset, if it leads."""
 
+    async def highest_tiered(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
+        """The highest offset that it takes for copied, if it leads; -1: none."""
+
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]: ...
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:

@@ -8,7 +8,7 @@ The plug-in in the broker (`broker_plugin/`) asks over HTTP (`api/routes/broker.
 | its sessions, and the partitions that it announces | `sessions.py`, `plugin.py` |
 | answers to its calls about metadata, where a copy's row is accepted | `calls.py` |
 | lists of segments; expirations that may not begin | `segment_lists.py`, `expirations.py` |
-| ... of a leader that does not know what is copied yet | `fresh_leaders.py` |
+| ... of a leader that would count twice what is copied | `fresh_leaders.py` |
 | where the part that counts as copied ends | `copied_offsets.py` |
 | copies that it asks for, where their bytes are; failed ones | `copies.py`, `failed_copies.py` |
 | ... of files that it sends, where the node does not see its disk | `sent_files.py`, `spool.py` |

@@ -82,9 +82,7 @@ class BrokerCalls:
 
     def announce(self, body: bytes) -> bytes:
         """Take an announcement."""
-        said = wire.decode_announcement(body)
-        self.plugin.announce(said)
-        self.expirations.fresh.announced(said)
+        self.plugin.announce(wire.decode_announcement(body))
         mine = self.around.identity.incarnation
         return wire.encode_announced(self.metadata.applied_offset, mine.node_id, mine.boot_counter)
 
@@ -115,16 +113,13 @@ class BrokerCalls:
     async def highest(self, body: bytes) -> bytes:
         """The highest copied offset of an epoch, below gaps among what the broker has."""
         asked = wire.decode_highest(body)
-        tip, fresh = asked.partition, self.expirations.fresh
+        tip = asked.partition
         self._check_writable(tip)
-        work, session = self.table.work(tip), fresh.session
+        work = self.table.work(tip)
         local = None if work is None else work.local
         start = None if local is None else local.local_log_start_offset
         offset = await self.copied.highest(tip, asked.leader_epoch, start)
         self._check_writable(tip)
-        own = () if local is None else local.leader_epochs
-        if offset is not None or not own or asked.leader_epoch <= own[0].epoch:
-            fresh.told(tip, session)  # else it asks for the epoch before
         return wire.encode_highest(self.metadata.applied_offset, offset)
 
     async def list_segments(self, body: bytes, *, takes_changes: bool = False) -> bytes:
@@ -152,7 +147,6 @@ class BrokerCalls:
         """COPY_SEGMENT_STARTED, under this node's claim."""
         row = wire.decode_row(body)
         tip, id_ = row.segment_id.partition, row.segment_id.id
-        session = self.expirations.fresh.session
         self._check_writable(tip)
         self.copies.check_may_begin(row)
         await self.copies.check_room(row)
@@ -168,7 +162,6 @@ class BrokerCalls:
             deadline_ms = self.copies.deadline_ms(row)
         added = replace(row, token=token, writer=me, upload_deadline_ms=deadline_ms)
         self.plugin.added(id_)
-        self.expirations.fresh.told(tip, session)  # before it copies it asks
         write = self.metadata.add_remote_log_segment_metadata(added, deadline_s=WRITE_DEADLINE_S)
         adding = asyncio.ensure_future(write)
         self._adding[adding] = tip

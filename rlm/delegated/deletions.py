@@ -11,9 +11,9 @@ before the broker gets its list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import chain, takewhile
 
 from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.kafka_uuid import Uuid
@@ -25,6 +25,7 @@ from rlm.copy.work_table import WorkTable
 from rlm.delegated.expirations import Expirations
 from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.plugin import Plugin
+from rlm.delegated.segment_lists import ROWS_PER_BREATH
 from rlm.leadership.leadership import TopicConfig
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import UNLIMITED, Claim, Mode, PartitionState
@@ -99,14 +100,12 @@ class BrokerDeletions:
         await self.start_passed(tip, broker, claim.token)
 
     async def hold_fresh(self, tip: TopicIdPartition, broker: BrokerPort) -> None:
-        """Raise RetryLater while the leader does not know yet what is copied. A list that comes
-        once, of a deleted topic or a disabled tier, is not held back.
+        """RetryLater: the leader does not know yet what is copied, and would count too much. Its
+        configs do not matter: it may take `retention.bytes` from newer ones than these.
         """
-        why = self.expirations.fresh.why_not_expire(tip)
-        if why is None or not _is_counted(await _config(broker, tip.topic)):
-            return
-        if not await self.is_topic_deleted(tip):
-            raise RetryLater(f"{tip}: {why}")
+        why = await self.expirations.fresh.why_not_expire(tip, broker)
+        if why is not None and not await self.is_listed_once(tip):
+            raise RetryLater(why)
 
     async def start_passed(self, tip: TopicIdPartition, broker: BrokerPort, token: int) -> None:
         """Start to delete the finished segments that the log start of a leading broker passed, as
@@ -128,14 +127,14 @@ class BrokerDeletions:
             and row.end_offset < start.offset
             and row.leader_epochs[-1][0] == start.leader_epoch
         )
-        rows = [*islice(passed, MARKED_BY_CALL)]
-        if not rows:
+        first = next(passed, None)
+        if first is None:
             return
         config = await _config(broker, tip.topic)
         if config is not None and not config.remote_storage_enable:
             return  # all goes: it lists once, and its log start may have passed very many
-        going = await self._without_kept(rows, token)
-        if len(going) == len(rows) and not _is_counted(config):
+        going, some_stay = await self._without_kept(chain([first], passed), token)
+        if not some_stay and not _is_counted(config):
             return  # its broker deletes them by itself
         # Else its run ends at the first that stays, and never comes to those behind it.
         if self.driver.clean_ups.is_full:
@@ -150,21 +149,33 @@ class BrokerDeletions:
             )
 
     async def _without_kept(
-        self, passed: list[RemoteLogSegmentMetadata], token: int
-    ) -> list[RemoteLogSegmentMetadata]:
-        """The segments without those that stay, since the log start did not pass them while the
-        broker led.
+        self, passed: Iterable[RemoteLogSegmentMetadata], token: int
+    ) -> tuple[list[RemoteLogSegmentMetadata], bool]:
+        """So many of the segments as a call marks, without those that stay, since the log start did
+        not pass them while the broker led. True: some stay.
         """
-        for row in passed:
+        going: list[RemoteLogSegmentMetadata] = []
+        stay: bool | None = None
+        for number, row in enumerate(passed, 1):
+            if number % ROWS_PER_BREATH == 0:
+                await self.around.ambient.sleep(0)
             state = self.metadata.partition_state(row.segment_id.partition)
-            if state is None or not is_kept(row, state):
-                continue
-            try:
-                await self.older.check(row, token)  # of one, and holds for all
-            except RetryLater:
-                return [each for each in passed if not is_kept(each, state)]
-            break
-        return passed
+            if stay is not False and state is not None and is_kept(row, state):
+                if stay is None:  # of one, and holds for all
+                    stay = await self._stays(row, token)
+                if stay:
+                    continue
+            going.append(row)
+            if len(going) == MARKED_BY_CALL:
+                break
+        return going, bool(stay)
+
+    async def _stays(self, row: RemoteLogSegmentMetadata, token: int) -> bool:
+        try:
+            await self.older.check(row, token)
+        except RetryLater:
+            return True
+        return False
 
     async def _start_passed(self, row: RemoteLogSegmentMetadata, token: int) -> None:
         node_id, now_ms = self.around.identity.incarnation.node_id, self.around.ambient.now_ms()

@@ -1,72 +1,85 @@
 """Holds back the expiration of a leader that does not know yet what is copied.
 
-Until a broker was told the highest copied offset, by its copy task or as a follower, all of its
-disk counts as not copied: `retention.bytes` counts what is in the tier, too, twice, and as much too
-much expires (Kafka's UnifiedLog, onlyLocalLogSegmentsSize; KAFKA-20732, mended in 4.3.2).
+A broker counts for `retention.bytes` what is on its disk above the offset that it takes for copied,
+and all that is in the tier (Kafka's UnifiedLog, onlyLocalLogSegmentsSize). It learns that offset
+from its copy task, or as a follower, and has none in a log that it opened anew: at its start, or in
+another log directory. Until then what is on its disk and in the tier counts twice, and as much too
+much expires (KAFKA-20732, mended in 4.3.2). The broker itself tells the offset (KIP-1005).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.delegated.wire import WHOLE_SET, Announcement
+from rlm.control.surroundings import Surroundings
+from rlm.copy.asked_by_name import highest_tiered_of
+from rlm.copy.partition_work import PartitionWork
+from rlm.copy.scanner import BrokerPort
+from rlm.leadership.leadership import NoAnswer, NotLeading
+from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.rows.served_ranges import served_ranges
+from rlmm.segment import OFFSET_MAX
 
 logger = logging.getLogger(__name__)
 
-HELD_FOR_S = 90.0
-"""Three runs of its tasks. A broker that asked another process of this node, before it ended, does
-not ask again, and one that was started with remote.log.copy.disable=true never does.
-"""
+TOLD_AFTER_S = 60.0
+"""A copy that ends holds a list back for a moment, and a fresh leader for a run or two."""
+REMEMBERED_MAX = 10_000
+"""Partitions whose list is held back, with the time since when."""
 
 
 @dataclass(slots=True)
 class FreshLeaders:
-    """The partitions of the broker's session, and since when each is held back."""
+    """Asks brokers what they take for copied. `work` is the partition on this node."""
 
-    now_s: Callable[[], float]
-    session: Uuid | None = None
-    _told: set[TopicIdPartition] = field(default_factory=set)
+    metadata: RemoteLogMetadataManager
+    work: Callable[[TopicIdPartition], PartitionWork | None]
+    around: Surroundings
     _held: dict[TopicIdPartition, float] = field(default_factory=dict)
 
-    def announced(self, said: Announcement) -> None:
-        """Forget what a broker that was started again knew, and of replicas that left it."""
-        if said.session != self.session:
-            self.session = said.session
-            self._told.clear()
-            self._held.clear()
-        elif said.base_seq == WHOLE_SET:
-            self._forget((self._told | self._held.keys()).difference(said.leaders, said.followers))
-        else:
-            self._forget(said.stopped)
+    async def why_not_expire(self, tip: TopicIdPartition, broker: BrokerPort) -> str | None:
+        """The reason why the leader would count too much now; None: it counts right."""
+        work = self.work(tip)
+        if work is None or work.local is None:
+            return "this node has no look of its replica"
+        first = work.local.local_log_start_offset
+        if self._is_served_from(tip, first):
+            said = await highest_tiered_of(broker, work.local)
+            if isinstance(said, NotLeading | NoAnswer):
+                why = said.reason if isinstance(said, NoAnswer) else "it does not lead"
+                return f"the broker does not tell what it takes for copied: {why}"
+            if self._is_served_from(tip, max(first, said + 1)):
+                return self._hold(work, said)
+        self._held.pop(tip, None)
+        return None
 
-    def _forget(self, tips: Iterable[TopicIdPartition]) -> None:
-        for tip in tips:
-            self._told.discard(tip)
-            self._held.pop(tip, None)
+    def _is_served_from(self, tip: TopicIdPartition, first: int) -> bool:
+        """True if the tier serves an offset of the lineage from `first` on."""
+        state = self.metadata.partition_state(tip)
+        if state is None:
+            return False
+        covered = partial(self.metadata.coverage, tip)
+        return next(served_ranges(state.lineage, covered, first, OFFSET_MAX), None) is not None
 
-    def told(self, tip: TopicIdPartition, session: Uuid | None) -> None:
-        """The broker knows the partition's highest copied offset, since a call of this session."""
-        if session == self.session:
-            self._told.add(tip)
-            self._held.pop(tip, None)
-
-    def why_not_expire(self, tip: TopicIdPartition) -> str | None:
-        """The reason why a leader would count too much now, to be asked at each of its lists."""
-        if tip in self._told:
-            return None
-        now = self.now_s()
+    def _hold(self, work: PartitionWork, copied: int) -> str:
+        tip, now_s = work.partition, self.around.ambient.monotonic()
         if tip not in self._held:
-            self._held[tip] = now
-            logger.info("the expiration of %s waits until its leader knows what is copied", tip)
-        left = self._held[tip] + HELD_FOR_S - now
-        if left <= 0:
-            return None
-        return (
-            "its leader has not asked for the highest copied offset yet, and would count twice "
-            "what is on its disk and in the tier; its copy task asks (the expiration waits for "
-            f"{left:.0f} s more at most)"
+            while len(self._held) >= REMEMBERED_MAX:
+                del self._held[next(iter(self._held))]
+            self._held[tip] = now_s
+        text = (
+            f"nothing of {tip} expires: its leader takes what is up to offset {copied} for copied, "
+            "and would count twice what is on its disk and in the tier above that. Its copy task "
+            "learns better; with remote.log.copy.disable=true there is none: let another broker "
+            "lead for a minute, or enable copying"
         )
+        if now_s - self._held[tip] >= TOLD_AFTER_S:
+            if work.last_error is None or work.last_error.text != text:
+                logger.warning("%s", text)
+            work.failed(RetryLater.kind, text, self.around.ambient.now_ms())
+        return text

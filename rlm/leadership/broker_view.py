@@ -192,6 +192,20 @@ class BrokerView:
         )
         return {each: _epoch_at(answer) for each, answer in found.items()}
 
+    async def highest_tiered(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
+        """The highest offset that the broker takes for copied, of each (topic, partition) it leads;
+        -1: none (KIP-1005, Kafka 3.9).
+        """
+        found = await self._offsets(
+            partitions, broker_requests.LATEST_TIERED, broker_requests.READ_UNCOMMITTED
+        )
+        return {
+            partition: answer.offset if isinstance(answer, FoundOffset) else answer
+            for partition, answer in found.items()
+        }
+
     async def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:

@@ -132,6 +132,11 @@ class Brokers:
         audit.tells_log_start(machine.node_id, partition.tip, replica.log_start)
         return EpochAt(replica.epochs[0].epoch, replica.log_start)
 
+    def highest_tiered(self, machine: Machine, name: TopicPartition) -> int | NotLeading | NoAnswer:
+        """The answer of a machine's broker to ListOffsets(latest tiered)."""
+        replica = self._led(machine, name)
+        return replica.highest_copied if isinstance(replica, Replica) else replica
+
     def _led(self, machine: Machine, name: TopicPartition) -> Replica | NotLeading | NoAnswer:
         word, partition = self.word(machine, name), self.named(name)
         if not isinstance(word, Leads):

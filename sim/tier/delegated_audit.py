@@ -7,8 +7,7 @@ aborted_is_not_shown       a read_committed consumer hears of every aborted tran
 only_its_broker_deletes    no finished segment is deleted that no broker asked to delete, unless the
                            log start that its leader told passed it
 expires_once               no broker counts as kept, by size, what its log start passed before
-counts_once                ... or twice what is on its disk and in the tier, before it has asked
-                           what is copied
+counts_once                ... or twice what is on its disk and in the tier
 one_of_both_copies         a broker copies in mode delegated, a node in mode sidecar
 """
 
@@ -110,14 +109,15 @@ class DelegatedAuditor:
     def counts_the_disk(
         self, partition: Partition, replica: Replica, rows: Iterable[RemoteLogSegmentMetadata]
     ) -> None:
-        """Check what a leader counts that was not told what is copied, and takes its whole disk for
-        not copied.
+        """Check what a leader counts by size, beside its segments above the highest offset that it
+        takes for copied.
         """
-        twice = [row for row in rows if row.end_offset >= replica.bases[0]]
+        local = [base for base in replica.bases if base > replica.highest_copied]
+        twice = [row for row in rows if local and row.end_offset >= local[0]]
         self._check(
-            partition.deleted or not twice,
+            partition.deleted or partition.leading is not replica or not twice,
             "counts_once",
-            f"{twice} of {partition.tip} count twice: the disk begins at {replica.bases[0]}",
+            f"{twice} of {partition.tip} count twice: the leader counts its disk from {local[:1]}",
         )
 
     def takes(self, partition: Partition, replica: Replica, log_start: int) -> None:

@@ -362,6 +362,13 @@ class NodeBroker:
             each: self._machine.world.brokers.log_start(self._machine, each) for each in partitions
         }
 
+    async def highest_tiered(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
+        await self._answer("highest_tiered")
+        brokers = self._machine.world.brokers
+        return {each: brokers.highest_tiered(self._machine, each) for each in partitions}
+
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         await self._answer("topic_configs")
         brokers = self._machine.world.brokers

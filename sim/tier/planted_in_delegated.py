@@ -115,7 +115,7 @@ def _nothing_noted(*_: object) -> int:
     return 0
 
 
-def _expires_at_once(*_: object) -> None:
+async def _expires_at_once(*_: object) -> None:
     pass
 
 

@@ -30,7 +30,6 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
-from rlm.delegated.fresh_leaders import HELD_FOR_S
 from rlm.delegated.wire import CopyFiles
 from rlmm.lineage import filtered, within_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
@@ -59,7 +58,7 @@ def short(error: Exception) -> str:
 @dataclass(eq=False)
 class Tiered:
     """A partition on a broker, in one leadership. `copied` is the highest copied offset, None: to
-    be asked.
+    be asked. `copying`: where copies end whose end it may not have heard.
     """
 
     partition: Partition
@@ -67,6 +66,7 @@ class Tiered:
     epoch: int
     copied: int | None = None
     knows_log_start: bool = False
+    copying: set[int] = field(default_factory=set)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -87,8 +87,6 @@ class TieringBroker:
         self.plugin = Plugin(world, machine, session, "3.9.2" if is_old else "4.3.0")
         self.known: dict[TopicIdPartition, Tiered] = {}
         self._knew: set[TopicIdPartition] = set()
-        self._asked: set[TopicIdPartition] = set()
-        self._listed_ms: dict[TopicIdPartition, int] = {}
         self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
         world.loop.spawn(life, self.plugin.announce_on())
 
@@ -108,7 +106,6 @@ class TieringBroker:
         if tip not in self._knew:  # nothing that an earlier life found is remembered
             self._knew.add(tip)
             replica.highest_copied = -1
-            self._asked.discard(tip)
         tiered = self.known[tip] = Tiered(partition, replica.leads, replica.epoch)
         self.plugin.lead(tip, leads=replica.leads)
         tasks = (self.copy, self.expire) if replica.leads else (self.follow,)
@@ -123,7 +120,6 @@ class TieringBroker:
     def stop(self, partition: Partition) -> None:
         """The replica moved away: onStopPartitions, as after a deletion."""
         self._end_tasks(partition.tip)
-        self._asked.discard(partition.tip)
         self.plugin.stop(partition.tip)
 
     def delete_topic(self, partition: Partition) -> None:
@@ -205,10 +201,8 @@ class TieringBroker:
         for entry in reversed(replica.epochs):
             highest = await self.plugin.highest(tip, entry.epoch)
             if highest is not None:
-                self._asked.add(tip)
                 _, end = end_offset_for(replica.epochs, entry.epoch, replica.end)
                 return min(highest, end - 1)
-        self._asked.add(tip)
         return -1
 
     async def _copy_segment(self, tiered: Tiered, replica: Replica, base: int, end: int) -> bool:
@@ -217,6 +211,7 @@ class TieringBroker:
         row = self._row(tip, replica, base, end)
         files = self._files(row, replica)
         self._world.delegated.audit.adds(row)
+        tiered.copying.add(end - 1)
         await self.plugin.add(row)
         if self._random.random() < self._world.delegated.leaves_off:
             return False
@@ -228,6 +223,7 @@ class TieringBroker:
             raise
         await self.plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, custom)
         tiered.copied = end - 1
+        tiered.copying.clear()
         if self.known.get(tip) is tiered:
             replica.highest_copied = end - 1
         return True
@@ -268,19 +264,21 @@ class TieringBroker:
         tip, replica = tiered.partition.tip, self._replica(tiered)
         if not await self._is_ready(tip):
             return
-        began, kept = replica.log_start, self._world.delegated.retained
-        first_ms = self._listed_ms.setdefault(tip, self._world.now_ms())
+        began = replica.log_start
         rows = await self.plugin.rows(tip)
         if not rows:
             return
-        is_held_back = kept is not None and self._world.now_ms() - first_ms < HELD_FOR_S * 1000
         listed = {each.segment_id.id for each in rows if self._counts(each)}
         counted, breached = await self._breached_size(tiered, replica)
         # One that is finished behind that list is not known to it.
-        of_then = (row for row in counted if row.segment_id.id in listed)
-        self._world.delegated.audit.counts_as_kept(of_then, began)
-        if is_held_back and tip not in self._asked:
-            self._world.delegated.audit.counts_the_disk(tiered.partition, replica, counted)
+        of_then = [row for row in counted if row.segment_id.id in listed]
+        audit = self._world.delegated.audit
+        audit.counts_as_kept(of_then, began)
+        audit.counts_the_disk(
+            tiered.partition,
+            replica,
+            [row for row in of_then if row.end_offset not in tiered.copying],
+        )
         going, log_start = await self._breaching(tiered, replica, breached)
         if replica.log_start < log_start <= replica.high_watermark:
             self._world.delegated.audit.takes(tiered.partition, replica, log_start)

@@ -159,7 +159,7 @@ class RemoteLogParts:
         older = OlderHistory(
             given.metadata, given.broker, self.table.work, driver.on_event, self.around
         )
-        fresh = FreshLeaders(ambient.monotonic)
+        fresh = FreshLeaders(given.metadata, self.table.work, self.around)
         expirations = Expirations(given.metadata, self.held_back.deleting, fresh, self.around)
         deletions = BrokerDeletions(
             given.metadata, self.table, driver, self.plugin, older, expirations, self.around

@@ -25,6 +25,7 @@ class FakeBroker:
     ids: dict[str, Uuid | NoAnswer] = field(default_factory=dict)
     tiered_start: EpochAt | NotLeading | NoAnswer = field(default_factory=lambda: EpochAt(0, 0))
     unknown_topics: bool | NoAnswer = False
+    copied: int | NotLeading | NoAnswer = 1 << 40
 
     async def leadership(
         self, partitions: Sequence[TopicPartition]
@@ -40,6 +41,11 @@ class FakeBroker:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
         return dict.fromkeys(partitions, self.tiered_start)
+
+    async def highest_tiered(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
+        return dict.fromkeys(partitions, self.copied)
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         return dict.fromkeys(topics, self.config)

@@ -71,12 +71,13 @@ class BrokerModel:
         self.answers = broker
         broker.config = COUNTED
         self._start_at(self.log_start)
+        self._takes_for_copied(self.copied)
 
     def restart(self) -> None:
         """The log stays; the session and what was copied are asked anew."""
         self.session += 1
         self.is_new_leader = True
-        self.copied = -1
+        self._takes_for_copied(-1)
 
     async def copy(self, plugin: PluginClient) -> None:
         """RLMCopyTask: log start of a new leader, then every sealed segment above the highest."""
@@ -88,7 +89,7 @@ class BrokerModel:
             self.is_new_leader = False
         highest = await plugin.highest(tip, 0)
         following = self.local_start if highest is None else highest + 1
-        self.copied = -1 if highest is None else highest
+        self._takes_for_copied(-1 if highest is None else highest)
         for base in range(max(following, self.local_start), self.end, SEGMENT):
             self.segments += 1
             row = segment(tip, 1_000 + self.segments, base, base + SEGMENT - 1)
@@ -98,7 +99,7 @@ class BrokerModel:
                 return  # the task was cancelled: its next run begins anew
             custom = await plugin.copy(files_of(self.log, row))
             await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, custom)
-            self.copied = row.end_offset
+            self._takes_for_copied(row.end_offset)
 
     async def _find_log_start(self, plugin: PluginClient) -> None:
         rows = await self._list(plugin, 0)
@@ -140,6 +141,9 @@ class BrokerModel:
             await plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
             await plugin.delete(row)
             await plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+
+    def _takes_for_copied(self, offset: int) -> None:
+        self.copied = self.answers.copied = offset
 
     def _start_at(self, log_start: int) -> None:
         self.log_start = max(self.log_start, log_start)

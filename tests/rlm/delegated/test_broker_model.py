@@ -162,7 +162,7 @@ async def leave_what_was_passed(*_: object) -> None:
     """What a run of the expiration left below the log start is counted again."""
 
 
-def count_at_once(*_: object) -> None:
+async def count_at_once(*_: object) -> None:
     """What is on the disk of a fresh leader and in the tier counts twice."""
 
 
@@ -186,6 +186,9 @@ def test_a_planted_bug_is_found(tmp_path: Path, name: str, monkeypatch: pytest.M
         monkeypatch.setattr(of, method, faulty)
     for seed in range(10):
         (tmp_path / str(seed)).mkdir()
-        if lived(tmp_path / str(seed), seed):
+        try:
+            if lived(tmp_path / str(seed), seed):
+                return
+        except AssertionError:  # in the end not all is in the tier
             return
     pytest.fail(f"{name} was not found")

@@ -113,7 +113,6 @@ def test_what_stays_below_the_log_start_stops_no_expiration(
         broker.tiered_start = EpochAt(0, 20)
         async with switched(tmp_path, orders, broker) as (node, plugin):
             broker.config = COUNTED
-            assert await plugin.highest(orders.partition, 0) is not None
             assert [row.state for row in await listed(plugin, orders)] == [FINISHED, FINISHED]
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
 
@@ -132,7 +131,6 @@ def test_what_lies_behind_that_goes(tmp_path: Path, orders: KafkaLog, config: To
             broker.config, broker.tiered_start = config, EpochAt(0, 23)  # DeleteRecords
             lead(broker, orders, 2, (0, 0), (2, 25))
             await asyncio.sleep(60)
-            assert await plugin.highest(tip, 0) is not None
             rows = await listed(plugin, orders)
             assert "began at 23" in (await refused(plugin.update(rows[0], DELETING))).detail
             assert node.finished(tip) == [(0, 9), (10, 19)]
