@@ -147,6 +147,8 @@ class Brokers:
         """The config of a topic."""
         if not machine.broker_up:
             return NoAnswer("the broker is down")
+        if self.named((topic, 0)) is None:
+            return NoAnswer("no such topic")
         limit, delegated = 1 if self.retains else UNLIMITED, self._world.delegated
         size = MUCH if delegated.is_tiered(topic) and delegated.retained is not None else limit
         return TopicConfig("delete", limit, size, delegated.is_tiered(topic))

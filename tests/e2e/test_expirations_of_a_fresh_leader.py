@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.lying_proxy import LyingProxy
+from tests.e2e.lying_proxy import Lie, LyingProxy
 from tests.e2e.test_broker_that_tiers_in_trouble import Tiering
 from tests.e2e.test_expirations_that_cannot_delete import EXPIRED_BYTES, MORE_BYTES, readable_bytes
 from tests.e2e.tier_client import TierClient
@@ -22,7 +22,7 @@ ON_DISK = {"retention.bytes": "100000000", "local.retention.bytes": "-2"}
 """All that is copied stays on the broker's disk, too."""
 SEGMENTS = 14
 RUNS_S = 20
-"""Many runs of the broker's expiration, and fewer seconds than it is held back at most."""
+"""Many runs of the broker's expiration."""
 ASKED = 5
 
 
@@ -39,9 +39,11 @@ def expire(there: Tiering, rows: list[dict[str, object]]) -> int:
 
 
 @pytest.mark.parametrize("version", ["3.9.2", KAFKA_VERSION, "4.4.0"])
+@pytest.mark.parametrize("answered", [False, True])
 def test_no_more_expires_than_is_due_before_a_leader_knows_what_is_copied(
-    tmp_path: Path, version: str
+    tmp_path: Path, version: str, answered: bool
 ) -> None:
+    """`answered`: the node answers its question, and the answer does not reach the broker."""
     with site(tmp_path, version) as (broker, node), LyingProxy(node.url) as proxy:
         there = Tiering(broker, TierClient(node.url, TOPIC, 0))
         broker.create_topic(TOPIC, config=topic_config(version) | ON_DISK)
@@ -51,13 +53,14 @@ def test_no_more_expires_than_is_due_before_a_leader_knows_what_is_copied(
             "a copy of all that is sealed, which stays on the disk",
         )
         rows = copied(there)
-        proxy.unheard = ("highest",)
+        proxy.unheard = () if answered else ("highest",)
+        proxy.lies = {"highest": Lie.PAGE} if answered else {}
         broker.restart(overrides=broker_settings(proxy.url))
         broker.wait_until(lambda: proxy.told["highest"] >= ASKED, "its copy task to ask")
         kept = expire(there, rows)
         time.sleep(RUNS_S)
         assert readable_bytes(there, rows) > kept - MORE_BYTES
-        proxy.unheard = ()
+        proxy.unheard, proxy.lies = (), {}
         broker.wait_until(lambda: readable_bytes(there, rows) < kept + EXPIRED_BYTES, "expiry")
         time.sleep(RUNS_S / 2)
         assert readable_bytes(there, rows) > kept - MORE_BYTES
