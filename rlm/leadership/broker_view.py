@@ -195,9 +195,7 @@ class BrokerView:
     async def highest_tiered(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
-        """The highest offset that the broker takes for copied, of each (topic, partition) it leads;
-        -1: none (KIP-1005, Kafka 3.9).
-        """
+        """The highest offset that it takes for copied, where it leads; -1: none (KIP-1005)."""
         found = await self._offsets(
             partitions, broker_requests.LATEST_TIERED, broker_requests.READ_UNCOMMITTED
         )
