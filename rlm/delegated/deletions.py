@@ -100,8 +100,8 @@ class BrokerDeletions:
         await self.start_passed(tip, broker, claim.token)
 
     async def hold_fresh(self, tip: TopicIdPartition, broker: BrokerPort) -> None:
-        """RetryLater: the leader does not know yet what is copied, and would count too much. Its
-        configs do not matter: it may take `retention.bytes` from newer ones than these.
+        """Raise RetryLater while the leader does not know what is copied, and would count too much.
+        Configs do not matter: it may take `retention.bytes` from newer ones than these.
         """
         why = await self.expirations.fresh.why_not_expire(tip, broker)
         if why is not None and not await self.is_listed_once(tip):
@@ -151,8 +151,8 @@ class BrokerDeletions:
     async def _without_kept(
         self, passed: Iterable[RemoteLogSegmentMetadata], token: int
     ) -> tuple[list[RemoteLogSegmentMetadata], bool]:
-        """So many of the segments as a call marks, without those that stay, since the log start did
-        not pass them while the broker led. True: some stay.
+        """The first segments, as many as a call marks, without those that stay, since the log start
+        did not pass them while the broker led; and if some stay.
         """
         going: list[RemoteLogSegmentMetadata] = []
         stay: bool | None = None
