@@ -33,6 +33,7 @@ from pipeline.restore.log_directory import (
     seal,
 )
 from pipeline.restore.log_directory_plan import join, kept_leader_epoch, wanted_segments
+from pipeline.restore.log_end import EndedLog, WrittenLog, end_log
 from pipeline.restore.log_segment import SegmentFiles, WrittenSegment, restore_segment
 from pipeline.restore.produce import (
     COLUMNS,
@@ -290,10 +291,10 @@ def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:
         }
         left = {source: place for source, place in places.items() if source not in finished}
         written = _written(context, ranges, left)
-        for source, segments in written.items():
-            finished[source] = _sealed(source, left[source], restores[source], segments)
+        for source, ended in written.items():
+            finished[source] = _sealed(source, left[source], restores[source], ended)
         partitions = tuple(
-            _published(place, finished[source], written.get(source, ()))
+            _published(place, finished[source], written.get(source))
             for source, place in places.items()
         )
     return LogDirsReport(wanted.topic, partitions, ambient.monotonic() - began)
@@ -306,26 +307,37 @@ def _begun(source: TopicIdPartition, ranges: Ranges, wanted: Wanted) -> Begun:
 
 def _written(
     context: JobContext, ranges: Ranges, left: Mapping[TopicIdPartition, Place]
-) -> Mapping[TopicIdPartition, Sequence[WrittenSegment]]:
-    """Writes the segments of these partitions, each into the staging folder beside its place."""
-    items = [
-        (source, item)
+) -> Mapping[TopicIdPartition, EndedLog]:
+    """Writes the segments of these partitions, each into the staging folder beside its place, and
+    ends their logs where no transaction is open.
+    """
+    files = {
+        source: tuple(_segment_files(context, ranges, source, place))
         for source, place in left.items()
-        for item in _segment_files(context, ranges, source, place)
-    ]
+    }
+    items = [(source, item) for source, each in files.items() for item in each]
     for source, place in left.items():
         prepare(place, _plan_text(source, ranges, place))
+    spark, console = context.spark.sparkContext, context.console
     results = run_tasks(
-        context.spark.sparkContext,
-        [item for _, item in items],
-        restore_segment,
-        what="restore",
-        console=context.console,
+        spark, [item for _, item in items], restore_segment, what="restore", console=console
     )
     written: dict[TopicIdPartition, list[WrittenSegment]] = defaultdict(list)
     for (source, _), result in zip(items, results, strict=True):
         written[source].append(result)
-    return written
+    logs = [
+        WrittenLog(
+            name=str(source),
+            folder=str(place.staging),
+            start=_bounds(ranges, source)[0],
+            files=files[source],
+            written=tuple(written[source]),
+        )
+        for source, place in left.items()
+    ]
+    return dict(
+        zip(left, run_tasks(spark, logs, end_log, what="end", console=console), strict=True)
+    )
 
 
 def _segment_files(
@@ -344,24 +356,23 @@ def _segment_files(
         )
 
 
-def _sealed(
-    source: TopicIdPartition, place: Place, restore: Begun, written: Sequence[WrittenSegment]
-) -> FinishedLog:
+def _sealed(source: TopicIdPartition, place: Place, restore: Begun, ended: EndedLog) -> FinishedLog:
     epoch = kept_leader_epoch(source, place.topic_id)
-    log = join(written, restore.first_offset, epoch, source=str(source))
-    return seal(place, log, sum(1 for each in written if each.log_bytes), restore)
+    log = join(ended.written, restore.first_offset, epoch, source=str(source))
+    log = replace(log, left_out_last=ended.left_out_last)
+    return seal(place, log, sum(1 for each in ended.written if each.log_bytes), restore)
 
 
-def _published(
-    place: Place, finished: FinishedLog, written: Sequence[WrittenSegment]
-) -> LogPartition:
-    """Publishes a finished log; `written` is empty if an earlier run had finished it."""
+def _published(place: Place, finished: FinishedLog, ended: EndedLog | None) -> LogPartition:
+    """Publishes a finished log; `ended` is None if an earlier run had finished it."""
     publish(place, finished)
     return LogPartition(
         directory=str(place.directory),
         topic_id=str(place.topic_id),
         segments=finished.segments,
-        segments_resumed=sum(each.resumed for each in written) if written else finished.segments,
+        segments_resumed=finished.segments
+        if ended is None
+        else sum(each.resumed for each in ended.written),
         log=finished.log,
     )
 

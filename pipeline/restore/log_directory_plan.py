@@ -32,6 +32,8 @@ class RestoredLog:
     """A log for a broker. `end_offset` is exclusive: the next one to be written.
 
     `log_start_offset` is above `base_offset` if the log start lies inside the first segment.
+    `left_out_last`: the offsets from `end_offset` to this one were asked for, and are left out as a
+    transaction is open at each.
     """
 
     base_offset: int
@@ -39,6 +41,7 @@ class RestoredLog:
     end_offset: int
     log_bytes: int
     epochs: Epochs
+    left_out_last: int | None = None
 
 
 def wanted_segments(

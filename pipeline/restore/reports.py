@@ -139,6 +139,7 @@ class LogDirsReport:
                     "segments_resumed": each.segments_resumed,
                     "log_start_offset": each.log.log_start_offset,
                     "log_end_offset": each.log.end_offset,
+                    "left_out_last": each.log.left_out_last,
                     "log_bytes": each.log.log_bytes,
                     "leader_epochs": [list(entry) for entry in each.log.epochs],
                 }
@@ -155,6 +156,13 @@ class LogDirsReport:
                 f"{each.directory}: offsets {log.log_start_offset} to {log.end_offset - 1}, "
                 f"{each.segments} segments, {log.log_bytes} bytes, topic id {each.topic_id}"
             )
+            if log.left_out_last is not None:
+                yield (
+                    f"{each.directory}: the offsets {log.end_offset} to {log.left_out_last} are "
+                    "LEFT OUT: transactions that begin there are open at the end of the range, and "
+                    "would hold readers of committed records up for good; a later end or a restore "
+                    "by producing has what is committed of them"
+                )
         yield (
             "do the same on every broker that has a replica, then start them: a broker that "
             "starts empty and leads would make the others truncate their logs to nothing"

@@ -99,7 +99,8 @@ def restore(
     spark = mock.Mock()
     spark.sparkContext.master = "local[1]"
     context = JobContext(spark, {}, tier, Console(quiet=True))
-    options = job.IntoLogDirs(Wanted("events", **wanted), [log_dir], topic_id=topic_id)
+    (topic,) = tier.topics()
+    options = job.IntoLogDirs(Wanted(topic, **wanted), [log_dir], topic_id=topic_id)
     report = job.run(context, options)
     assert isinstance(report, LogDirsReport)
     return report
@@ -111,7 +112,7 @@ def stopped_broker(tier: CapturedTier, log_dir: Path) -> Path:
     (log_dir / "meta.properties").write_text("version=1\n")
     (log_dir / ".lock").touch()
     for partition in tier.found:
-        directory = log_dir / f"events-{partition.partition}"
+        directory = log_dir / f"{partition.topic}-{partition.partition}"
         directory.mkdir()
         metadata = encode_partition_metadata(partition.topic_id)
         (directory / "partition.metadata").write_bytes(metadata)
@@ -124,10 +125,12 @@ def everything_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def killed(tier: CapturedTier, log_dir: Path, before: int, topic_id: Uuid | None = None) -> bool:
+def killed(
+    tier: CapturedTier, log_dir: Path, before: int, topic_id: Uuid | None = None, **wanted: Any
+) -> bool:
     try:
         with CHANGES.counted(log_dir, before):
-            restore(tier, log_dir, topic_id)
+            restore(tier, log_dir, topic_id, **wanted)
     except Killed:
         return True
     return False
@@ -154,6 +157,24 @@ def test_a_run_killed_at_any_step_is_gone_on_with_to_the_same_logs(
         assert killed(tier, log_dir, step, topic_id), step
         again = restore(tier, log_dir, topic_id)
         assert everything_in(log_dir) == expected, step
+        assert [each.log for each in again.partitions] == [each.log for each in report.partitions]
+
+
+def test_one_that_leaves_a_transaction_out_is_gone_on_with_to_the_same_log(tmp_path: Path) -> None:
+    tier = asyncio.run(tier_captured(tmp_path / "bucket", "payments"))
+    for partition, found in tier.found.items():
+        tier = replace(tier, found={partition: [*found[-3:]]})
+    (bounds,) = (tier.bounds(partition) for partition in tier.found)
+    limits: dict[str, Any] = {"ending_offsets": f'{{"payments": {{"1": {bounds.latest - 23}}}}}'}
+    undisturbed = stopped_broker(tier, tmp_path / "undisturbed")
+    with CHANGES.counted(undisturbed, None):
+        report = restore(tier, undisturbed, **limits)
+    assert report.partitions[0].log.left_out_last is not None
+    for step in range(1, CHANGES.seen + 1):
+        log_dir = stopped_broker(tier, tmp_path / f"killed-{step}")
+        assert killed(tier, log_dir, step, **limits), step
+        again = restore(tier, log_dir, **limits)
+        assert everything_in(log_dir) == everything_in(undisturbed), step
         assert [each.log for each in again.partitions] == [each.log for each in report.partitions]
 
 
