@@ -180,6 +180,32 @@ def installing(space: Space, state: State) -> State:
     raise AssertionError("host 2 installs no snapshot")
 
 
+def lost(space: Space, state: State) -> State:
+    """Host 1 lost what it had beside the leader alone, which is out of reach; host 2 stands."""
+    state = does(space, written(space, led(space, state)), 1, "damage")
+    return does(space, state._replace(messages=()), 2, "late")
+
+
+def lost_and_told(space: Space, state: State) -> State:
+    """Host 1 lost what it had beside the leader alone, which leads again, and says so."""
+    state = does(space, written(space, led(space, state)), 1, "damage")
+    state = does(space, state._replace(messages=()), 0, "crash")
+    state = settled(space, elected(space, state, 0, silent=(1,)), silent=(1,))
+    return told(space, state, 0, 1)
+
+
+def lost_behind_removal(space: Space, state: State) -> State:
+    """Host 0 has a record alone that removes host 2; then host 2 led, and host 1 lost what the two
+    had committed. Host 0 has heard of the later epoch.
+    """
+    state = settled(space, does(space, led(space, state), 0, "remove", 2), silent=(1, 2))
+    state = settled(space, elected(space, state, 2, silent=(0,)), silent=(0,))
+    for at in (1, 2, 1):
+        state = settled(space, does(space, state, at, "tick"), silent=(0,))
+    state = does(space, state, 1, "damage")._replace(messages=())
+    return settled(space, does(space, state, 0, "late"), silent=(2,))
+
+
 SCENES: Mapping[str, Scene] = {
     "two voters": Scene(
         {"tick": 2, "late": 2, "crash": 1, "fail": 1, "twice": 1},
@@ -204,5 +230,8 @@ SCENES: Mapping[str, Scene] = {
     "new leader": Scene({"change": 1, "crash": 1}, new_leader, changes=(("remove", 2),)),
     "led again": Scene({"tick": 1}, led_again, batches_per_fetch=1),
     "lagging": Scene({"late": 1}, lagging),
+    "lost": Scene({"tick": 1, "late": 1, "crash": 1}, lost),
+    "lost and told": Scene({"tick": 1, "late": 1}, lost_and_told),
+    "lost behind removal": Scene({"tick": 1, "late": 1}, lost_behind_removal),
     "leader removed": Scene({"change": 1}, led, alike=(1, 2), changes=(("remove", 0),)),
 }  # fmt: skip

@@ -23,6 +23,8 @@ KINDS = (
     "slow_disk", "disk_error", "disk_full", "bit_flip", "wipe", "formatted_again", "impostor",
     "old_program", "view_flushes", "feature_level", "few_addresses", "write_error", "read_error",
 )  # fmt: skip
+SILENT_MS_MAX = 3000
+"""Longest pause of a node after healing."""
 FLIPPED_SUFFIXES = (".log", ".checkpoint")
 """Files in which bits flip; tests/durability flips every bit of quorum-state."""
 
@@ -45,6 +47,7 @@ class Faults:
         self._tails = Random(f"long tails of {world.seed}")
         self._tail_max = self._tails.choice((0, 30, 120))
         self._silences = Random(f"silences of {world.seed}")
+        self._one_falls_silent = world.auditor.liveness.on
         self._snapshots = Random(f"snapshots of {world.seed}")
         self._snapshot_percent = self._snapshots.choice((0, 0, 10, 50))
         self.on = True
@@ -98,6 +101,20 @@ class Faults:
             machine.pause()
             self._world.schedule.after(silent_ms, machine.resume)
         self._world.schedule.after(1 + silent_ms, self._fall_silent)
+
+    def one_falls_silent(self) -> int:
+        """Pause a machine for so many milliseconds once all is well, long enough to be fenced: it
+        has to count as live again. 0: none is left to do so, or it would take too long.
+        """
+        silent_ms = round(3000 * self._world.auditor.liveness.silence_max_s)
+        followers = [each for each in self._world.machines if each.up and not each.leads]
+        if not self._one_falls_silent or silent_ms > SILENT_MS_MAX or not followers:
+            return 0
+        self._one_falls_silent = False
+        machine = self._silences.choice(followers)
+        machine.pause()
+        self._world.schedule.after(silent_ms, machine.resume)
+        return silent_ms
 
     def _leave_a_tail(self) -> None:
         """Isolate the leader now and then, and have it write what nobody else will have, and the

@@ -34,6 +34,7 @@ from sim.nodes.durable import (
 from sim.nodes.liveness import LivenessAudit
 from sim.nodes.log_copy import StoredBytes
 from sim.nodes.reference import Reference
+from sim.nodes.stored import StoredAudit
 
 if TYPE_CHECKING:
     from sim.nodes.machine import Machine, Process
@@ -53,6 +54,7 @@ class Auditor:
         self.voter_sets: dict[tuple[int, int], tuple[ReplicaKey, ...]] = {}
         """Every voter set ever written, by offset and epoch."""
         self.liveness = LivenessAudit(world)
+        self.stored = StoredAudit(world)
         self._elections = Elections(self.check)
         self._records: dict[tuple[int, int], StoredBytes] = {}
         self._committed_in: dict[int, int] = {}
@@ -187,6 +189,7 @@ class Auditor:
 
     def answering(self, machine: Machine, request: Request, response: Response) -> None:
         """Check an answer that leaves the machine."""
+        self.stored.speaks(machine)
         if isinstance(request, FetchRequest):
             self.liveness.answered(machine, machine.process, request)
         if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
@@ -198,6 +201,7 @@ class Auditor:
 
     def asking(self, machine: Machine, request: PeerRequest) -> None:
         """Check a request that leaves the machine."""
+        self.stored.speaks(machine)
         if isinstance(request, VoteRequest) and not request.pre_vote:
             self._elections.votes(machine.key, request.epoch, request.candidate)
             self._has_stored(machine, request, "stands for election")
@@ -295,6 +299,7 @@ class Auditor:
                 f"{name} leads epoch {process.epoch} and commits up to {last}",
             )
             self._durable_on_majority(machine, process, last)
+        self.stored.advanced(machine, process, end)
         process.high_watermark = end
         self._applicable_is_durable(machine, process, change.apply_to)
 
@@ -325,6 +330,8 @@ class Auditor:
         self.committed[batch.base_offset] = batch
         self._committed_in[batch.base_offset] = process.epoch
         self.committed_end = batch.end_offset
+        place = (batch.base_offset, batch.epoch)
+        self.stored.committed(batch.base_offset, self.voter_sets.get(place))
         self.reference.commit(batch)
         self.liveness.committed(batch, self.reference)
         self._world.clients.committed_values(self.reference, batch)

@@ -84,12 +84,14 @@ class MachineDisk(ForgetfulDisk):
         return super().read(path, position, length)
 
     def rename(self, old: Path, new: Path) -> None:
+        self._machine.world.auditor.stored.renames(self._machine, old, new)
         super().rename(old, new)
         self.bad.discard(new)
         if parse_snapshot_file_name(new.name) is not None:
             self.operations_left = self._machine.world.faults.operations_after_snapshot()
 
     def truncate(self, path: Path, size: int) -> None:
+        self._machine.world.auditor.stored.log_shrinks(self._machine, path)
         super().truncate(path, size)
         self._machine.world.auditor.recovery_point_stored(self._machine)
 
@@ -99,6 +101,7 @@ class MachineDisk(ForgetfulDisk):
             self._machine.world.auditor.recovery_point_stored(self._machine)
 
     def remove(self, path: Path) -> None:
+        self._machine.world.auditor.stored.log_shrinks(self._machine, path)
         super().remove(path)
         self.bad.discard(path)
 

@@ -20,10 +20,12 @@ import rlmm.log.log_directory
 import rlmm.log.quorum_state_file
 import rlmm.log.recovery
 import rlmm.manager.apply_loop
+import rlmm.quorum.driver
 from rlmm.apply.nodes import apply_node_silence
 from rlmm.apply.outcome import Draft, Outcome, Verdict
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
+from rlmm.log.quorum_state_file import QuorumState
 from rlmm.log.segment_file import SegmentFile
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.manager.apply_loop import ApplyLoop
@@ -60,6 +62,7 @@ _roll = LogDirectory._roll
 _truncate_to = LogDirectory.truncate_to
 _store_point = LogDirectory.store_recovery_point
 _install = LogDirectory.install_snapshot
+_stored = stored
 _is_silent = LivenessJudge._is_silent
 
 
@@ -185,6 +188,10 @@ def _any_border(_: LogDirectory, offset: int) -> int:
     return offset
 
 
+def _stored_without_cut(state: do.PersistedState) -> QuorumState:
+    return _stored(replace(state, cut=None))
+
+
 def _judge_unheard(
     judge: LivenessJudge, node: RegisteredNode, silent_s: dict[tuple[int, str], float], _: float
 ) -> bool:
@@ -228,6 +235,10 @@ BUGS: dict[str, Patches] = {
     ),
     "an installed snapshot leaves the recovery point above it": (
         (LogDirectory, "install_snapshot", _install_alone),
+    ),
+    "a cut is made before it is remembered": ((rlmm.log.recovery, "_remember_cut", _nothing),),
+    "a cut is not stored with the quorum state": (
+        (rlmm.quorum.driver, "stored", _stored_without_cut),
     ),
     "a failed write is repeated behind its torn half": (
         (LogDirectory, "_write", _write_until_it_works),

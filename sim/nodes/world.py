@@ -275,7 +275,10 @@ class World:
             unproven = [m for m in self._members() if m.up is None or not m.up.proven]
             all_live = self.auditor.liveness.all_live(self._members(), self.auditor.reference)
             if not unproven and all_live and self._all_equal():
-                return now_ms - began_ms
+                silent_ms = self.faults.one_falls_silent()
+                if not silent_ms:
+                    return now_ms - began_ms
+                next_try_ms += silent_ms
             for machine in unproven:
                 self.clients.prove_alive(machine)
             if now_ms > began_ms + OPERATOR_MS and not accepted:

@@ -32,6 +32,8 @@ SEEN_AT = {
     "the recovery point is the written end": 9,
     "an installed snapshot leaves the recovery point above it": 6,
     "a fenced node stays fenced": 10,
+    "a cut is made before it is remembered": 6,
+    "a cut is not stored with the quorum state": 5,
     "a lost answer counts as not appended": 2,
     "a new leader fences whom it has not heard yet": 10,
     "a failed write is repeated behind its torn half": 32,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rlmm.raft import election
+from rlmm.raft import election, quorum_state
+from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.replica import Replica
+from rlmm.raft.states import Ballot
 from sim.core.planted_bugs import BUGS
 from sim.explore.scenes import SCENES, blank
 from sim.explore.space import Space
@@ -90,6 +92,10 @@ def _stands_at_any_time(r: Replica) -> bool:
     return r.is_electable and not r.shutting_down
 
 
+def _ballots_of_the_latest(r: Replica) -> dict[ReplicaKey, Ballot]:
+    return {key: Ballot(due_ms=r.now) for key in r.voters.keys if key != r.key}
+
+
 FOUND = {
     "the leader counts what it has not synced": ("led", "hw_is_durable"),
     "the follower fetches before it has synced": ("led", "fetch_is_durable"),
@@ -112,6 +118,11 @@ FOUND = {
     "a leader never misses its majority": ("led", "leads_with_majority"),
     "a pre-vote disturbs a leader that is heard": ("led", "pre_vote_spares_leader"),
     "a leader that was removed stays": ("leader removed", "removed_leader_resigns"),
+    "a cut tail is forgotten": ("lost", "leader_completeness"),
+    "a cut is forgotten over a restart": ("lost", "cut_is_kept"),
+    "any told high watermark heals a cut": ("lost and told", "cut_is_kept"),
+    "records that are not synced heal a cut": ("lost and told", "cut_is_kept"),
+    "only the latest voters are asked": ("lost behind removal", "leader_completeness"),
     "a voter stands while a snapshot replaces its log": ("installing", "stands_with_its_log"),
 }
 """A scene whose first `STATES` states show the mistake, and the invariant that it breaks."""
@@ -119,16 +130,13 @@ FURTHER_BUGS: dict[str, Patches] = {
     "a voter stands while a snapshot replaces its log": (
         (election, "may_stand", _stands_at_any_time),
     ),
+    "only the latest voters are asked": ((quorum_state, "_ballots", _ballots_of_the_latest),),
 }
 NOT_SHOWN = {
     "the follower ignores divergence": "it never catches up, and no state by itself is wrong",
     "snapshot ids are not compared": "a second snapshot during a download: too many moves",
     "a commit is believed in any epoch": "nobody is told of a commit but by Fetch",
-    "a cut tail is forgotten": "no disk is damaged",
-    "a cut takes back a voter set that counts": "no disk is damaged",
-    "any told high watermark heals a cut": "no disk is damaged",
-    "records that are not synced heal a cut": "no disk is damaged",
-    "a cut is forgotten over a restart": "no disk is damaged",
+    "a cut takes back a voter set that counts": "no disk loses its first voters",
     "the voters of a replaced log stay": "no voters change before a snapshot is installed",
     "a snapshot has the voters of one change before": "no voters change before a snapshot is taken",
     "a voter formatted again takes itself for new": "no disk is formatted again",

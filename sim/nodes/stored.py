@@ -1,0 +1,104 @@
+"""Invariants of what a machine has stored: cuts of its log, and voters of its log and snapshots.
+
+A cut that recovery makes is in the quorum state before anything is removed, and stays there
+(cut_is_remembered). The log is durable before an installed snapshot gets its name
+(log_is_durable_before_its_snapshot). Voters are those of the committed history
+(voters_as_committed).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlmm.log.quorum_state_file import NOBODY
+from rlmm.log.recovery import LOG_SUFFIX
+from rlmm.log.snapshot_files import DOWNLOAD_SUFFIX, parse_snapshot_file_name, snapshot_voters
+from rlmm.quorum.framing import voter_set
+from rlmm.quorum.initial_state import persisted
+from rlmm.raft.messages import ReplicaKey
+from sim.ground.forgetful_disk import ForgetfulDisk
+from sim.ground.medium import File
+from sim.nodes.durable import LOG, recovery_point, snapshot_end, stored_quorum_state
+
+if TYPE_CHECKING:
+    from sim.nodes.machine import Machine, Process
+    from sim.nodes.world import World
+
+
+class StoredAudit:
+    """Looks at media, and at the committed voter sets in the order of their offsets."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._voters: list[tuple[int, tuple[ReplicaKey, ...]]] = []
+
+    def log_shrinks(self, machine: Machine, path: Path) -> None:
+        """A file is about to be cut or removed. Recovery does so with a part of the log that it
+        remembers, or with what an installed snapshot replaces.
+        """
+        process, medium = machine.process, machine.disk.medium
+        if path.suffix != LOG_SUFFIX or process is None or process.log is not None:
+            return
+        stored = stored_quorum_state(medium)
+        if stored is None or recovery_point(medium) < snapshot_end(medium):
+            return
+        self._world.auditor.check(
+            stored.cut_end_offset != NOBODY,
+            "cut_is_remembered",
+            f"{machine.name} cuts {path.name}, and its quorum state is {stored}",
+        )
+
+    def speaks(self, machine: Machine) -> None:
+        """A message leaves: what the core remembers of a cut is on the medium."""
+        process = machine.process
+        cut = None if process is None or process.log is None else process.log.driver.core.cut
+        if cut is not None:
+            stored = stored_quorum_state(machine.disk.medium)
+            self._world.auditor.check(
+                stored is not None and persisted(stored).cut == cut,
+                "cut_is_remembered",
+                f"{machine.name} lost {cut}, and its quorum state is {stored}",
+            )
+
+    def renames(self, machine: Machine, old: Path, new: Path) -> None:
+        """A file is about to get another name, perhaps that of a complete snapshot."""
+        snapshot = parse_snapshot_file_name(new.name)
+        if snapshot is None:
+            return
+        if old.name.endswith(DOWNLOAD_SUFFIX):
+            files = machine.disk.medium.files(LOG)
+            waiting = [
+                path.name
+                for path, file in files
+                if isinstance(file, File) and path.suffix == LOG_SUFFIX and file.unsynced
+            ]
+            self._world.auditor.check(
+                not waiting,
+                "log_is_durable_before_its_snapshot",
+                f"{machine.name} names {new.name}, and {waiting} is not synced",
+            )
+        disk = ForgetfulDisk()
+        disk.medium = machine.disk.medium
+        voters = voter_set(snapshot_voters(disk, old))
+        self._as_committed(machine, snapshot.end_offset, voters.keys)
+
+    def committed(self, offset: int, voters: tuple[ReplicaKey, ...] | None) -> None:
+        """A batch at `offset` is committed, with a voter set or without."""
+        if voters is not None:
+            self._voters.append((offset, voters))
+
+    def advanced(self, machine: Machine, process: Process, end: int) -> None:
+        """The log is known to be committed up to `end`."""
+        assert process.log is not None
+        replica = process.log.driver.core.replica
+        if replica.log.start_offset <= end:
+            self._as_committed(machine, end, replica.voters.committed(end).keys)
+
+    def _as_committed(self, machine: Machine, end: int, voters: tuple[ReplicaKey, ...]) -> None:
+        known = [keys for offset, keys in self._voters if offset < end]
+        self._world.auditor.check(
+            not known or known[-1] == voters,
+            "voters_as_committed",
+            f"{machine.name} has the voters {voters} at {end}, committed are {known[-1:]}",
+        )
