@@ -31,7 +31,7 @@ SEEN_AT = {
     "a truncation leaves the recovery point above it": 4,
     "the recovery point is the written end": 9,
     "an installed snapshot leaves the recovery point above it": 6,
-    "a fenced node stays fenced": 10,
+    "a fenced node stays fenced": 1,
     "a cut is made before it is remembered": 6,
     "a cut is not stored with the quorum state": 5,
     "a lost answer counts as not appended": 2,
