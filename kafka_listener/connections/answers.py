@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,7 +17,7 @@ from kafka_listener.connections.last_metadata import LastMetadata
 from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import BrokenOff, ReadCounts
-from kafka_listener.connections.shares import PARTITION_BYTES
+from kafka_listener.connections.shares import PARTITION_BYTES, SLICE
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import node_rewriting
@@ -153,7 +154,9 @@ class Answers:
         except CorruptData as error:
             self.counts.refused(client.name, _unanswered(request.head, error))
             return await self._metadata_refused(request, ErrorCode.LEADER_NOT_AVAILABLE)
-        with kept_objects():  # a full collection would look through all of it on the loop
+        is_long = partitions_in(body) > SLICE
+        # A full collection would look through all of it on the loop.
+        with kept_objects() if is_long else nullcontext():
             await self._learn(body, is_news=is_news)
             await self.open_ports()
             return await self._rewritten(client, request.head, body, asked)

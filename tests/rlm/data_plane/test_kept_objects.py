@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
-from rlm.data_plane.kept_objects import NEVER, kept_objects
+from rlm.data_plane.kept_objects import IN_A_ROW_MAX, NEVER, kept_objects
 
 
 @pytest.fixture
@@ -39,3 +40,16 @@ def test_what_is_young_is_still_looked_through(thresholds: tuple[int, int, int])
     assert after[0] > young
     assert after[1] > middle
     assert after[2] == old
+
+
+def test_blocks_that_never_cease_to_overlap_suspend_no_more_in_the_end(
+    thresholds: tuple[int, int, int],
+) -> None:
+    blocks = [kept_objects() for _ in range(IN_A_ROW_MAX + 1)]
+    blocks[0].__enter__()
+    for before, block in pairwise(blocks):
+        block.__enter__()
+        before.__exit__(None, None, None)
+    assert gc.get_threshold() == thresholds
+    with kept_objects():
+        assert gc.get_threshold()[2] == NEVER
