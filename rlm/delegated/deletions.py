@@ -33,6 +33,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdat
 
 WRITE_DEADLINE_S = 14.0
 CATCH_UP_DEADLINE_S = 3.0
+GIVEN_UP_WITHIN_S, GIVEN_UP_LOOK_S = 5.0, 0.1
+"""The end of a copy whose broker has closed the connection, and the time between looks at it."""
 MARKED_AT_ONCE = 32
 MARKED_BY_CALL = 512
 """The most segments that a call marks: a list that it reads to its end, and what it marks, take
@@ -64,8 +66,9 @@ class BrokerDeletions:
         """
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
-        if row is not None and self.driver.copier.is_under_way(row.segment_id.id):
-            raise RetryLater(f"{row.segment_id} is still being copied")
+        if row is not None:
+            await self._until_given_up(row)
+            row = self.metadata.segment(tip, update.segment_id.id)
         if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
             state = self.metadata.partition_state(tip)
             if state and is_kept(row, state) and not await self.is_topic_deleted(tip):
@@ -83,6 +86,17 @@ class BrokerDeletions:
         marked = self.metadata.segment(tip, update.segment_id.id)
         if marked is not None and self.plugin.why_by_broker(marked) is None:
             await self.driver.clean_ups.begin(marked, token, why)
+
+    async def _until_given_up(self, row: RemoteLogSegmentMetadata) -> None:
+        """Wait for the end of a copy that its broker has just given up: one that disables a tier
+        does so, and deletes nothing of the partition if one deletion is refused. RetryLater: it
+        goes on.
+        """
+        give_up_s = self.around.ambient.monotonic() + GIVEN_UP_WITHIN_S
+        while self.driver.copier.is_under_way(row.segment_id.id):
+            if self.around.ambient.monotonic() >= give_up_s:
+                raise RetryLater(f"{row.segment_id} is still being copied")
+            await self.around.ambient.sleep(GIVEN_UP_LOOK_S)
 
     async def before_list(self, tip: TopicIdPartition) -> None:
         """See to it that a leader which lists all epochs counts right. A node without a broker

@@ -136,6 +136,32 @@ def test_a_copy_that_its_broker_leaves_ends_and_is_cleaned_up_by_session_or_time
     run_virtually(main)
 
 
+def test_a_deletion_waits_for_a_copy_that_its_broker_gives_up(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A tier that is disabled during a copy: a refusal would end the deletion of all."""
+
+    async def stuck(name: str) -> None:
+        if name.startswith("before put") and ".rsm-manifest" in name:
+            await asyncio.sleep(3600)
+
+    async def main() -> None:
+        async with beside(tmp_path, orders, stuck) as (node, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            copy = asyncio.create_task(plugin.copy(files_of(orders, row)))
+            await asyncio.sleep(5)
+            deletion = asyncio.create_task(plugin.update(row, DELETING))
+            await asyncio.sleep(2)
+            assert node.parts.driver.copier.is_under_way(row.segment_id.id)
+            copy.cancel()
+            await deletion
+            await asyncio.sleep(400)
+            assert node.rows(orders.partition) == []
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
