@@ -32,6 +32,8 @@ DEFAULT_STORE = "main"
 
 STORE_OPTION = "strandline.store"
 S3_OPTION = "strandline.s3."
+TARGET_S3_OPTION = "strandline.target.s3."
+"""Start of the options with S3_KEYS for the target of an export."""
 
 S3_KEYS = (
     "endpoint", "region", "path-style", "ca.file", "access.key", "secret.key", "session.token",

@@ -35,6 +35,7 @@ from pipeline.cli.export_options import (
 )
 from pipeline.cli.running import Job, runs_job
 from pipeline.jobs import export
+from pipeline.read.segment_slice import aiven_keys_in
 from strandline.cli.exit_codes import ExitCode
 
 
@@ -77,6 +78,7 @@ def export_command(
     Example: `strandline pipeline export --store s3://tier --topic orders --to s3://lake/orders
     --format delta --partition-by-day`
     """
+    aiven_keys = aiven_keys or list(aiven_keys_in(job.tier))
     wanted = export_options(locals())
     export.check_options(wanted, job.tier)
     with job.context("export") as context:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -13,6 +14,14 @@ from urllib.parse import urlsplit
 import typer
 
 from kafka_formats.errors import InvalidRequest
+from pipeline.catalogue.node_address import NODE_OPTIONS, URL_OPTION
+from pipeline.catalogue.store_options import (
+    S3_KEYS,
+    STORE_OPTION,
+    TARGET_S3_OPTION,
+    is_store_option,
+)
+from pipeline.read.segment_slice import AIVEN_KEYS_OPTION
 
 ENVIRONMENT_OPTIONS = "STRANDLINE_PIPELINE_OPTIONS"
 """JSON of options, overridden by the command line. `strandline pipeline --config` passes the
@@ -66,6 +75,9 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the report as JSON on standard output.")
 ]
 
+
+_OPTIONS_OF_JOBS = {"restore": ("maxbatchbytes",)}
+"""Options of a query that a job passes on."""
 
 _SECRET_NAME = re.compile(
     r"(password|passwd|secret|token|credential|secret[._-]?(access[._-]?)?key|ssl\.key\.pem)$",
@@ -145,7 +157,30 @@ def tier_options(
         "strandline.token.file": None if token_file is None else str(token_file),
     }
     found |= {key: value for key, value in named.items() if value is not None}
-    return found | typed_key_values(options, option="--option")
+    typed = list(options or ())
+    names = Counter(text.partition("=")[0].lower() for text in typed)
+    for name, count in names.items():
+        if count > 1:
+            raise InvalidRequest("is given twice; names are case-insensitive", field=name[:60])
+    return found | typed_key_values(typed, option="--option")
+
+
+def check_names(options: Mapping[str, str], *, job: str) -> None:
+    """Raise InvalidRequest for an option that `job` does not know: it would be ignored, and the job
+    would read or write somewhere else than meant.
+    """
+    known = {*NODE_OPTIONS, AIVEN_KEYS_OPTION, *_OPTIONS_OF_JOBS.get(job, ())}
+    for name in options:
+        low = name.lower()
+        target = low.removeprefix(TARGET_S3_OPTION)
+        if low in known or is_store_option(low) or (target != low and target in S3_KEYS):
+            continue
+        raise InvalidRequest(
+            f"is not an option of the job {job}: known are {URL_OPTION}, {STORE_OPTION}, their "
+            f"own options and those of a target, {TARGET_S3_OPTION}*; what the job reads is said "
+            "by its own arguments (--help)",
+            field=name[:60],
+        )
 
 
 def _from_environment() -> dict[str, str]:

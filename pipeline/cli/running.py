@@ -24,6 +24,7 @@ from pipeline.cli.options import (
     TierOption,
     TokenFileOption,
     UrlOption,
+    check_names,
     tier_options,
     typed_key_values,
 )
@@ -63,6 +64,7 @@ class Job:
         the job ends in an error that may be Spark's.
         """
         say_what_is_not_compiled()
+        check_names(self.tier, job=name)
         catalogue = open_catalogue(self.tier, on_damage=on_damage)
         require_java()
         log = new_log(name)

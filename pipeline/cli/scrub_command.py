@@ -10,6 +10,7 @@ import typer
 from pipeline.catalogue.tiered_segment import DamagedSegment
 from pipeline.cli.running import Job, runs_job
 from pipeline.jobs import scrub
+from pipeline.read.segment_slice import aiven_keys_in
 from strandline.cli.exit_codes import ExitCode
 
 TopicsOption = Annotated[
@@ -64,7 +65,7 @@ def scrub_command(
         partitions=tuple(partitions or ()),
         records=records,
         state=state,
-        aiven_keys=tuple(aiven_keys or ()),
+        aiven_keys=tuple(aiven_keys or aiven_keys_in(job.tier)),
         post=post,
     )
     damaged: list[DamagedSegment] = []

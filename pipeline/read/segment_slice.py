@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_formats.errors import InvalidRequest
@@ -21,6 +21,14 @@ LATER_MAX = 64
 A transaction is listed where its ABORT marker is. Brokers end transactions within minutes
 (`transaction.max.timeout.ms`), so that only segments of a few kilobytes could need more indexes.
 """
+
+
+def aiven_keys_in(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The paths that AIVEN_KEYS_OPTION gives; none without it."""
+    for key, value in options.items():
+        if key.lower() == AIVEN_KEYS_OPTION:
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

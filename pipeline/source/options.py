@@ -15,7 +15,12 @@ from typing import Literal
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.node_address import NODE_OPTIONS
 from pipeline.catalogue.store_options import is_store_option
-from pipeline.read.segment_slice import AIVEN_KEYS_OPTION, COLUMNS, ReadSettings
+from pipeline.read.segment_slice import (
+    AIVEN_KEYS_OPTION,
+    COLUMNS,
+    ReadSettings,
+    aiven_keys_in,
+)
 from pipeline.source.offset_limits import (
     EARLIEST,
     LATEST,
@@ -210,7 +215,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         max_offsets_per_trigger=highest,
         min_offsets_per_trigger=lowest,
         max_trigger_delay_ms=_delay_ms(found),
-        aiven_keys=_aiven_keys(options),
+        aiven_keys=aiven_keys_in(options),
         given=frozenset(found),
     )
 
@@ -339,13 +344,6 @@ def _columns(found: Mapping[str, str]) -> tuple[str, ...]:
             )
         wanted.add(name)
     return tuple(name for name in every if name in wanted)
-
-
-def _aiven_keys(options: Mapping[str, str]) -> tuple[str, ...]:
-    for key, value in options.items():
-        if key.lower() == AIVEN_KEYS_OPTION:
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-    return ()
 
 
 def _delay_ms(found: Mapping[str, str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pipeline.catalogue.store_options import store_configs
 from pipeline.cli.main import COMMANDS, app
 from pipeline.cli.options import (
     ENVIRONMENT_OPTIONS,
+    check_names,
     key_values,
     tier_options,
     typed_key_values,
@@ -90,6 +92,45 @@ def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(ENVIRONMENT_OPTIONS, '{"strandline.store": "s3://a", "x": "1"}')
     found = tier_options(["x=2=3"], "file:///tier", None, None)
     assert found == {"strandline.store": "file:///tier", "x": "2=3"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "strandline.s3endpoint", "strandline.stor", "strandline.aiven.key", "fooo",
+        "strandline.tokenfile", "strandline.target.endpoint", "strandline.target.s3.endpiont",
+        "subscribe", "maxBatchBytes",
+    ],
+)  # fmt: skip
+def test_an_option_that_a_job_does_not_know_is_refused_by_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        pytest.raises(InvalidRequest, match=f"{name}: is not an option of the job export"),
+        Job({"strandline.store": "file:///tier", name: "1"}).context("export"),
+    ):
+        pass
+    monkeypatch.setenv(ENVIRONMENT_OPTIONS, json.dumps({name: "1"}))
+    with pytest.raises(InvalidRequest, match=name):
+        check_names(tier_options(None, "file:///tier", None, None), job="export")
+
+
+def test_options_that_a_job_knows_pass_whatever_their_case() -> None:
+    known = {
+        "Strandline.Store": "file:///tier",
+        "strandline.store.old.s3.endpoint": "x",
+        "strandline.token.file": "x",
+        "strandline.aiven.keys": "x",
+        "strandline.target.s3.Endpoint": "x",
+    }
+    check_names(known, job="scrub")
+    check_names(known | {"maxBatchBytes": "1"}, job="restore")
+
+
+def test_an_option_typed_twice_is_refused() -> None:
+    twice = ["strandline.s3.region=a", "strandline.S3.region=b"]
+    with pytest.raises(InvalidRequest, match=r"strandline\.s3\.region: is given twice"):
+        tier_options(twice, None, None, None)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": 1}'])
