@@ -22,7 +22,7 @@ from pipeline.jobs.scrub_post import ScrubPost, open_post
 from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
 from pipeline.jobs.scrub_segment import RESTORE, scrub_segment
 from pipeline.jobs.scrub_state import ScrubState
-from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
+from pipeline.jobs.scrub_verdict import MISSING, Finding, Outcome, Verdict
 from pipeline.jobs.tasks import run_tasks
 from pipeline.process import ambient
 from pipeline.read.open_stores import OpenStores
@@ -103,7 +103,7 @@ def run(
     wanted = _wanted(context.catalogue, options)
     unreadable = _unreadable(damaged, options)
     with ScrubState(options.state) as state, open_post(context.options, options.post) as post:
-        scrub = _Scrub(context.catalogue, wanted, unreadable, post)
+        scrub = _Scrub(context.catalogue, wanted, unreadable, post, damaged)
         state.add(unreadable)
         scrub.take(unreadable)
         known = 0
@@ -193,8 +193,7 @@ def _unreadable(damaged: Iterable[DamagedSegment], options: ScrubOptions) -> lis
             0,
             ambient.now_ms(),
             findings=tuple(
-                Finding(key, "the object is missing", RESTORE, offset=each.start_offset)
-                for key in each.missing
+                Finding(key, MISSING, RESTORE, offset=each.start_offset) for key in each.missing
             )
             or (Finding(each.key, each.error.detail, RESTORE, each.error.position),),
         )
@@ -212,8 +211,10 @@ class _Scrub:
         wanted: Mapping[TopicIdPartition, Sequence[TieredSegment]],
         unreadable: Iterable[Verdict],
         post: ScrubPost,
+        damaged: Sequence[DamagedSegment] = (),
     ) -> None:
         self._catalogue = catalogue
+        self._damaged = damaged
         self._post = post
         self._left: Counter[TopicIdPartition] = Counter()
         self._results: dict[TopicIdPartition, PartitionResult] = {}
@@ -240,13 +241,16 @@ class _Scrub:
         return list(self._results.values())
 
     def settled(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
-        """The verdicts, with segments that are gone but still listed as damaged: retention removes
-        a segment from the catalogue first.
+        """The verdicts, with segments that are gone but still listed as damaged, and those without
+        one of their objects and no longer listed as gone: retention removes a segment from the
+        catalogue first, and may do so while the segment is read.
         """
         settled = []
         for verdict in verdicts:
             if verdict.outcome is Outcome.GONE and self._is_listed(verdict):
                 verdict = _lost(verdict)
+            elif _may_be_deleted(verdict) and not self._is_listed(verdict):
+                verdict = replace(verdict, outcome=Outcome.GONE)
             settled.append(verdict)
         return settled
 
@@ -263,6 +267,7 @@ class _Scrub:
         self._post.flush()
 
     def _is_listed(self, verdict: Verdict) -> bool:
+        known = len(self._damaged)
         self._catalogue.refresh()
         try:
             segments = self._catalogue.segments(
@@ -271,8 +276,15 @@ class _Scrub:
                 OFFSET_MAX if verdict.end_offset is None else verdict.end_offset,
             )
         except NotFound:
-            return False
-        return any(segment.segment_id == verdict.segment_id for segment in segments)
+            segments = []
+        # A bucket lists a segment that lacks an object as damaged, again after each refresh.
+        listed = [each.segment_id for each in segments]
+        listed += [each.segment_id for each in self._damaged[known:]]
+        return verdict.segment_id in listed
+
+
+def _may_be_deleted(verdict: Verdict) -> bool:
+    return verdict.outcome is Outcome.DAMAGED and verdict.lacks_object
 
 
 def _lost(verdict: Verdict) -> Verdict:

@@ -20,7 +20,7 @@ from pipeline.decode.batch_decoder import BatchDecoder, Transactions
 from pipeline.decode.rows import Slice
 from pipeline.jobs.scrub_log_check import LogCheck
 from pipeline.jobs.scrub_log_scan import KnownLog, sound_log
-from pipeline.jobs.scrub_verdict import FINDINGS_MAX, Finding, Outcome, Verdict
+from pipeline.jobs.scrub_verdict import FINDINGS_MAX, MISSING, Finding, Outcome, Verdict
 from pipeline.read.manifest_check import differences, manifest_bytes_differ, table_differs
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects, check_chunks
@@ -130,7 +130,7 @@ class _Scrub:
             data = self.objects.stored_manifest()
         except NotFound:
             self.missing += 1
-            self.found(name, "the object is missing")
+            self.found(name, MISSING)
             return None
         self.read_bytes += len(data)
         wrong = manifest_bytes_differ(self._segment, data)
@@ -157,7 +157,7 @@ class _Scrub:
                 self.objects.first_byte(name)
             except NotFound:
                 self.missing += 1
-                self.found(name, "the object is missing")
+                self.found(name, MISSING)
 
     def _indexes(self, manifest: Manifest) -> dict[IndexType, bytes]:
         """The readable indexes; checks the whole object's CRC and the range of each index."""
@@ -166,7 +166,7 @@ class _Scrub:
             stored = memoryview(self.objects.stored_indexes())
         except NotFound:
             self.missing += 1
-            self.found(name, "the object is missing")
+            self.found(name, MISSING)
             return {}
         self.read_bytes += len(stored)
         if sums is not None:
@@ -283,7 +283,7 @@ class _Scrub:
             extra = self.objects.bytes_behind_the_log()
         except NotFound:
             self.missing += 1
-            self.found(name, "the object is missing", offset=self._segment.start_offset)
+            self.found(name, MISSING, offset=self._segment.start_offset)
             return None
         except CorruptData as error:
             self.found(name, error.detail, RESTORE, error.position, check.next_offset)

@@ -13,10 +13,13 @@ from rlmm.segment import RemoteLogSegmentId
 FINDINGS_MAX = 20
 """Findings kept for one segment; the rest is counted. The first ones tell what happened."""
 
+MISSING = "the object is missing"
+"""The text of a finding that may only mean that retention has deleted the segment meanwhile."""
+
 
 class Outcome(StrEnum):
-    """The outcome for a segment. `gone`: all its objects are missing. `unread`: the store gave no
-    answer, so nothing is known.
+    """The outcome for a segment. `gone`: all its objects are missing, or some, and it was deleted
+    meanwhile. `unread`: the store gave no answer, so nothing is known.
     """
 
     OK = "ok"
@@ -67,6 +70,11 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     more_findings: int = 0
     unverified: int = 0
+
+    @property
+    def lacks_object(self) -> bool:
+        """True if one of the segment's objects was missing."""
+        return any(finding.what == MISSING for finding in self.findings)
 
     def as_json(self) -> dict[str, object]:
         """The verdict for the report, the state file and the node."""

@@ -22,11 +22,11 @@ from pipeline.cli import running
 from pipeline.cli.scrub_command import scrub_command
 from pipeline.jobs import scrub
 from pipeline.jobs.job import JobContext
-from pipeline.jobs.scrub import ScrubOptions, ScrubTask, packed, task_bytes
+from pipeline.jobs.scrub import ScrubOptions, ScrubTask, _Scrub, packed, task_bytes
 from pipeline.jobs.scrub_post import DAMAGE_PER_POST, ScrubPost
 from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
 from pipeline.jobs.scrub_state import ScrubState
-from pipeline.jobs.scrub_verdict import Finding, Outcome, Verdict
+from pipeline.jobs.scrub_verdict import MISSING, Finding, Outcome, Verdict
 from rlmm.segment import OFFSET_MAX
 from rsm_backends.store_config import StoreConfig
 from strandline.cli.exit_codes import ExitCode
@@ -251,6 +251,41 @@ def test_a_file_of_something_else_is_refused_and_left(tmp_path: Path, text: str)
     assert path.read_text() == text
     with pytest.raises(InvalidRequest, match="can't be used"), ScrubState(tmp_path / "no" / "s"):
         pass
+
+
+def lacking_log(tier: FolderTier, segment: TieredSegment) -> Verdict:
+    return verdict(segment, Outcome.DAMAGED, Finding(segment.keys(PREFIX).log, MISSING, "-"))
+
+
+def test_a_segment_that_retention_deletes_while_it_is_read_is_not_damaged(
+    tier: FolderTier,
+) -> None:
+    deleted, damaged, other = tier.segments("orders")[:3]
+    catalogue = Catalogued(tier, forgotten=(deleted,))
+    settled = _Scrub(catalogue, {}, (), ScrubPost(None)).settled(
+        [
+            lacking_log(tier, deleted),
+            lacking_log(tier, damaged),
+            verdict(other, Outcome.DAMAGED, Finding("k", "a wrong byte", "-")),
+        ]
+    )
+    assert [each.outcome for each in settled] == [Outcome.GONE, Outcome.DAMAGED, Outcome.DAMAGED]
+
+
+def test_in_a_bucket_a_segment_without_its_log_is_damaged_while_its_manifest_is_there(
+    tier: FolderTier,
+) -> None:
+    damaged, deleted = tier.segments("orders")[:2]
+    found: list[DamagedSegment] = []
+    address = f"{tier.folder.as_uri()}?prefix={PREFIX}"
+    catalogue = open_catalogue({"strandline.store": address}, {}, on_damage=found.append)
+    assert catalogue.segments(damaged.partition)
+    tier.file(damaged).unlink()
+    for suffix in ("rsm-manifest", "log"):
+        tier.file(deleted, suffix).unlink()
+    work = _Scrub(catalogue, {}, (), ScrubPost(None), found)
+    settled = work.settled([lacking_log(tier, damaged), lacking_log(tier, deleted)])
+    assert [each.outcome for each in settled] == [Outcome.DAMAGED, Outcome.GONE]
 
 
 class Client:
