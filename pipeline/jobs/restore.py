@@ -58,7 +58,12 @@ from pipeline.restore.reports import (
     ProduceReport,
 )
 from pipeline.restore.restore_note import Begun
-from pipeline.restore.target_plan import NEW_TOPIC_CONFIGS, check_target, new_topic_configs
+from pipeline.restore.target_plan import (
+    NEW_TOPIC_CONFIGS,
+    check_target,
+    new_topic_configs,
+    older_topic_configs,
+)
 from rlm.data_plane.read_request import Isolation
 
 OWNER = "strandline-restore"
@@ -183,7 +188,14 @@ def _check_no_speculation(context: JobContext) -> None:
 
 
 def _made(options: IntoKafka, name: str, partitions: int) -> TargetTopic:
-    create_topic(options.address, name, partitions, new_topic_configs(options.topic_configs))
+    configs = new_topic_configs(options.topic_configs)
+    try:
+        create_topic(options.address, name, partitions, configs)
+    except InvalidRequest as error:
+        older = older_topic_configs(configs, str(error))
+        if older is None:
+            raise
+        create_topic(options.address, name, partitions, older)
     ends_at = ambient.monotonic() + CREATED_DEADLINE_S
     while ambient.monotonic() < ends_at:
         target = find_topic(options.address, name)

@@ -451,7 +451,11 @@ def _ours(error: KafkaError, what: str) -> StrandlineError:
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return InvalidRequest(f"{text}: raise max.message.bytes of the target topic")
     if code == KafkaError.INVALID_TIMESTAMP:
-        return InvalidRequest(f"{text}: set message.timestamp.before.max.ms of the target topic")
+        return InvalidRequest(
+            f"{text}: raise message.timestamp.after.max.ms (for records of the future; an hour by "
+            "default) and message.timestamp.before.max.ms of the target topic, before Kafka 3.6 "
+            "message.timestamp.difference.max.ms"
+        )
     if code in (
         KafkaError.INVALID_CONFIG,
         KafkaError.POLICY_VIOLATION,

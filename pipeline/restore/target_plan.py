@@ -11,13 +11,21 @@ from collections.abc import Mapping
 from kafka_formats.errors import Conflict
 from pipeline.restore.kafka_target import TargetTopic
 
+ANY_TIMESTAMP_MS = str(2**63 - 1)
+
 NEW_TOPIC_CONFIGS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": ANY_TIMESTAMP_MS,  # an hour by default, from 4.0 on
+    "message.timestamp.before.max.ms": ANY_TIMESTAMP_MS,
 }
 """Configs of a topic that a restore creates. Its owner sets the retention once it is in use."""
+
+_BEFORE_3_6 = {"message.timestamp.difference.max.ms": ANY_TIMESTAMP_MS}
+_FROM_3_6_ON = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
+"""Kafka 3.6 has these two in place of the one, which 4.0 no longer knows (KIP-937)."""
 
 _MUST_BE: Mapping[str, tuple[str, str]] = {
     "retention.ms": ("-1", "the broker would delete old records as soon as they are written"),
@@ -49,3 +57,11 @@ def check_target(target: TargetTopic, partitions_needed: int, *, topic: str) -> 
 def new_topic_configs(wanted: Mapping[str, str]) -> dict[str, str]:
     """The configs of a new topic: `wanted`, overridden by those that a restore needs."""
     return {**wanted, **NEW_TOPIC_CONFIGS}
+
+
+def older_topic_configs(configs: Mapping[str, str], refusal: str) -> dict[str, str] | None:
+    """The configs for brokers before 3.6, if the broker's `refusal` says that it is one."""
+    if not any(name in refusal for name in _FROM_3_6_ON):
+        return None
+    kept = {name: value for name, value in configs.items() if name not in _FROM_3_6_ON}
+    return {**kept, **_BEFORE_3_6}

@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +28,11 @@ from pipeline.restore.kafka_target import (
     KafkaRecord,
     PartitionWriter,
     Progress,
+    TargetTopic,
     committed_progress,
     create_topic,
     find_topic,
+    read_partition,
 )
 from pipeline.restore.produce import PartitionRestore, compare_partition, produce_partition
 from pipeline.restore.ranges import Wanted
@@ -38,7 +41,7 @@ from pipeline.restore.restore_note import Begun
 from pipeline.restore.target_plan import check_target, new_topic_configs
 from rlm.data_plane.read_request import Isolation
 from tests.pipeline.restore.captured_tier import CapturedTier, tier_captured
-from tests.real.kafka import KafkaBroker
+from tests.real.kafka import KAFKA_VERSION, KafkaBroker
 from tests.real.kafka_clients import NewRecord, consume_all
 from tests.real.kafka_clients import produce as produce_records
 
@@ -301,3 +304,52 @@ def test_what_a_restore_must_decide_itself_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"transactional.id is set by the restore"):
         kafka_target.KafkaAddress({"transactional.id": "mine"})
     assert "hunter2" not in repr(KafkaAddress({"sasl.password": "hunter2"}))
+
+
+@pytest.mark.parametrize("version", ["3.9.2", KAFKA_VERSION])
+def test_a_topic_that_the_restore_makes_takes_timestamps_of_any_age(
+    tmp_path: Path, version: str
+) -> None:
+    times = (1, int(time.time() * 1000) + 10 * 365 * 86_400_000)
+    with KafkaBroker(tmp_path / "broker", version=version) as broker:
+        address = KafkaAddress({"bootstrap.servers": broker.bootstrap})
+        restore_job._made(IntoKafka(Wanted("x"), address), "made", 1)
+        create_topic(address, "theirs", 1, {"message.timestamp.after.max.ms": "3600000"})
+        for topic in ("made", "theirs"):
+            writer = PartitionWriter(address, topic, 0, OWNER, {})
+            writer.take_over()
+            try:
+                for number, at in enumerate(times):
+                    writer.send(KafkaRecord(number, at, None, b"v", ()))
+                if topic == "made":
+                    writer.commit(Progress(2, "all"))
+                    continue
+                with pytest.raises(
+                    InvalidRequest, match=r"raise message\.timestamp\.after\.max\.ms"
+                ):
+                    writer.commit(Progress(2, "all"))
+            finally:
+                writer.close()
+        found = [record.timestamp_ms for record in read_partition(address, "made", 0)]
+        assert tuple(found) == times
+
+
+def test_a_broker_before_3_6_gets_the_config_that_it_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As such a broker answers; none is at hand."""
+    made: list[dict[str, str]] = []
+
+    def create(_: KafkaAddress, name: str, partitions: int, configs: dict[str, str]) -> None:
+        made.append(configs)
+        if unknown := [each for each in configs if each == "message.timestamp.after.max.ms"]:
+            raise InvalidRequest(f"topic {name}: Unknown topic config name: {unknown[0]}")
+
+    found = TargetTopic("made", 1, {})
+    monkeypatch.setattr(restore_job, "create_topic", create)
+    monkeypatch.setattr(restore_job, "find_topic", lambda *_: found)
+    options = IntoKafka(Wanted("x"), KafkaAddress({"bootstrap.servers": "nowhere:1"}))
+    assert restore_job._made(options, "made", 1) is found
+    assert made[1]["message.timestamp.difference.max.ms"] == str(2**63 - 1)
+    assert not {each for each in made[1] if each.endswith((".after.max.ms", ".before.max.ms"))}
+    assert made[1]["retention.ms"] == "-1"
