@@ -112,7 +112,6 @@ class LogEnds:
 
         # A topic may be made anew under its name, and only the names are asked for here.
         await self.brokers.check_ids(await client.twin(), sorted({name for name, _ in names}))
-        # The log start behind the local one: retention that runs between them makes it no lower.
         local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else None
         start = await ask(offsets.EARLIEST, offsets.READ_UNCOMMITTED)
         # The stable offset first: it is never above the high watermark that is asked after it.
@@ -176,9 +175,11 @@ def _ends(four: Sequence[Values | None]) -> BrokerLogEnds | int | None:
         if each["error_code"]:
             return int(each["error_code"])
     start, local, stable, latest = (each or {} for each in four)
+    # Behind retention before it tiered, a broker that tiers says that its disk begins lower still.
+    on_disk = max(start["offset"], local["offset"])
     return BrokerLogEnds(
         leader_epoch=latest.get("leader_epoch", UNKNOWN),
-        local_log_start_offset=local["offset"],
+        local_log_start_offset=on_disk,
         last_stable_offset=stable["offset"],
         high_watermark=latest["offset"],
         log_start_offset=start["offset"],

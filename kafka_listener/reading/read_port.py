@@ -23,9 +23,8 @@ class BrokerLogEnds:
 
     `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is where
     its log starts, which is the start of the whole log where the brokers tier it themselves
-    (`whole_log_start`), and else that of its disk; it may be above a local start that was told
-    before. `high_watermark` and `last_stable_offset` are exclusive. Not `is_reachable`: nobody
-    answers now, and these are the last ends told.
+    (`whole_log_start`), and else that of its disk. `high_watermark` and `last_stable_offset` are
+    exclusive. Not `is_reachable`: nobody answers now, and these are the last ends told.
     """
 
     leader_epoch: int

@@ -64,14 +64,22 @@ def node_sections(tmp_path: Path, broker: KafkaBroker) -> dict[str, dict[str, ob
 
 @contextmanager
 def site(
-    tmp_path: Path, version: str = KAFKA_VERSION, *, announced: bool = True, shared: bool = True
+    tmp_path: Path,
+    version: str = KAFKA_VERSION,
+    *,
+    announced: bool = True,
+    shared: bool = True,
+    read: str = "",
 ) -> Iterator[tuple[KafkaBroker, NodeProcess]]:
     """A node, then a broker that tiers by it, and tells the node its address if `announced`.
-    Not `shared`: the node is not told of the broker's disk.
+    Not `shared`: the node is not told of the broker's disk. `read` is its address as a read
+    replica.
     """
     broker = KafkaBroker(tmp_path / "broker", version=version)
     (tmp_path / "tier").mkdir()
     settings = node_sections(tmp_path, broker)
+    if read:
+        settings["read"] = {"listen": read}
     if not announced:
         settings["kafka"]["broker"] = broker.bootstrap
     identity: tuple[str, ...] = ()

@@ -101,8 +101,14 @@ async def test_a_topic_that_brokers_tier_has_a_start_below_its_local_one() -> No
 async def test_retention_between_two_answers_makes_no_log_start_below_the_local_one() -> None:
     scene = Scene()
     scene.leader.retained = 200
-    told = await scene.of()
-    assert told == BrokerLogEnds(4, 150, 290, 300, log_start_offset=200)
+    assert await scene.of() == BrokerLogEnds(4, 200, 290, 300, log_start_offset=200)
+
+
+async def test_a_disk_begins_nowhere_below_the_log() -> None:
+    """Kafka 4.3 answers EARLIEST_LOCAL with 0 once a topic is to be tiered whose head is gone."""
+    scene = Scene()
+    scene.leader.offsets[-4, 0] = 0
+    assert await scene.of() == TOLD
 
 
 async def test_a_topic_made_anew_under_its_name_is_not_the_one_that_was_asked_for() -> None:
