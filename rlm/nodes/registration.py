@@ -14,7 +14,8 @@ from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import NodeContested, NodeRegistration, NodeStopped
-from rlmm.rows.nodes import RegisteredNode
+from rlmm.rows.feature_level import REJOINING_LEVEL
+from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import Incarnation
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class NodeRegistrar:
     on_shut_out: Callable[[str], None]
     _registered: bool = False
     _shut_out: bool = False
+    _left_out: bool = False
     _failed: str | None = None
     _fails_from_s: float = 0.0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -82,7 +84,15 @@ class NodeRegistrar:
             await self.around.ambient.sleep(min(pause_s, AGAIN_S) if failed else pause_s)
 
     def problems(self) -> Iterator[NodeProblem]:
-        """The registration that fails, once it did so for LONG_S."""
+        """The registration that fails, once it did so for LONG_S; a node that nobody lists."""
+        if self._left_out:
+            node_id = self.around.identity.incarnation.node_id
+            yield NodeProblem(
+                ProblemArea.NODES,
+                str(node_id),
+                f"node {node_id} was removed from the list of nodes, and lives: the others ask it "
+                "nothing, and views of the cluster leave it out. Restart it: it registers again",
+            )
         if self._failed is None or self._registered:
             return
         if self.around.ambient.monotonic() - self._fails_from_s >= LONG_S:
@@ -111,7 +121,9 @@ class NodeRegistrar:
             logger.info("the other nodes are not told that this one ends: %s", error)
 
     async def look(self) -> None:
-        """Stop if the node id is another process's, by the records applied here."""
+        """Stop if the node id is another process's, by the records applied here; be back on the
+        list of nodes if this one was taken off it.
+        """
         mine = self.around.identity.incarnation
         node = self.metadata.registered_node(mine.node_id)
         if node is None:
@@ -127,6 +139,23 @@ class NodeRegistrar:
             self._stop(_replaced(mine, node))
         elif node.contested:
             self._stop(_contested(mine, node))
+        else:
+            await self._rejoin(node)
+
+    async def _rejoin(self, node: RegisteredNode) -> None:
+        """Register again if the node was removed from the list while this process was cut off."""
+        removed = node.liveness is Liveness.REMOVED
+        self._left_out = removed and self.metadata.feature_level() < REJOINING_LEVEL
+        if not removed or self._left_out:
+            return
+        identity = self.around.identity
+        registration = NodeRegistration(identity.incarnation, identity.facts)
+        deadline_s = self.around.limits.propose_deadline_s
+        await self.metadata.register_node(registration, deadline_s=deadline_s)
+        logger.warning(
+            "node %d had been removed from the list of nodes while this process was cut off: it "
+            "registered again", node.node_id,
+        )  # fmt: skip
 
     def _stop(self, text: str) -> None:
         if not self._shut_out:

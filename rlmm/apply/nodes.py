@@ -18,7 +18,9 @@ from rlmm.records.control_records import (
 )
 from rlmm.records.node_facts import OWN_TAGS_FROM
 from rlmm.rows import keys
+from rlmm.rows.feature_level import REJOINING_LEVEL
 from rlmm.rows.nodes import Liveness, RegisteredNode, encode_node, find_node
+from rlmm.rows.reads import read_feature_level
 
 PAST_DIRECTORIES_MAX = 8
 """The most past directories of a node. An older one is forgotten and counts as new if it comes
@@ -27,7 +29,9 @@ back: it takes the node id over, without any of its claims, and a living holder 
 
 
 def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
-    """Accepted from each later life of a directory, and from a new directory."""
+    """Accepted from each later life of a directory, from a new directory, and from a process whose
+    node was removed from the list.
+    """
     mine = record.incarnation
     if mine.node_id < 0 or mine.boot_counter < 0 or not any(mine.directory_id):
         return invalid(f"{mine} is not an incarnation of a node")
@@ -40,14 +44,14 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
     if known.directory_id == mine.directory_id:
         if mine.boot_counter < known.boot_counter:
             return _older_life(known.boot_counter, record)
-        if mine.boot_counter == known.boot_counter:
+        if mine.boot_counter == known.boot_counter and not _is_back(draft, known):
             return NO_EFFECT
         again = replace(
             known,
             boot_counter=mine.boot_counter,
             boot_offset=draft.offset,
             timestamp_ms=draft.record_time_ms,
-            contested=False,
+            contested=known.contested and mine.boot_counter == known.boot_counter,
             facts=record.facts,
             unknown_tags=record.unknown_tags,
             liveness=Liveness.LIVE,
@@ -62,6 +66,14 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
     past = ((known.directory_id, known.boot_counter), *others)
     _put(draft, record, past[:PAST_DIRECTORIES_MAX])
     return ACCEPTED
+
+
+def _is_back(draft: Draft, known: RegisteredNode) -> bool:
+    """True of a process that an admin took for gone, and that registers once more. Below the level
+    an older program beside this one does not take it back.
+    """
+    level, _ = read_feature_level(draft.rows)
+    return known.liveness is Liveness.REMOVED and level >= REJOINING_LEVEL
 
 
 def _older_life(known: int, record: NodeRegistration) -> Outcome:

@@ -27,6 +27,10 @@ restart from a snapshot can be recorded as lost.
 """
 
 
+REJOINING_LEVEL = 2
+"""The level from which on a process whose node was removed registers again without a new start."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureLevels:
     """A program's range; both ends inclusive."""

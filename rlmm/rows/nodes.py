@@ -23,7 +23,7 @@ class Liveness(IntEnum):
     """The life of a node. LIVE: it registered, and has fetched the metadata log since, as far as
     leaders know. FENCED: it was silent too long for the quorum's leader (KIP-631). STOPPED: it said
     that it ends. REMOVED: an admin took it off the list. Its next registration makes any of them
-    LIVE.
+    LIVE; a REMOVED one that lives looks, and registers again.
 
     It tells people and clients whom to ask. No claim stands or falls with it: writers are fenced by
     their tokens.

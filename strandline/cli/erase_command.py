@@ -164,6 +164,13 @@ def _why_alive(client: NodeClient, topic: str, topic_ids: set[str]) -> str | Non
                 f"{each['text']}{_REPEAT}. Or mark it, `strandline topics delete {topic} --yes`"
             )
     rows = [each for each in view["partitions"] if each["topic_id"] in topic_ids]
+    unlisted = {each["claimed_by_node"] for each in rows} - {None, *map(_node_of, view["nodes"])}
+    if unlisted:
+        return (
+            f"node {min(unlisted)} copied {topic}, and was removed from the list of nodes: its "
+            f"broker may know that {topic} still exists. Start it{_REPEAT}. Or mark it, "
+            f"`strandline topics delete {topic} --yes`"
+        )
     live = sum(each["role"] in ON_DISK for each in rows)
     if live or any(each["mode"] == "delegated" for each in rows):
         return (
@@ -173,6 +180,10 @@ def _why_alive(client: NodeClient, topic: str, topic_ids: set[str]) -> str | Non
             f"topics delete {topic} --yes` says so"
         )
     return None
+
+
+def _node_of(told: dict[str, Any]) -> int:
+    return int(told["node"])
 
 
 def _below(
@@ -209,12 +220,14 @@ def _why_on_disk(client: NodeClient, of: tuple[str, int, int], found: dict[str, 
     topic, partition, before = of
     topic_id = found["topic_id"]
     view = whole_view(client, "/v1/cluster/partitions", "partitions", topic=topic)
-    for each in view["nodes"]:
-        if not each["answered"] and each["node"] == found["claimed_by_node"]:
-            return (
-                f"node {each['node']}, which copies {topic}-{partition}, does not tell what its "
-                f"broker still has: {each['text']}{_REPEAT}"
-            )
+    told = {_node_of(each): each for each in view["nodes"]}
+    copies = found["claimed_by_node"]
+    if copies is not None and not told.get(copies, {}).get("answered"):
+        why = told[copies]["text"] if copies in told else "it was removed from the list of nodes"
+        return (
+            f"node {copies}, which copies {topic}-{partition}, does not tell what its broker still "
+            f"has: {why}{_REPEAT}"
+        )
     for each in view["partitions"]:
         start = each["local_log_start_offset"]
         here = (each["partition"], each["topic_id"]) == (partition, topic_id)

@@ -15,7 +15,9 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.control.node_problem import ProblemArea
 from rlm.control.surroundings import Identity, Surroundings
 from rlm.nodes.registration import NodeRegistrar
-from rlmm.records.control_records import NodeRegistration
+from rlmm.records.control_records import NodeRegistration, NodeRemoved, NodeStopped
+from rlmm.rows.feature_level import REJOINING_LEVEL
+from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.segment import Incarnation
 from tests.rlm.one_node import LIMITS
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
@@ -102,5 +104,34 @@ def test_a_registration_that_an_election_fails_is_tried_again_however_seldom_the
             assert list(process.registrar.problems()) == []
             assert node.manager.registered_node(1) is not None
             task.cancel()
+
+    run_virtually(main)
+
+
+def test_a_living_node_that_was_removed_is_back_or_says_that_it_is_left_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            process, manager = Process(node, FIRST), node.manager
+
+            async def removed() -> RegisteredNode:
+                row = manager.registered_node(1)
+                assert row is not None
+                await manager.stop_node(NodeStopped(FIRST, row.boot_offset))
+                await manager.remove_node(NodeRemoved(1, row.boot_offset))
+                await process.look()
+                row = manager.registered_node(1)
+                assert row is not None
+                return row
+
+            await process.register()
+            assert (await removed()).liveness is Liveness.REMOVED, "an older program may be beside"
+            (problem,) = process.registrar.problems()
+            assert (problem.area, problem.name) == (ProblemArea.NODES, "1")
+            assert "Restart it" in problem.text
+            await manager.finalise_feature_level(REJOINING_LEVEL)
+            await process.look()
+            assert list(process.registrar.problems()) == []
+            assert (await removed()).liveness is Liveness.LIVE
+            assert process.told == []
 
     run_virtually(main)

@@ -13,6 +13,7 @@ from rlmm.apply.outcome import Verdict
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import (
     ClaimReset,
+    FeatureLevel,
     NodeContested,
     NodeRegistration,
     NodeRemoved,
@@ -21,6 +22,7 @@ from rlmm.records.control_records import (
     PartitionModeChange,
 )
 from rlmm.records.node_facts import OWN_TAGS_FROM, NodeFacts, ReadAddress
+from rlmm.rows.feature_level import REJOINING_LEVEL
 from rlmm.rows.nodes import (
     Liveness,
     RegisteredNode,
@@ -322,3 +324,19 @@ def test_the_liveness_survives_its_row() -> None:
         assert decode_node(1, encode_node(known)) == known
     with pytest.raises(CorruptData, match="liveness 7"):
         decode_node(1, encode_node(replace(known, liveness=7)))  # type: ignore[arg-type]
+
+
+def test_a_removed_node_that_lives_registers_again_from_a_level_on(world: World) -> None:
+    world.accept(silence(world, fenced=True), NodeRemoved(1, node(world).boot_offset))
+    assert world.verdict(NodeRegistration(NODE_1)) is Verdict.NO_EFFECT
+    assert node(world).liveness is Liveness.REMOVED
+    world.accept(FeatureLevel(REJOINING_LEVEL, -1))
+    facts = NodeFacts(log_dirs=3)
+    before = node(world)
+    world.accept(NodeRegistration(NODE_1, facts))
+    now = node(world)
+    assert (now.liveness, now.facts, now.boot_offset) == (Liveness.LIVE, facts, world.offset)
+    assert (now.offset, now.boot_counter) == (before.offset, before.boot_counter)
+    assert world.state.claim is not None, "its claims stand"
+    assert world.verdict(NodeRegistration(NODE_1)) is Verdict.NO_EFFECT
+    assert world.verdict(NodeRemoved(1, before.boot_offset)) is Verdict.CONFLICT

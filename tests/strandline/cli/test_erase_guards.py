@@ -61,7 +61,7 @@ def tiered(state: str | None, topic_id: str = ID, grace_ms: int | None = None) -
 
 def row(role: str = "remote_only", mode: str = "sidecar", **more: object) -> dict[str, Any]:
     found = {"topic_id": ID, "partition": 0, "role": role, "mode": mode}
-    return found | {"local_log_start_offset": None} | more
+    return found | {"local_log_start_offset": None, "claimed_by_node": 1} | more
 
 
 @pytest.fixture
@@ -94,6 +94,17 @@ def test_a_node_that_does_not_answer_may_know_better(cluster: Cluster, reason: s
     refused = str(_topic(cluster.client, "orders", None).refused)
     assert "node 2 does not answer" in refused
     assert "strandline topics delete orders --yes" in refused
+
+
+def test_a_node_that_was_removed_from_the_list_may_know_better(cluster: Cluster) -> None:
+    cluster.tiered, cluster.rows = [tiered(None)], [row(), row(claimed_by_node=3)]
+    refused = str(_topic(cluster.client, "orders", None).refused)
+    assert "node 3 copied orders, and was removed from the list of nodes" in refused
+    cluster.partition["claimed_by_node"] = 3
+    refused = str(_below(cluster.client, OF, None, tier_only=False).refused)
+    assert "node 3, which copies orders-0, does not tell" in refused
+    cluster.partition["claimed_by_node"] = None
+    assert _below(cluster.client, OF, None, tier_only=False).refused is None
 
 
 def test_the_node_that_copies_has_to_tell_what_its_broker_has(cluster: Cluster) -> None:
