@@ -73,8 +73,7 @@ def starts(
 
     A new partition, or one of a topic created anew, is read from its first offset on.
     """
-    found, lost = {}, []
-    there = {(partition.topic, partition.partition): partition for partition in bounds}
+    found = {}
     for partition, within in bounds.items():
         position = checkpoint.get((partition.topic, partition.partition))
         if position is None:
@@ -83,17 +82,39 @@ def starts(
             found[partition] = position.offset
         else:
             found[partition] = within.earliest
-            lost.append(
-                f"{partition.topic}-{partition.partition}: the topic was deleted and created anew "
-                f"({position.topic_id} is now {partition.topic_id}); offsets from "
-                f"{position.offset} on are gone"
-            )
-    for (topic, number), position in sorted(checkpoint.items()):
-        if (topic, number) not in there:
-            lost.append(
+    there = {(each.topic, each.partition): Position(each.topic_id, 0) for each in bounds}
+    return found, vanished(checkpoint, there)
+
+
+def vanished(
+    before: Mapping[tuple[str, int], Position], there: Mapping[tuple[str, int], Position]
+) -> list[str]:
+    """Texts that name the partitions of `before` that are no longer there, or of another topic."""
+    anew, gone = [], []
+    for (topic, number), position in sorted(before.items()):
+        now = there.get((topic, number))
+        if now is None:
+            gone.append(
                 f"{topic}-{number}: is no longer tiered; offsets from {position.offset} on are gone"
             )
-    return found, lost
+        elif None not in (position.topic_id, now.topic_id) and position.topic_id != now.topic_id:
+            anew.append(
+                f"{topic}-{number}: the topic was deleted and created anew ({position.topic_id} "
+                f"is now {now.topic_id}); offsets from {position.offset} on are gone"
+            )
+    return anew + gone
+
+
+def joined(seen: Offsets, latest: Offsets) -> dict[TopicIdPartition, int]:
+    """The ends known by now: a node that lags behind another must not lead back to offsets already
+    read, nor may a partition that comes back be read twice. A topic made anew replaces the old one.
+    """
+    topic_ids = {partition.topic: partition.topic_id for partition in latest}
+    found = {one: max(end, seen.get(one, 0)) for one, end in latest.items()}
+    for one, end in seen.items():
+        if topic_ids.get(one.topic, one.topic_id) == one.topic_id:
+            found.setdefault(one, end)
+    return found
 
 
 def check_reached(partition: TopicIdPartition, begin: int, end: int, view: PartitionView) -> None:

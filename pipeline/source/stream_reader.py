@@ -86,9 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds()
         latest = {partition: within.latest for partition, within in bounds.items()}
         if start is None:
-            # A node that lags behind another must not lead back to offsets already read.
-            seen = self._newest
-            self._newest = {one: max(end, seen.get(one, 0)) for one, end in latest.items()}
+            self._newest = stream_offsets.joined(self._newest, latest)
             return stream_offsets.to_json(self._newest)
         begin, lost = stream_offsets.starts(stream_offsets.parse(start), bounds)
         report_lost(lost, fail=self._options.fail_on_data_loss)
@@ -139,13 +137,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @kept_objects()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
-        """The tasks of one batch, also of one repeated after a restart."""
-        begins = stream_offsets.parse(start)
-        ends, lost = self._identified(end)
+        """The tasks of one batch, also of one repeated after a restart. Partitions that went since
+        the batch before are told here, too, since Spark 4.1 does not say where the stream stands
+        when it asks for the end.
+        """
+        begins, planned = stream_offsets.parse(start), stream_offsets.parse(end)
+        ends, lost = self._identified(planned)
+        lost += stream_offsets.vanished(begins, planned)
         asked = {partition: self._begin(begins, partition) for partition in ends}
         views = self._tier.partitions({one: begin or 0 for one, begin in asked.items()})
         bounds = {partition: view.bounds for partition, view in views.items()}
-        lost += [_gone(one.topic, one.partition) for one in ends if one not in views]
+        topics = {one.topic_id for one in views}
+        for one in sorted(ends.keys() - views.keys()):
+            # With nothing to read, all of it may have expired; once it is back, holes are told.
+            if asked[one] != ends[one] or one.topic_id not in topics:
+                lost.append(_gone(one.topic, one.partition))
         starts = {
             one: within.earliest if (begin := asked[one]) is None else begin
             for one, within in bounds.items()
@@ -165,12 +171,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings, stores = self._tier.settings, self._tier.catalogue.stores
         return [TaskPartition(task, stores, settings) for task in tasks_of(slices, self._options)]
 
-    def _identified(self, end: JsonOffsets) -> tuple[dict[TopicIdPartition, int], list[str]]:
+    def _identified(
+        self, planned: Mapping[tuple[str, int], stream_offsets.Position]
+    ) -> tuple[dict[TopicIdPartition, int], list[str]]:
         """(the end of a batch by partition, texts that name missing partitions). Partitions in a
         checkpoint of Spark's Kafka source get their topic id.
         """
         found, lost = {}, []
-        for (topic, number), position in stream_offsets.parse(end).items():
+        for (topic, number), position in planned.items():
             if position.topic_id is not None:
                 found[TopicIdPartition(topic, position.topic_id, number)] = position.offset
                 continue

@@ -169,6 +169,44 @@ def test_a_topic_that_went_or_was_created_anew_fails_the_stream_or_is_read_anew(
         reader().partitions(at(30, 10), at(35, 10))
 
 
+def test_spark_4_1_is_told_of_a_topic_that_went_or_was_created_anew(tier: MadeUpCatalogue) -> None:
+    """It asks for the end without saying where the stream stands."""
+    anew = partition(number=0, topic_id=99)
+    old, calm = reader(), reader(failOnDataLoss="false")
+    assert old.latestOffset() == calm.latestOffset() == at(30, 10)
+    tier.tier.clear()
+    for stream in (old, reader()):  # the second one was started again
+        end = through_json(stream.latestOffset())
+        with pytest.raises(Conflict, match="orders-0: is no longer tiered"):
+            stream.partitions(at(30, 10), end)
+    tier.tier[anew] = [segment(0, 4, of=anew)]
+    for stream in (old, reader()):
+        end = through_json(stream.latestOffset())
+        with pytest.raises(Conflict, match=r"orders-0: the topic was .*orders-1: is no longer"):
+            stream.partitions(at(25, 10), end)
+    end = through_json(calm.latestOffset())
+    assert end == {"orders": {"topicId": str(anew.topic_id), "0": 5}}
+    assert offsets(calm.partitions(at(25, 10), end)) == [(0, one) for one in range(5)]
+
+
+def test_under_spark_4_1_a_partition_that_comes_back_is_not_read_twice(
+    tier: MadeUpCatalogue,
+) -> None:
+    stream = reader()
+    start = through_json(stream.latestOffset())
+    tier.tier.pop(P1)  # all of it expired
+    end = through_json(stream.latestOffset())
+    assert (end, stream.partitions(start, end)) == (start, [])
+    with pytest.raises(Conflict, match="orders-1: is no longer tiered"):
+        stream.partitions(at(30, 5), end)
+    tier.tier[P1] = [segment(10, 12, of=P1)]
+    start, end = end, through_json(stream.latestOffset())
+    assert offsets(stream.partitions(start, end)) == [(1, one) for one in range(10, 13)]
+    tier.tier[P1] = [segment(20, 22, of=P1)]
+    with pytest.raises(Conflict, match="orders-1: offsets 13 to 19 are below"):
+        stream.partitions(end, through_json(stream.latestOffset()))
+
+
 def test_a_node_that_is_behind_never_leads_back(tier: MadeUpCatalogue) -> None:
     assert reader().latestOffset(at(35, 10), ALL) == at(35, 10)
     with pytest.raises(RetryLater, match="orders-0: the stream has read to offset 35"):
