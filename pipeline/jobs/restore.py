@@ -12,7 +12,7 @@ from kafka_formats.errors import InternalError, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.jobs.job import JobContext
-from pipeline.jobs.tasks import run_tasks
+from pipeline.jobs.tasks import run_tasks, wave_tasks
 from pipeline.process import ambient
 from pipeline.restore.kafka_target import (
     KafkaAddress,
@@ -71,6 +71,10 @@ OWNER = "strandline-restore"
 
 CREATED_DEADLINE_S = 30.0
 LOOKED_EVERY_S = 0.2
+MAPPED_BYTES_OF_A_WAVE = 256 * 1024 * 1024
+"""Packed offsets that a wave of comparisons may return. Two waves are under way, and Spark's
+driver has 1 GiB by default, of which it takes as much from one (`spark.driver.maxResultSize`).
+"""
 
 
 @dataclass(frozen=True)
@@ -146,13 +150,7 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
     produced = list(run_tasks(spark, work, produce_partition, what="restore", console=console))
     compared: list[Compared] = []
     if options.compare:
-        sides = [
-            item if item.is_whole else replace(item, since=done.resumed)
-            for item, done in zip(work, produced, strict=True)
-        ]
-        compared += run_tasks(spark, sides, compare_partition, what="compare", console=console)
-    if options.mapping is not None:
-        write_mapping(options.mapping, compared)
+        compared += _compared(context, options.mapping, work, produced)
     return ProduceReport(
         topic=wanted.topic,
         target=name,
@@ -160,6 +158,27 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
         mapping_file=None if options.mapping is None else str(options.mapping),
         took_s=ambient.monotonic() - began,
     )
+
+
+def _compared(
+    context: JobContext,
+    mapping: Path | None,
+    work: Sequence[PartitionRestore],
+    produced: Sequence[Produced],
+) -> Iterable[Compared]:
+    """Compares, and writes the mapping as the results arrive: all at once may be gigabytes."""
+    spark = context.spark.sparkContext
+    # Waves of few tasks, so that each may return much.
+    at_once = min(len(work), wave_tasks(spark, 1))
+    bytes_max = 0 if mapping is None else MAPPED_BYTES_OF_A_WAVE // at_once
+    sides = [
+        replace(item, since=None if item.is_whole else done.resumed, mapped_bytes_max=bytes_max)
+        for item, done in zip(work, produced, strict=True)
+    ]
+    found = run_tasks(
+        spark, sides, compare_partition, what="compare", console=context.console, tasks_per_slot=1
+    )
+    return found if mapping is None else write_mapping(mapping, found)
 
 
 def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) -> None:
@@ -252,11 +271,13 @@ def _rows(
         )
 
 
-def write_mapping(path: Path, compared: Iterable[Compared]) -> None:
+def write_mapping(path: Path, compared: Iterable[Compared]) -> list[Compared]:
     """Write the CSV file whole or not at all: a row for each run of records whose offsets ascend by
-    one on both sides. A row with only a source offset means: unmapped from this offset on.
+    one on both sides. A row with only a source offset means: unmapped from this offset on. Returns
+    what was compared, without the offsets.
     """
     unfinished = path.with_name(f".{path.name}.unfinished")
+    written = []
     try:
         with unfinished.open("w", newline="") as out:
             writer = csv.writer(out)
@@ -265,11 +286,13 @@ def write_mapping(path: Path, compared: Iterable[Compared]) -> None:
                 writer.writerows((each.partition, *run) for run in each.mapping())
                 if each.unmapped_from is not None:
                     writer.writerow((each.partition, each.unmapped_from, "", ""))
+                written.append(replace(each, runs=b""))
         unfinished.replace(path)
     except OSError as error:
         raise InvalidRequest(
             f"{path} can't be written: {error.strerror}", field="--mapping"
         ) from None
+    return written
 
 
 def _into_log_dirs(context: JobContext, options: IntoLogDirs) -> LogDirsReport:

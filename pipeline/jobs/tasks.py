@@ -42,6 +42,7 @@ def run_tasks(
     *,
     what: str,
     console: Console,
+    tasks_per_slot: int = WAVE_TASKS_PER_SLOT,
 ) -> Iterator[Result]:
     """Call `work` (picklable, importable on the executors) for each item in a Spark task of its
     own, and yield the results in the items' order.
@@ -50,8 +51,8 @@ def run_tasks(
     wave at a time, so they should describe data, never be the data. Abandoning the iterator cancels
     running tasks. Raises the first error of ours; InternalError for any other.
     """
-    wave_tasks = max(1, spark_context.defaultParallelism * WAVE_TASKS_PER_SLOT)
-    waves = deque(items[at : at + wave_tasks] for at in range(0, len(items), wave_tasks))
+    size = wave_tasks(spark_context, tasks_per_slot)
+    waves = deque(items[at : at + size] for at in range(0, len(items), size))
     running: _Waves[Item, Result] = _Waves(spark_context, what)
     guarded = Guarded(work, attempts_of_a_task(spark_context))
     with _progress(what, len(items), console) as advance, running:
@@ -62,6 +63,11 @@ def run_tasks(
                 if isinstance(result, Failed):
                     raise result.error
                 yield result
+
+
+def wave_tasks(spark_context: SparkContext, tasks_per_slot: int) -> int:
+    """The number of tasks in a wave, whose results come to the driver together."""
+    return max(1, spark_context.defaultParallelism * tasks_per_slot)
 
 
 def attempts_of_a_task(spark_context: SparkContext) -> int:

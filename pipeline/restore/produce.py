@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -21,6 +20,7 @@ from pipeline.restore.kafka_target import (
     Progress,
     read_partition,
 )
+from pipeline.restore.offset_runs import OffsetRuns, unpacked
 from pipeline.restore.restore_note import Begun, parse_begun
 from rsm_backends.store_config import StoreConfig
 
@@ -32,8 +32,8 @@ RECORD_BYTES = 70
 """Approximate bytes of a record beside key and value: many empty ones fill a transaction, too."""
 
 RUNS_MAX = 4_000_000
-"""Runs in the mapping of one partition, of 24 bytes each. Each transaction marker ends a run: a
-partition with more runs is mapped only in part, which is reported.
+"""Runs in the mapping of one partition. Each transaction marker ends a run: a partition with more
+runs is mapped only in part, which is reported.
 """
 
 
@@ -47,7 +47,8 @@ class Since(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PartitionRestore:
     """The work of a task: restore the range `begun` of the partition `source`, as far as the tier
-    has it. `slices` are ascending. With `since` only later records are compared. Picklable.
+    has it. `slices` are ascending. With `since` only later records are compared. `mapped_bytes_max`
+    limits the packed runs that a comparison returns; 0: the offsets are not asked for. Picklable.
     """
 
     source: TopicIdPartition
@@ -60,6 +61,7 @@ class PartitionRestore:
     topic: str
     owner: str
     since: Since | None = None
+    mapped_bytes_max: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -84,10 +86,10 @@ class Produced:
 class Compared:
     """The comparison of the target's partition with the source, record by record.
 
-    `runs` are triples of int64: source offset, target offset, records; both offsets ascend by one
-    within a run. `difference` is the first difference, or None. `unmapped_from`: the runs have
-    reached their limit, and records from this source offset on are in none of them; None: they have
-    all records. `offsets_kept`: every record has its offset of the source.
+    `runs` are the offsets of both sides (`OffsetRuns`), empty if not asked for. `difference` is the
+    first difference, or None. `unmapped_from`: the runs have reached their limit, and records from
+    this source offset on are in none of them; None: they have all records. `offsets_kept`: every
+    record has its offset of the source.
     """
 
     partition: int
@@ -98,9 +100,8 @@ class Compared:
     offsets_kept: bool
 
     def mapping(self) -> Iterator[tuple[int, int, int]]:
-        """The runs as numbers."""
-        numbers = array("q", self.runs)
-        return zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+        """The runs as numbers: source offset, target offset, records."""
+        return unpacked(self.runs) if self.runs else iter(())
 
 
 def produce_partition(work: PartitionRestore) -> Produced:
@@ -173,7 +174,7 @@ def _from(slices: Sequence[SegmentSlice], first_offset: int) -> list[SegmentSlic
 
 def compare_partition(work: PartitionRestore) -> Compared:
     """Read both sides, compare records, and map offsets up to the first difference."""
-    runs = array("q")
+    runs = OffsetRuns(RUNS_MAX, work.mapped_bytes_max) if work.mapped_bytes_max else None
     records = 0
     unmapped_from: int | None = None
     difference: str | None = None
@@ -187,9 +188,10 @@ def compare_partition(work: PartitionRestore) -> Compared:
             break
         records += 1
         kept = kept and wanted.offset == found.offset
-        if not _extend(runs, wanted.offset, found.offset) and unmapped_from is None:
-            unmapped_from = wanted.offset
-    return Compared(work.source.partition, records, runs.tobytes(), difference, unmapped_from, kept)
+        if runs is not None and not runs.add(wanted.offset, found.offset):
+            unmapped_from = wanted.offset if unmapped_from is None else unmapped_from
+    packed = b"" if runs is None else runs.packed()
+    return Compared(work.source.partition, records, packed, difference, unmapped_from, kept)
 
 
 def _difference(wanted: KafkaRecord | None, found: KafkaRecord | None) -> str | None:
@@ -204,17 +206,6 @@ def _difference(wanted: KafkaRecord | None, found: KafkaRecord | None) -> str | 
                 f"offset {found.offset}"
             )
     return None
-
-
-def _extend(runs: array[int], source: int, target: int) -> bool:
-    """Adds a record to the runs; False if they have reached their limit."""
-    if runs and source == runs[-3] + runs[-1] and target == runs[-2] + runs[-1]:
-        runs[-1] += 1
-    elif len(runs) < 3 * RUNS_MAX:
-        runs.extend((source, target, 1))
-    else:
-        return False
-    return True
 
 
 def _source_records(

@@ -77,6 +77,7 @@ def work_for(
         producer_settings={},
         topic=topic,
         owner=OWNER,
+        mapped_bytes_max=1 << 20,
     )
 
 
@@ -162,7 +163,9 @@ def restored(
     tier: CapturedTier, broker: KafkaBroker, topic: str, mapping: Path | None = None
 ) -> ProduceReport:
     """The job, without Spark."""
-    context = JobContext(mock.Mock(conf={}), {}, tier, Console(quiet=True))
+    spark = mock.Mock(conf={})
+    spark.sparkContext.defaultParallelism = 1
+    context = JobContext(spark, {}, tier, Console(quiet=True))
     address = KafkaAddress({"bootstrap.servers": broker.bootstrap})
     wanted = Wanted("payments", (0,))
 
