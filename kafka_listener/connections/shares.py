@@ -62,7 +62,16 @@ class Turns:
         if partitions <= SLICE:
             return work()
         async with self._turn:
-            return await asyncio.to_thread(_without_full_collection, work)
+            working = asyncio.ensure_future(asyncio.to_thread(_without_full_collection, work))
+            try:
+                return await asyncio.shield(working)
+            except asyncio.CancelledError:
+                # No thread can be stopped. The turn is over once it has ended, or clients that ask
+                # and leave would have many of them under way.
+                await asyncio.wait({working})
+                if not working.cancelled():
+                    working.exception()  # nobody is left to hear of it
+                raise
 
 
 def _without_full_collection(work: Callable[[], Found]) -> Found:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from functools import partial
+
+import pytest
 
 from kafka_listener.connections.shares import FIRST_BYTES, SLICE, AnswerRoom, Turns
 
@@ -49,6 +52,30 @@ async def test_a_short_request_waits_for_no_long_one() -> None:
     go_on.set()
     assert await long_one
     assert await second != threading.get_ident()
+
+
+async def test_who_leaves_has_the_turn_until_its_thread_has_ended() -> None:
+    """Clients that ask for all topics and leave would have a thread each."""
+    turns, began, go_on, order = Turns(), threading.Event(), threading.Event(), list[str]()
+
+    def long_work() -> None:
+        began.set()
+        go_on.wait()
+        order.append("left")
+
+    leaving = asyncio.create_task(turns.apart(SLICE + 1, long_work))
+    await asyncio.to_thread(began.wait)
+    leaving.cancel()
+    second = asyncio.create_task(turns.apart(SLICE + 1, partial(order.append, "second")))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not second.done()
+    assert not leaving.done()
+    go_on.set()
+    await second
+    assert order == ["left", "second"]
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
 
 
 async def test_items_that_are_more_work_have_shorter_slices() -> None:
