@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -12,8 +13,8 @@ from api.models.gaps import Reason
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.log_names import check_topic_name
 from rlm.reconcile.collection_plan import ObjectClass
-from rlm.reconcile.erasure import Erasure, ErasureRequest, ErasureState
-from rlm.reconcile.erasure_plan import Scope
+from rlm.reconcile.erasure import Erasure, ErasureState
+from rlm.reconcile.erasure_plan import ErasureRequest, Scope
 
 DEADLINE_S = 3_600.0
 DEADLINE_S_MAX = 7 * 86_400.0
@@ -41,7 +42,7 @@ class EraseRequest(Wire):
         Field(gt=0, le=DEADLINE_S_MAX, description="What is left then is told as left."),
     ] = DEADLINE_S
 
-    def request(self) -> ErasureRequest:
+    def request(self, elsewhere: Mapping[str, str]) -> ErasureRequest:
         """The scope, parsed. InvalidRequest: not one that a job takes."""
         check_topic_name(self.topic)
         if (self.partition is None) != (self.before_offset is None):
@@ -53,7 +54,8 @@ class EraseRequest(Wire):
             raise InvalidRequest("a partition's topic needs its topic_id", field="topic_id")
         topic_id = None if self.topic_id is None else parse_uuid(self.topic_id, "topic_id")
         scope = Scope(self.topic, topic_id, self.partition, self.before_offset)
-        return ErasureRequest(scope, not self.dry_run, float(self.deadline_s), self.reason)
+        deadline_s = float(self.deadline_s)
+        return ErasureRequest(scope, not self.dry_run, deadline_s, self.reason, elsewhere)
 
 
 class LeftObjectView(Wire):

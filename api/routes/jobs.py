@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 
-from api.http.admission import Context, require
+from api.http.admission import VOUCHED_SCOPE_KEY, Context, require
+from api.http.asking_all import Question, ask_all
+from api.http.context import ApiContext
 from api.http.cursors import decode_cursor, encode_cursor
 from api.http.tokens import Principal, Role
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit, parse_uuid
@@ -14,6 +17,8 @@ from api.models.erasure import EraseRequest, ErasureView
 from api.models.jobs import CollectionView, CollectRequest
 from api.models.repair import RepairAsked, RepairView
 from api.models.scrub import PartitionScrubView, ScrubKept, ScrubPage, ScrubPost
+from api.models.stores import StoresView
+from api.routes.stores import list_stores
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 SCRUBS = "scrubs"
@@ -97,15 +102,36 @@ async def describe_repair(
 
 @router.post("/erase", summary="Delete every version of what was deleted, and report")
 async def erase(
+    request: Request,
     context: Context,
     body: EraseRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> ErasureView:
     """Role admin, at any node. It orders nothing: 409 NOT_ORDERED before the topic is marked for
     deletion, or the log start has passed the offset. Waits for the segments to go, then deletes the
-    versions that the stores keep of them. One runs at a time (409 RUNNING, which names its id).
+    versions that the stores keep of them. One runs at a time (409 RUNNING, which names its id). It
+    ends `incomplete` where another node that answers, or a segment of any topic, names a store that
+    this node's settings lack.
     """
-    return ErasureView.of_job(await context.erasures.start(body.request(), principal.name))
+    asked = body.request(await _stores_elsewhere(request, context))
+    return ErasureView.of_job(await context.erasures.start(asked, principal.name))
+
+
+async def _stores_elsewhere(request: Request, context: ApiContext) -> dict[str, str]:
+    """The stores of other nodes' settings. A node that asks on behalf of a caller has its own."""
+    if request.scope.get(VOUCHED_SCOPE_KEY) is not None:
+        return {}
+    question = Question("/v1/stores", lambda _: {"counted": False}, StoresView)
+    told = await ask_all(request, question, partial(list_stores, context, counted=False))
+    return {
+        store.name: (
+            f"node {each.node_id} has it, and this node's settings do not: old versions of the "
+            "scope may be there, too. Ask for the erasure there"
+        )
+        for each in told
+        for store in (() if each.part is None else each.part.stores)
+        if store.configured and store.name not in context.store_names
+    }
 
 
 @router.get("/erase/{job_id}", summary="An erasure: its progress or its report")

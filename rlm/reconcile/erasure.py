@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
@@ -24,7 +25,8 @@ from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import parse_segment_key, segment_keys
 from rlm.reconcile.collection_plan import NEVER_KNOWN, ObjectClass
 from rlm.reconcile.collector import Collector
-from rlm.reconcile.erasure_plan import Decided, Scope, decide, why_not_ordered
+from rlm.reconcile.erasure_plan import Decided, ErasureRequest, Scope, decide, why_not_ordered
+from rlm.reconcile.unseen_stores import OF_THE_SCOPE, unseen_stores
 from rlm.stores.object_deletion import delete_objects, delete_versions
 from rlm.stores.tier_store import TierStore, TierStores, kept_keys, listed_pages
 from rlmm.manager.metadata_reads import MetadataReads
@@ -59,16 +61,6 @@ class ErasureState(StrEnum):
     FINISHED = "finished"
     INCOMPLETE = "incomplete"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class ErasureRequest:
-    """`apply` False only looks. `why` stands in the audit."""
-
-    scope: Scope
-    apply: bool
-    deadline_s: float
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +158,7 @@ class Erasure:
     left_count: int = 0
     left: list[LeftObject] = field(default_factory=list)
     expected: dict[str, None] = field(default_factory=dict)
+    lacked: dict[str, str] = field(default_factory=dict)
 
     def expect(self, store: str, keys: Iterable[str]) -> None:
         """Remember keys whose end is to be reported."""
@@ -215,6 +208,10 @@ class Erasures:
                 raise Refused(f"nothing is deleted now: {held}")
         ambient = self.around.ambient
         job = Erasure(ambient.new_uuid(), request, by, ambient.now_ms())
+        if self._last is not None and self._last.request.scope.topic == scope.topic:
+            job.lacked = {
+                name: each.trouble for name, each in self._last.stores.items() if each.trouble
+            }
         self._last = job
         self._task = asyncio.create_task(self._run(job), name="erase")
         return job
@@ -275,6 +272,7 @@ class Erasures:
                 job.stores[tier.name].trouble = str(error)
             if job.stores[tier.name].trouble or job.stores[tier.name].versions_unknown:
                 job.forget(tier.name)
+        await self._tell_unseen(job)
         if not request.apply:
             self._end(job, ErasureState.FINISHED, "nothing was deleted: it was only looked")
             return
@@ -282,6 +280,15 @@ class Erasures:
         text = _why_incomplete(job)
         await self.keep_audit(self._line(job, text or f"ended: {job.gone_count} objects are gone"))
         self._end(job, ErasureState.INCOMPLETE if text else ErasureState.FINISHED, text)
+
+    async def _tell_unseen(self, job: Erasure) -> None:
+        """Report the stores that were not looked at, those of the run before among them."""
+        unseen = await unseen_stores(
+            self.metadata, self.stores.by_name, partial(self.around.ambient.sleep, 0)
+        )
+        for name, why in (unseen | dict(job.request.elsewhere) | job.lacked).items():
+            if name not in self.stores.by_name:
+                job.stores.setdefault(name, StoreErasure(trouble=why))
 
     def _states(self, scope: Scope) -> list[PartitionState]:
         states = (
@@ -316,8 +323,7 @@ class Erasures:
             return self.stores.default_first
         tier = self.stores.by_name.get(custom.store)
         if tier is None:
-            trouble = "it has segments of the scope, and this node's settings do not have it"
-            job.stores[custom.store] = StoreErasure(trouble=trouble)
+            job.stores[custom.store] = StoreErasure(trouble=OF_THE_SCOPE)
             return ()
         return (tier,)
 

@@ -7,12 +7,12 @@ from kafka_formats.kafka_uuid import Uuid
 from rlm.reconcile.collection_plan import ObjectClass
 from rlm.reconcile.erasure import (
     Erasure,
-    ErasureRequest,
     Erasures,
     ErasureState,
     LeftObject,
     StoreErasure,
 )
+from rlm.reconcile.erasure_plan import ErasureRequest
 from tests.api.fake_collector import JOB_ID
 
 ERASURE_ID = JOB_ID

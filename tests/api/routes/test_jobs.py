@@ -11,6 +11,7 @@ from api.http.tokens import Role
 from kafka_formats.kafka_uuid import Uuid
 from rlm.reconcile.collection_plan import Known
 from rlmm.segment import SegmentState
+from tests.api.fake_cluster import FakeCluster
 from tests.api.fake_collector import JOB_ID, FakeCollector
 from tests.api.fake_erasures import ERASURE_ID, FakeErasures
 from tests.api.fake_repairs import REPAIR_ID, FakeRepairs
@@ -161,3 +162,18 @@ async def test_only_an_admin_erases(tmp_path: Path, name: str, status: int) -> N
     async with guarded.client(token=f"{name}-token") as client:
         answer = await client.post("/v1/jobs/erase", json={"topic": "orders", "reason": "why"})
     assert answer.status_code == status
+
+
+async def test_an_erasure_is_told_which_stores_only_other_nodes_have() -> None:
+    cluster = FakeCluster()
+    node = cluster.nodes[1]
+    node.context = replace(node.context, store_names=("main",))
+    async with node.client() as client:
+        answer = await client.post("/v1/jobs/erase", json={"topic": "orders", "reason": "why"})
+    assert answer.status_code == 200, answer.text
+    erasures = node.context.erasures
+    assert isinstance(erasures, FakeErasures)
+    assert erasures.last is not None
+    (told,) = erasures.last.request.elsewhere.items()
+    assert told[0] == "second"
+    assert "node 3 has it, and this node's settings do not" in told[1]

@@ -17,8 +17,8 @@ from rlm.format.object_keys import segment_keys
 from rlm.node_files.kill_switches import Switch
 from rlm.reconcile.collection_plan import ObjectClass
 from rlm.reconcile.collector import CollectorLimits
-from rlm.reconcile.erasure import Erasure, ErasureRequest, Erasures, ErasureState
-from rlm.reconcile.erasure_plan import Scope
+from rlm.reconcile.erasure import Erasure, Erasures, ErasureState
+from rlm.reconcile.erasure_plan import ErasureRequest, Scope
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.segment import RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
@@ -351,6 +351,19 @@ def test_a_store_that_the_settings_lack_is_told(world: MakeWorld, orders: KafkaL
                 await asyncio.sleep(1)
             assert (job.state, job.gone) == (ErasureState.INCOMPLETE, [])
             assert "the store main: it has segments of the scope" in job.text
+
+            async def again(topic: str, elsewhere: dict[str, str]) -> str:
+                asked = ErasureRequest(Scope(topic), True, AN_HOUR_S, "why", elsewhere)
+                job = await runs.start(asked, "boss")
+                while job.state is ErasureState.RUNNING:
+                    await asyncio.sleep(1)
+                assert (job.state is ErasureState.FINISHED) is (job.text == "")
+                return job.text
+
+            assert "the store main: it has segments" in await again("orders", {}), "rows are gone"
+            assert await again("of another name", {}) == ""
+            named = {"main": "node 2 has it", "other": "every node has it"}
+            assert await again("orders", named) == "the store main: node 2 has it"
             await node.remote_log.close()
 
     run_virtually(main)
