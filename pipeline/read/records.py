@@ -48,7 +48,8 @@ def read_slices(
     object and position, and, like NotFound, the segment, its topic and offsets. NotFound if the
     segment was deleted after the plan, unless `settings.fail_on_data_loss` is off: then
     `on_lost(slice, offset)` is called, after all records of the slice below `offset` were returned,
-    and the next slice follows. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): for
+    and the next slice follows; records whose transactions ended in another segment deleted since
+    are undecided. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): for
     read_committed the tier cannot tell which transactions were aborted. `on_undecided(n)`: n
     records of a slice were left out because the markers of their transactions are among lost
     offsets; this is logged, too.
@@ -75,7 +76,7 @@ def read_opened(
         try:
             walk = TransactionWalk(part.first_offset, part.last_offset)
             if settings.isolation is Isolation.READ_COMMITTED:
-                walk = transactions.walked(part)
+                walk = transactions.walked(part, lost_ok=not settings.fail_on_data_loss)
             with objects.naming():
                 for batch in _batches(part, objects, settings, walk, on_undecided):
                     yield batch

@@ -33,6 +33,10 @@ Damage = Callable[[CorruptData], None]
 """Called for a chunk that fails its checksum, instead of raising."""
 
 
+class LostSegment(NotFound):
+    """The error for a segment whose objects are gone, with its name and offsets."""
+
+
 class SegmentObjects:
     """Opens nothing before it is needed. `verify` off: only the CRCs of batches are checked.
 
@@ -131,8 +135,12 @@ class SegmentObjects:
         return self._plain(0, end)
 
     def wrapped(self, error: NotFound) -> NotFound:
-        """The error with the segment's name and offsets, and what to do."""
-        return NotFound(
+        """The error with the segment's name and offsets, and what to do; one that has them as it
+        is.
+        """
+        if isinstance(error, LostSegment):
+            return error
+        return LostSegment(
             f"{self._named()}, is not in the store {self.segment.store!r} any more ({error}): "
             "retention may have deleted it after the plan. Run it again to plan anew; a query with "
             "failOnDataLoss=false skips missing segments"

@@ -6,11 +6,12 @@ gets only those that tell of transactions: see `plan_slices`.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from kafka_formats import producer_snapshot, transaction_index
-from kafka_formats.errors import Conflict
+from kafka_formats.errors import Conflict, NotFound
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
@@ -21,6 +22,7 @@ from rlmm.segment import RemoteLogSegmentId
 
 INDEXES_KEPT_MAX = 2 * LATER_MAX
 REASON = "TRANSACTIONS_UNKNOWN"
+log = logging.getLogger("strandline.read")
 
 
 class TransactionIndexes:
@@ -33,19 +35,42 @@ class TransactionIndexes:
             OrderedDict()
         )
 
-    def walked(self, part: SegmentSlice) -> TransactionWalk:
+    def walked(self, part: SegmentSlice, *, lost_ok: bool = False) -> TransactionWalk:
         """All aborted transactions that touch the slice, and those that can't be decided any more.
+        `lost_ok`: a later segment that was deleted since the plan is a hole in the offsets.
 
-        Conflict(TRANSACTIONS_UNKNOWN) if `LATER_MAX` segments do not have the ends of all.
+        Conflict(TRANSACTIONS_UNKNOWN) if `LATER_MAX` segments do not have the ends of all. NotFound
+        for a deleted segment.
         """
+        try:
+            return self._walked(part, around=False)
+        except NotFound:
+            if not lost_ok:
+                raise
+        return self._walked(part, around=True)
+
+    def _walked(self, part: SegmentSlice, *, around: bool) -> TransactionWalk:
+        """`around`: segments that are not there are passed over."""
         walk = TransactionWalk(part.first_offset, part.last_offset)
         # Transactions open at a segment's end matter only if their markers may be lost.
-        holes = bool(part.behind_holes)
+        holes = bool(part.behind_holes) or around
+        passed = False
         for segment in (part.segment, *part.later):
+            try:
+                found = self._of(segment, snapshots=holes)
+            except NotFound as error:
+                if segment is part.segment or not around:
+                    raise
+                log.warning("the transactions that end in it are undecided: %s", error)
+                passed = True
+                continue
             behind_hole = segment is not part.segment and segment.first_offset in part.behind_holes
-            walk.take(self._of(segment, snapshots=holes), behind_hole=behind_hole)
+            walk.take(found, behind_hole=behind_hole or passed)
+            passed = False
             if walk.decided:
                 return walk
+        if passed:
+            walk.take(SegmentTransactions(()), behind_hole=True)
         if len(part.later) >= LATER_MAX:
             raise Conflict(
                 f"the aborted transactions of segment {part.segment.segment_id} are unknown: the "
@@ -62,8 +87,11 @@ class TransactionIndexes:
         found = self._kept.get(key)
         if found is None:
             objects = SegmentObjects(segment, self._stores, verify=self._verify)
-            with objects.naming():
-                found = _read(segment, objects, snapshots=snapshots)
+            try:
+                with objects.naming():
+                    found = _read(segment, objects, snapshots=snapshots)
+            except NotFound as error:
+                raise objects.wrapped(error) from error
             self._kept[key] = found
             if len(self._kept) > INDEXES_KEPT_MAX:
                 self._kept.popitem(last=False)

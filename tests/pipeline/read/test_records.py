@@ -348,3 +348,33 @@ def test_the_two_at_the_ends_of_a_hole_tell_of_transactions(tmp_path: Path) -> N
     later = [[segment.start_offset for segment in each.later] for each in slices]
     assert later == [[3, 5], [3, 5], [3, 5], [5], [], []]
     assert [each.behind_holes for each in slices] == [(5,)] * 4 + [()] * 2
+
+
+def test_a_later_segment_that_was_deleted_leaves_only_its_transactions_undecided(
+    tmp_path: Path,
+) -> None:
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    replica.append(2, producer_id=1, transactional=True)
+    replica.append(2)
+    replica.roll()
+    replica.end_transaction(1, commit=False)
+    replica.roll()
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    first, second = tier.segments("orders")
+    slices = plan_slices([first, second], 0, 3, COMMITTED)
+    for suffix in ("rsm-manifest", "indexes"):  # as a repair does that copies it anew
+        tier.file(second, suffix).unlink()
+    counted: list[int] = []
+    lost: list[int] = []
+    lenient = replace(OFFSETS, fail_on_data_loss=False)
+    found = read_slices(
+        slices,
+        tier.stores,
+        lenient,
+        on_lost=lambda _, offset: lost.append(offset),
+        on_undecided=counted.append,
+    )
+    assert [row["offset"] for batch in found for row in batch.to_pylist()] == [2, 3]
+    assert (counted, lost) == ([2], [])
+    with pytest.raises(NotFound, match=f"^segment {second.segment_id.id} of orders-0"):
+        list(read_slices(slices, tier.stores, OFFSETS))
