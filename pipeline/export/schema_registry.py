@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.loopback import direct_mounts
@@ -57,6 +57,18 @@ class RegisteredText:
     version: int
     text: str
     references: tuple[tuple[str, str], ...] = ()
+
+
+class _OneMessage(ProtobufDeserializer):
+    """The client's deserialiser, by itself taking any message of any schema for its own."""
+
+    def _get_message_desc(self, pool: Any, fd: Any, msg_index: Any) -> Any:
+        """The message that the record's schema names; the client looks it up for each record."""
+        found = super()._get_message_desc(pool, fd, msg_index)
+        wanted = self._msg_class.DESCRIPTOR.full_name
+        if found.full_name != wanted:
+            raise SerializationError(f"it is a message {found.full_name}, not {wanted}")
+        return found
 
 
 class Registry:
@@ -145,9 +157,11 @@ class Registry:
         )
 
     def protobuf(self, message: Any, name: str) -> Deserialise:
-        """Reads records as messages of this class."""
+        """Reads records as messages of this class. SerializationError for one whose own schema says
+        that it is another message: its bytes may parse all the same.
+        """
         return self._deserialise(
-            ProtobufDeserializer(
+            _OneMessage(
                 message,
                 {**_CONFIG, "use.deprecated.format": False},
                 schema_registry_client=self._client,

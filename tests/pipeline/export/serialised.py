@@ -11,6 +11,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _FIRST_MESSAGE = b"\x00"
 """The index list [0], as serialisers shorten it."""
+_SECOND_MESSAGE = b"\x02\x02"
+"""The index list [1]: its length and its items, as zigzag varints."""
 
 ORDER_V1: dict[str, Any] = {
     "type": "record",
@@ -54,6 +56,24 @@ def protobuf_order(**fields: Any) -> bytes:
     return _FIRST_MESSAGE + bytes(order(**fields).SerializeToString())
 
 
+def protobuf_refund(**fields: Any) -> bytes:
+    """A message shop.Refund, the second one of the file: `order`, `why`."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(_order_file())
+    refund = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Refund"))
+    return _SECOND_MESSAGE + bytes(refund(**fields).SerializeToString())
+
+
+def payment_descriptor() -> str:
+    """A Protobuf file with the message pay.Payment of `cents`, whose bytes parse as an order."""
+    file = descriptor_pb2.FileDescriptorProto(name="pay.proto", package="pay", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file.message_type.add(name="Payment").field.add(
+        name="cents", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL
+    )
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
 def _order_file() -> bytes:
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Order")
@@ -66,4 +86,7 @@ def _order_file() -> bytes:
         name="line", number=3, type=kinds.TYPE_MESSAGE, type_name=".shop.Order.Line",
         label=kinds.LABEL_OPTIONAL,
     )  # fmt: skip
+    refund = file.message_type.add(name="Refund")
+    refund.field.add(name="order", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    refund.field.add(name="why", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
     return bytes(file.SerializeToString())

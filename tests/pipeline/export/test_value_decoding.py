@@ -29,7 +29,9 @@ from tests.pipeline.export.serialised import (
     ORDER_V2,
     avro,
     order_descriptor,
+    payment_descriptor,
     protobuf_order,
+    protobuf_refund,
 )
 
 
@@ -108,6 +110,23 @@ def test_protobuf_messages_become_structs(registry: RegistryServer) -> None:
         {"id": 7, "tags": ["a"], "line": None},
         {"id": 8, "tags": [], "line": {"raw": b"r"}},
     ]
+
+
+def test_another_protobuf_message_than_the_columns_is_a_bad_record(
+    registry: RegistryServer,
+) -> None:
+    number = registry.add("orders-value", "PROTOBUF", "unused", order_descriptor())
+    other = registry.add("payments-value", "PROTOBUF", "unused", payment_descriptor())
+    order = framed(number, protobuf_order(id=7))
+    refund = framed(number, protobuf_refund(order=7, why="broken"))
+    payment = framed(other, protobuf_order(id=999))  # the first message of its own file
+    with pytest.raises(InvalidRequest, match=r"offset 1 .* shop\.Refund, not shop\.Order"):
+        decoding(registry, value="protobuf").start()(batch_of(order, refund))
+    found = decoding(registry, "dead-letter", "protobuf").start()(batch_of(refund, order, payment))
+    assert found.good is not None
+    assert found.good.column("offset").to_pylist() == [1]
+    assert found.dead is not None
+    assert found.dead.column("offset").to_pylist() == [0, 2]
 
 
 def test_a_bad_record_fails_the_run_by_its_offset_unless_told_otherwise(
