@@ -54,6 +54,7 @@ from pipeline.restore.ranges import (
 from pipeline.restore.reports import (
     LogDirsReport,
     LogPartition,
+    MissedPartition,
     ProducedPartition,
     ProduceReport,
 )
@@ -157,6 +158,7 @@ def _into_kafka(context: JobContext, options: IntoKafka) -> ProduceReport:
         partitions=tuple(_rows(plan, work, produced, compared)),
         mapping_file=None if options.mapping is None else str(options.mapping),
         took_s=ambient.monotonic() - began,
+        missed=tuple(MissedPartition(each.partition, lost) for each, lost in plan.missed.items()),
     )
 
 

@@ -16,6 +16,7 @@ from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.restore.kafka_target import Progress
 from pipeline.restore.ranges import (
+    AskedOffsets,
     Wanted,
     find_ranges,
     holes,
@@ -31,7 +32,7 @@ ISOLATION = Isolation.READ_COMMITTED
 @dataclass(frozen=True, slots=True)
 class WantedPartition:
     """The range of a partition to restore, and its `slices` in the tier, ascending. `lost` are
-    skipped offsets (inclusive) of the range, which no longer exist.
+    skipped offsets (inclusive), asked for but in no segment.
     """
 
     begun: Begun
@@ -41,10 +42,13 @@ class WantedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ProducePlan:
-    """The partitions, ascending, and the settings with which tasks read."""
+    """The partitions, ascending, and the settings with which tasks read. `missed`: partitions of
+    which no asked offset is in a segment, and these offsets (inclusive).
+    """
 
     partitions: Mapping[TopicIdPartition, WantedPartition]
     settings: ReadSettings
+    missed: Mapping[TopicIdPartition, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +83,26 @@ def plan_produce(
         else:
             going[each] = found
     ranges = find_ranges(catalogue, tier_options, wanted, ISOLATION, columns, only=fresh)
-    plan = {
-        source: WantedPartition(
-            Begun(
-                source_name(source, ISOLATION),
-                parts[0].first_offset,
-                parts[-1].last_offset + 1,
-                wanted.asked,
-            ),
-            parts,
-            holes(parts),
-        )
-        for source, parts in ranges.slices.items()
-    }
-    plan |= _kept_ranges(catalogue, tier_options, wanted, columns, going)
+    asked = AskedOffsets(wanted)
+    plan = {source: _fresh(source, parts, wanted, asked) for source, parts in ranges.slices.items()}
+    plan |= _kept_ranges(catalogue, tier_options, wanted, columns, going, asked)
     if not plan:
         raise nothing_to_restore(wanted)
-    return ProducePlan(dict(sorted(plan.items())), ranges.settings)
+    missed = {each: asked.all_of(each) for each in sorted(there) if each not in plan}
+    missed = {each: lost for each, lost in missed.items() if lost}
+    return ProducePlan(dict(sorted(plan.items())), ranges.settings, missed)
+
+
+def _fresh(
+    source: TopicIdPartition,
+    parts: tuple[SegmentSlice, ...],
+    wanted: Wanted,
+    asked: AskedOffsets,
+) -> WantedPartition:
+    first, end = parts[0].first_offset, parts[-1].last_offset + 1
+    before, behind = asked.outside(source, first, end)
+    begun = Begun(source_name(source, ISOLATION), first, end, wanted.asked)
+    return WantedPartition(begun, parts, (*before, *holes(parts), *behind))
 
 
 def _going_on(
@@ -124,6 +131,7 @@ def _kept_ranges(
     wanted: Wanted,
     columns: tuple[str, ...],
     going: Mapping[TopicIdPartition, _GoingOn],
+    asked: AskedOffsets,
 ) -> dict[TopicIdPartition, WantedPartition]:
     readable = {
         source.partition: (each.readable_from, each.begun.end_offset)
@@ -150,7 +158,8 @@ def _kept_ranges(
         parts = slices.get(source, ())
         passed_over = (each.next_offset, min(each.readable_from, each.begun.end_offset) - 1)
         lost = (passed_over,) if passed_over[0] <= passed_over[1] else ()
-        plan[source] = WantedPartition(each.begun, parts, (*lost, *holes(parts)))
+        before, behind = asked.outside(source, each.begun.first_offset, each.begun.end_offset)
+        plan[source] = WantedPartition(each.begun, parts, (*before, *lost, *holes(parts), *behind))
     return plan
 
 

@@ -16,6 +16,7 @@ from pipeline.catalogue.tiered_segment import Catalogue
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.batch_plan import plan_batch
 from pipeline.source.filters import NOTHING_PRUNED, prune
+from pipeline.source.offset_limits import ByPartition, parse_offsets
 from pipeline.source.options import parse_options
 from pipeline.source.tier_view import TierView
 from rlm.data_plane.read_request import Isolation
@@ -117,3 +118,38 @@ def holes(slices: Sequence[SegmentSlice]) -> tuple[tuple[int, int], ...]:
         for before, after in pairwise(slices)
         if after.first_offset > before.last_offset + 1
     )
+
+
+class AskedOffsets:
+    """The offsets that the limits name for a partition, to tell which of them were not read."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._starts = _by_partition(wanted.starting_offsets, "startingOffsets")
+        self._ends = _by_partition(wanted.ending_offsets, "endingOffsets")
+
+    def outside(
+        self, source: TopicIdPartition, first: int, end: int
+    ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """The asked offsets (inclusive) before `first`, and those from `end` on."""
+        start, stop = self._of(source)
+        before = () if start is None or start >= first else ((start, first - 1),)
+        behind = () if stop is None or stop <= end else ((end, stop - 1),)
+        return before, behind
+
+    def all_of(self, source: TopicIdPartition) -> tuple[tuple[int, int], ...]:
+        """All asked offsets of a partition of which nothing was read."""
+        start, stop = self._of(source)
+        return () if start is None or stop is None or start >= stop else ((start, stop - 1),)
+
+    def _of(self, source: TopicIdPartition) -> tuple[int | None, int | None]:
+        start, stop = (
+            limits.get((source.topic, source.partition), -1)
+            for limits in (self._starts, self._ends)
+        )
+        return (None if start < 0 else start), (None if stop < 0 else stop)
+
+
+def _by_partition(text: str | None, option: str) -> ByPartition:
+    """The offsets in JSON; none of a name."""
+    is_json = text is not None and text.lstrip().startswith("{")
+    return parse_offsets(text, option=option) if text is not None and is_json else {}

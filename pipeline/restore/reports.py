@@ -15,8 +15,8 @@ class ProducedPartition:
     found equal in the target, None without a comparison. `compared_from`: an earlier run produced
     the records before this source offset, which the tier no longer has; only the rest is compared
     and mapped. `offsets_kept`: every record has its offset of the source. `unmapped_from`: the
-    mapping ends before this source offset, at its limit. `lost`: offsets (inclusive) of the range
-    in no segment. `undecided` counts records left out because the markers of their transactions are
+    mapping ends before this source offset, at its limit. `lost`: asked offsets (inclusive) in no
+    segment. `undecided` counts records left out because the markers of their transactions are
     lost.
     """
 
@@ -35,6 +35,14 @@ class ProducedPartition:
     undecided: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class MissedPartition:
+    """A partition of which nothing was restored: the asked offsets are in no segment."""
+
+    partition: int
+    lost: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True)
 class ProduceReport:
     """See the Report protocol."""
@@ -44,6 +52,7 @@ class ProduceReport:
     partitions: tuple[ProducedPartition, ...]
     mapping_file: str | None
     took_s: float
+    missed: tuple[MissedPartition, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -55,6 +64,7 @@ class ProduceReport:
             "topic": self.topic,
             "target": self.target,
             "partitions": [asdict(each) for each in self.partitions],
+            "missed": [asdict(each) for each in self.missed],
             "mapping_file": self.mapping_file,
             "took_s": round(self.took_s, 3),
             "ok": self.ok,
@@ -68,18 +78,24 @@ class ProduceReport:
                 f"{each.source_end - 1}: {each.records} records produced to {self.target}{went_on}"
                 + _compared(each)
             )
-            for first, last in each.lost:
-                yield f"{self.topic}-{each.partition}: the offsets {first} to {last} are lost"
+            yield from _not_restored(f"{self.topic}-{each.partition}", each.lost)
             if each.undecided:
                 yield (
                     f"{self.topic}-{each.partition}: {each.undecided} records were left out: the "
                     "outcome of their transactions is lost"
                 )
+        for missed in self.missed:
+            yield from _not_restored(f"{self.topic}-{missed.partition}", missed.lost)
         if self.mapping_file is not None:
             for each in self.partitions:
                 if each.unmapped_from is not None:
                     yield _unmapped(f"{self.topic}-{each.partition}", each.unmapped_from)
             yield f"offsets of source and target: {self.mapping_file}"
+
+
+def _not_restored(partition: str, lost: Iterable[tuple[int, int]]) -> Iterable[str]:
+    for first, last in lost:
+        yield f"{partition}: the offsets {first} to {last} are not restored: no segment had them"
 
 
 def _unmapped(partition: str, offset: int) -> str:

@@ -14,6 +14,7 @@ from pipeline.restore.kafka_target import KafkaAddress, Progress
 from pipeline.restore.produce import COLUMNS, PartitionRestore, Produced, Since, produce_partition
 from pipeline.restore.produce_plan import ProducePlan, plan_produce
 from pipeline.restore.ranges import Wanted
+from pipeline.restore.reports import MissedPartition, ProducedPartition, ProduceReport
 from pipeline.restore.restore_note import Begun, parse_begun
 from pipeline.source import tier_view
 from tests.pipeline.source.tiered import MadeUpCatalogue, partition, segment
@@ -83,6 +84,29 @@ def test_retention_where_a_run_has_come_to_is_told_by_offsets_or_passed_over() -
     skipped = plan(tier(20, 40), replace(ALL, skip_lost=True), noted(before, 12))
     assert spans(skipped)[0] == ((0, 40), [(20, 29), (30, 39)])
     assert skipped.partitions[P0].lost == ((12, 19),)
+
+
+def test_skipped_offsets_are_named_wherever_they_are() -> None:
+    """Before what the tier has, in holes, behind it, and of partitions that it has nothing of."""
+    wanted = replace(
+        ALL,
+        starting_offsets='{"orders": {"0": 3, "1": 0}}',
+        ending_offsets='{"orders": {"0": 57, "1": 9}}',
+        skip_lost=True,
+    )
+    found = tier(10, 50)
+    del found.tier[P0][1]
+    skipped = plan(found, wanted)
+    assert spans(skipped) == {0: ((10, 50), [(10, 19), (30, 39), (40, 49)])}
+    assert skipped.partitions[P0].lost == ((3, 9), (20, 29), (50, 56))
+    assert skipped.missed == {P1: ((0, 8),)}
+    again = plan(found, wanted, noted(skipped, 35))
+    assert again.partitions[P0].lost == skipped.partitions[P0].lost
+    row = ProducedPartition(0, 10, 50, 30, 0, None, 30, None, True, None, None, ((3, 9),))
+    missed = (MissedPartition(1, ((0, 8),)),)
+    told = "\n".join(ProduceReport("orders", "orders", (row,), None, 1.0, missed).lines())
+    assert "orders-0: the offsets 3 to 9 are not restored" in told
+    assert "orders-1: the offsets 0 to 8 are not restored" in told
 
 
 def test_a_restore_that_is_done_does_not_need_the_tier_any_more() -> None:
