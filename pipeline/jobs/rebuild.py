@@ -34,6 +34,7 @@ from rlmm.rows import keys, values
 
 EXAMPLES_MAX = 200
 ID_TWICE_MAX = 10_000
+UNKNOWN_TOLD_MAX = 10
 TASKS_PER_SLOT = 4
 SEGMENTS_PER_PART = 50_000
 """Segments in each part of a snapshot: some 18 MiB, and a driver holds two parts at once."""
@@ -141,6 +142,7 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         found = segments.count()
     if not found:
         raise NotFound(f"no segment was found in {', '.join(stores)}: correct bucket and prefix")
+    _check_listed(segments, options.leave_out)
     with context.bar(f"reading the manifests of {found} segments"):
         told = keep(told_segments(segments, stores, tasks=TASKS_PER_SLOT * slots))
         begins, end_offset = _first_offsets(told)
@@ -165,6 +167,21 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
             )
         report.snapshot = str(path)
     return report
+
+
+def _check_listed(segments: DataFrame, leave_out: frozenset[str]) -> None:
+    """Raise InvalidRequest for an id to leave out that no listed segment has: a mistyped one would
+    get its row.
+    """
+    if not leave_out:
+        return
+    found = segments.where(f.col("segment_id").isin(*leave_out)).select("segment_id").collect()
+    unknown = sorted(leave_out - {row[0] for row in found})
+    if unknown:
+        raise InvalidRequest(
+            f"no segment has the id {', '.join(unknown[:UNKNOWN_TOLD_MAX])}: correct or drop it",
+            field="--leave-out",
+        )
 
 
 def _first_offsets(told: DataFrame) -> tuple[dict[PartitionKey, int], int]:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from kafka_formats.errors import NotFound
+from kafka_formats.errors import InvalidRequest, NotFound
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.jobs.job import JobContext
 from pipeline.jobs.rebuild import RebuildOptions, RebuildReport, run
@@ -203,6 +203,8 @@ def test_what_cannot_be_told_is_left_out_and_named(spark: SparkSession, tmp_path
     }
     asked = frozenset({manifests[2].name[21:43]})
     assert rebuild(spark, tier, None, leave_out=asked).segments == count - 4
+    with pytest.raises(InvalidRequest, match="no segment has the id mistyped"):
+        rebuild(spark, tier, None, leave_out=asked | {"mistyped"})
     assert json.loads(json.dumps(report.as_json()))["left_out"]["damaged"]["segments"] == 2
     assert "nothing was written" in "\n".join(report.lines())
 
