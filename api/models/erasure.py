@@ -13,8 +13,9 @@ from api.models.gaps import Reason
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.log_names import check_topic_name
 from rlm.reconcile.collection_plan import ObjectClass
-from rlm.reconcile.erasure import Erasure, ErasureState
-from rlm.reconcile.erasure_plan import ErasureRequest, Scope
+from rlm.reconcile.erasure import Erasure
+from rlm.reconcile.erasure_plan import Scope
+from rlm.reconcile.erasure_request import ErasureRequest, ErasureState
 
 DEADLINE_S = 3_600.0
 DEADLINE_S_MAX = 7 * 86_400.0

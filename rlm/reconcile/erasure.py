@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from enum import StrEnum
 from functools import partial
 
 from kafka_formats.errors import Conflict, InvalidRequest, NotFound, Refused, StrandlineError
@@ -25,7 +24,8 @@ from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import parse_segment_key, segment_keys
 from rlm.reconcile.collection_plan import NEVER_KNOWN, ObjectClass
 from rlm.reconcile.collector import Collector
-from rlm.reconcile.erasure_plan import Decided, ErasureRequest, Scope, decide, why_not_ordered
+from rlm.reconcile.erasure_plan import Decided, Scope, decide, why_not_ordered
+from rlm.reconcile.erasure_request import ErasureRequest, ErasureState
 from rlm.reconcile.unseen_stores import OF_THE_SCOPE, unseen_stores
 from rlm.stores.object_deletion import delete_objects, delete_versions
 from rlm.stores.tier_store import TierStore, TierStores, kept_keys, listed_pages
@@ -50,17 +50,6 @@ EXPECTED_KEYS_MAX = 100_000
 UNKNOWN = "the log does not know its segment, or forgot it, 30 days after its deletion"
 ROWS_PER_BREATH = 128
 DELETED_AT_ONCE = 100
-
-
-class ErasureState(StrEnum):
-    """The state of an erasure. INCOMPLETE: something is left, or was not looked at. FAILED: it has
-    not looked at all.
-    """
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    INCOMPLETE = "incomplete"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,34 +225,39 @@ class Erasures:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._last is not None and self._last.state is ErasureState.RUNNING:
-            self._end(
-                self._last, ErasureState.FAILED, "the node is shutting down: ask for it again"
-            )
+            text = "the node is shutting down: ask for it again"
+            with suppress(StrandlineError):
+                await self._tell_end(self._last, text)
+            self._end(self._last, ErasureState.FAILED, text)
 
     async def _run(self, job: Erasure) -> None:
         again = "ask for it again: it goes on where it is"
         try:
             async with asyncio.timeout(job.request.deadline_s):
-                await self.run(job)
+                state, text = await self.run(job)
         except TimeoutError:
             waited = f"{job.request.deadline_s:g} s were over with {job.waiting} segments to go"
-            self._end(job, ErasureState.INCOMPLETE, f"{waited}: {again}")
+            state, text = ErasureState.INCOMPLETE, f"{waited}: {again}"
         except StrandlineError as error:
-            self._end(job, ErasureState.FAILED, f"{error}; {again}")
+            state, text = ErasureState.FAILED, f"{error}; {again}"
         except Exception as error:
             logger.exception("an erasure failed")
-            self._end(job, ErasureState.FAILED, f"{type(error).__name__}: {error}; {again}")
+            state, text = ErasureState.FAILED, f"{type(error).__name__}: {error}; {again}"
+        try:
+            await self._tell_end(job, text)
+        except StrandlineError as error:
+            state, text = ErasureState.FAILED, f"{error}; {again}"
+        self._end(job, state, text)
 
-    async def run(self, job: Erasure) -> None:
-        """The steps. Raises errors of the metadata; those of a store are reported with it."""
+    async def run(self, job: Erasure) -> tuple[ErasureState, str]:
+        """The steps, to the end. Raises errors of the metadata; those of a store are reported."""
         request = job.request
         await self._count(job)
         if request.apply:
             await self.keep_audit(self._line(job, f"begins: {request.why}"))
             why_not = await self._wait(job)
             if why_not is not None:
-                self._end(job, ErasureState.INCOMPLETE, why_not)
-                return
+                return ErasureState.INCOMPLETE, why_not
         for tier in self.stores.by_name.values():
             job.stores[tier.name] = StoreErasure()
             try:
@@ -274,12 +268,16 @@ class Erasures:
                 job.forget(tier.name)
         await self._tell_unseen(job)
         if not request.apply:
-            self._end(job, ErasureState.FINISHED, "nothing was deleted: it was only looked")
-            return
+            return ErasureState.FINISHED, "nothing was deleted: it was only looked"
         job.gone_count, job.gone = len(job.expected), list(job.expected)[:SHOWN_MAX]
         text = _why_incomplete(job)
-        await self.keep_audit(self._line(job, text or f"ended: {job.gone_count} objects are gone"))
-        self._end(job, ErasureState.INCOMPLETE if text else ErasureState.FINISHED, text)
+        return ErasureState.INCOMPLETE if text else ErasureState.FINISHED, text
+
+    async def _tell_end(self, job: Erasure, text: str) -> None:
+        """The line of the audit that ends every run which may delete."""
+        if job.request.apply:
+            said = f"not finished: {text}" if text else f"ended: {job.gone_count} objects are gone"
+            await self.keep_audit(self._line(job, said))
 
     async def _tell_unseen(self, job: Erasure) -> None:
         """Report the stores that were not looked at, those of the run before among them."""

@@ -9,8 +9,8 @@ object from the last copy of something.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -65,19 +65,6 @@ class Scope:
         """The scope as messages name it."""
         name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         return name if self.before is None else f"{name} below offset {self.before}"
-
-
-@dataclass(frozen=True, slots=True)
-class ErasureRequest:
-    """`apply` False only looks. `why` stands in the audit. `elsewhere`: stores that other nodes'
-    settings have, each with what to say if this node's lack it.
-    """
-
-    scope: Scope
-    apply: bool
-    deadline_s: float
-    why: str
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
 def why_not_ordered(scope: Scope, states: Iterable[PartitionState]) -> str | None:

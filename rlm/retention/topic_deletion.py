@@ -219,5 +219,6 @@ class TopicDeletion:
                     raise outcome
 
     def _tell(self, action: AuditAction, tip: TopicIdPartition, why: str) -> None:
-        now_ms, by = self.around.ambient.now_ms(), str(self.around.identity.incarnation.node_id)
+        now_ms = self.around.ambient.now_ms()
+        by = f"node {self.around.identity.incarnation.node_id}"
         self.audit(AuditLine(now_ms, action, tip, None, -1, -1, 0, why, by))

@@ -8,11 +8,10 @@ from rlm.reconcile.collection_plan import ObjectClass
 from rlm.reconcile.erasure import (
     Erasure,
     Erasures,
-    ErasureState,
     LeftObject,
     StoreErasure,
 )
-from rlm.reconcile.erasure_plan import ErasureRequest
+from rlm.reconcile.erasure_request import ErasureRequest, ErasureState
 from tests.api.fake_collector import JOB_ID
 
 ERASURE_ID = JOB_ID

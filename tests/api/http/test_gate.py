@@ -13,7 +13,8 @@ from starlette.types import Message
 
 from api.http.api_limits import ApiLimits
 from rlm.reconcile.collector import CollectionRequest
-from rlm.reconcile.erasure_plan import ErasureRequest, Scope
+from rlm.reconcile.erasure_plan import Scope
+from rlm.reconcile.erasure_request import ErasureRequest
 from rlm.repair.repair_run import RepairRequest
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_collector import JOB_ID, FakeCollector

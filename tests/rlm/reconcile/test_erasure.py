@@ -17,8 +17,9 @@ from rlm.format.object_keys import segment_keys
 from rlm.node_files.kill_switches import Switch
 from rlm.reconcile.collection_plan import ObjectClass
 from rlm.reconcile.collector import CollectorLimits
-from rlm.reconcile.erasure import Erasure, Erasures, ErasureState
-from rlm.reconcile.erasure_plan import ErasureRequest, Scope
+from rlm.reconcile.erasure import Erasure, Erasures
+from rlm.reconcile.erasure_plan import Scope
+from rlm.reconcile.erasure_request import ErasureRequest, ErasureState
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.segment import RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
@@ -330,8 +331,17 @@ def test_one_runs_at_a_time_and_a_store_without_versions_has_a_report_too(
                 await asyncio.sleep(1)
             assert (job.state, len(job.gone)) == (ErasureState.FINISHED, 9)
             last = await runs.start(request, "an admin")
+            lines: list[AuditLine] = []
+
+            async def keep(line: AuditLine) -> None:
+                lines.append(line)
+
+            runs.keep_audit = keep
             await runs.close()
-            assert last.state in (ErasureState.FAILED, ErasureState.FINISHED)
+            assert last.state is ErasureState.FAILED
+            assert lines[-1].why.endswith(
+                "not finished: the node is shutting down: ask for it again"
+            )
             await node.remote_log.close()
             await node.assert_quiesced()
 
@@ -346,11 +356,18 @@ def test_a_store_that_the_settings_lack_is_told(world: MakeWorld, orders: KafkaL
             await mark(node, orders.partition, 0)
             runs, empty = erasures(node), MemoryStore(lambda: 0)
             runs.stores = TierStores({"other": TierStore("other", empty, PREFIX)}, "other")
+            lines: list[AuditLine] = []
+
+            async def keep(line: AuditLine) -> None:
+                lines.append(line)
+
+            runs.keep_audit = keep
             job = await runs.start(ErasureRequest(Scope("orders"), True, AN_HOUR_S, "why"), "boss")
             while job.state is ErasureState.RUNNING:
                 await asyncio.sleep(1)
             assert (job.state, job.gone) == (ErasureState.INCOMPLETE, [])
             assert "the store main: it has segments of the scope" in job.text
+            assert lines[-1].why == f"erasure of orders: not finished: {job.text}"
 
             async def again(topic: str, elsewhere: dict[str, str]) -> str:
                 asked = ErasureRequest(Scope(topic), True, AN_HOUR_S, "why", elsewhere)
