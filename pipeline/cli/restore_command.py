@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -86,6 +87,17 @@ TopicIdOption = Annotated[
 ]
 
 
+ONLY_BY_PRODUCING = (
+    "--skip-lost",
+    "--kafka-config",
+    "--kafka-config-file",
+    "--producer-config",
+    "--topic-config",
+    "--mapping",
+    "--no-compare",
+)
+
+
 @runs_job
 def restore_command(
     job: Job,
@@ -117,8 +129,8 @@ def restore_command(
     offsets = (starting_offsets, ending_offsets)
     times = (starting_timestamp, ending_timestamp)
     wanted = Wanted(topic, tuple(partition or ()), *offsets, *times, skip_lost)
-    if (bootstrap is None) == (not into_log_dirs):
-        raise InvalidRequest("give either --bootstrap or --into-log-dirs")
+    by_producing = (skip_lost, kafka_config, kafka_config_file, producer_config, topic_config)
+    _check_ways(bootstrap, into_log_dirs, (*by_producing, mapping, not compare), topic_id)
     options: IntoKafka | IntoLogDirs
     if bootstrap is None:
         id_ = None if topic_id is None else Uuid.parse(topic_id)
@@ -136,6 +148,25 @@ def restore_command(
     with job.context("restore") as context:
         found = run(context, options)
     return job.finish(found)
+
+
+def _check_ways(
+    bootstrap: str | None,
+    log_dirs: Sequence[Path] | None,
+    by_producing: Sequence[object],
+    topic_id: str | None,
+) -> None:
+    """Raise InvalidRequest unless one way is chosen, without options of only the other."""
+    if (bootstrap is None) == (not log_dirs):
+        raise InvalidRequest("give either --bootstrap or --into-log-dirs")
+    if bootstrap is None:
+        given = dict(zip(ONLY_BY_PRODUCING, by_producing, strict=True))
+    else:
+        given = {"--topic-id": topic_id}
+    other = "--bootstrap" if bootstrap is None else "--into-log-dirs"
+    for option, value in given.items():
+        if value:
+            raise InvalidRequest(f"only with {other}: leave it out", field=option)
 
 
 def _address(bootstrap: str, given: list[str] | None, file: Path | None) -> KafkaAddress:

@@ -230,6 +230,25 @@ def test_a_registrys_password_is_refused_in_its_address() -> None:
             ("restore", "t", "--bootstrap=b:1", "--topic-config", "retention.ms=1"),
             "--topic-config: retention.ms has to be -1 until the restore has ended",
         ),
+        (
+            ("restore", "t", "--bootstrap=b:1", "--topic-id=AAAAAAAAAAAAAAAAAAAAAQ"),
+            "--topic-id: only with --into-log-dirs: leave it out",
+        ),
+        *(
+            (
+                ("restore", "t", "--into-log-dirs=/d", *option),
+                f"{option[0]}: only with --bootstrap: leave it out",
+            )
+            for option in (
+                ("--skip-lost",),
+                ("--no-compare",),
+                ("--mapping", "/m.csv"),
+                ("--kafka-config", "a=b"),
+                ("--kafka-config-file", "/f"),
+                ("--producer-config", "a=b"),
+                ("--topic-config", "a=b"),
+            )
+        ),
     ],
 )
 def test_what_can_not_be_meant_is_refused_by_its_option(
