@@ -100,8 +100,8 @@ class ManifestCatalogue:
         return self._partitions[topic]
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        """The first offset that a segment has, and the offset behind the last one. That of segments
-        in doubt counts, too: nothing serves it, so that it is lost.
+        """The first offset that a segment has, and the offset behind the last one that is served.
+        That of segments in doubt counts as the first, too: nothing serves it, so that it is lost.
         """
         return self._chain(partition)[1]
 

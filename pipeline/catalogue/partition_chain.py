@@ -36,8 +36,9 @@ class FoundSegment:
 @dataclass(frozen=True, slots=True)
 class PartitionChain:
     """`segments` ascend and are disjoint. The segments `in_doubt` contradict others and may hold
-    records that the log never kept; no reader gets them. `bounds` enclose these, too, so that their
-    offsets count as lost, not as never written; None without any segment.
+    records that the log never kept; no reader gets them. `bounds` begin with these, too, so that
+    their offsets count as lost, not as never written, but end with the last served one; None
+    without any segment.
     """
 
     segments: tuple[TieredSegment, ...]
@@ -80,13 +81,23 @@ def partition_chain(found: Iterable[FoundSegment]) -> PartitionChain:
 def _chain(
     segments: tuple[TieredSegment, ...], doubtful: Collection[RemoteLogSegmentMetadata]
 ) -> PartitionChain:
-    starts = [
-        *(each.first_offset for each in segments[:1]),
-        *(one.start_offset for one in doubtful),
-    ]
-    ends = [*(each.last_offset for each in segments[-1:]), *(one.end_offset for one in doubtful)]
-    bounds = PartitionBounds(min(starts), max(ends) + 1) if starts else None
-    return PartitionChain(segments, frozenset(one.segment_id.id for one in doubtful), bounds)
+    return PartitionChain(
+        segments,
+        frozenset(one.segment_id.id for one in doubtful),
+        _bounds(segments, doubtful) if segments or doubtful else None,
+    )
+
+
+def _bounds(
+    segments: tuple[TieredSegment, ...], doubtful: Collection[RemoteLogSegmentMetadata]
+) -> PartitionBounds:
+    earliest = min(
+        *(each.first_offset for each in segments[:1]), *(one.start_offset for one in doubtful),
+        OFFSET_MAX,
+    )  # fmt: skip
+    latest = segments[-1].last_offset + 1 if segments else earliest
+    in_doubt_to = max((one.end_offset + 1 for one in doubtful), default=0)
+    return PartitionBounds(earliest, latest, in_doubt_to if in_doubt_to > latest else 0)
 
 
 def _start_offset(found: FoundSegment) -> int:

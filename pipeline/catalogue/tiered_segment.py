@@ -70,10 +70,14 @@ class DamagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """The readable offsets of a partition, from `earliest` to `latest` (exclusive)."""
+    """The readable offsets of a partition, from `earliest` to `latest` (exclusive). `in_doubt_to`
+    is the end of what only segments in doubt have behind `latest`, 0 without: no reader may pass
+    these offsets, since a later segment may still have them.
+    """
 
     earliest: int
     latest: int
+    in_doubt_to: int = 0
 
 
 def within(

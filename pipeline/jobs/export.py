@@ -257,7 +257,7 @@ class _Plan:
         slices: list[SegmentSlice] = []
         missing: dict[str, Ranges] = {}
         for one, there in view.partitions(first).items():
-            bounds = options.offsets.of(taken[one], there.bounds.latest)
+            bounds = options.offsets.of(taken[one], there.lost_to)
             found = missing_slices(there.segments, taken[one], bounds, options.isolation)
             slices += found
             lost = holes(found, taken[one], bounds, there.bounds.earliest)

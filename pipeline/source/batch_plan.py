@@ -10,7 +10,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.read.segment_slice import SegmentSlice, plan_slices
 from pipeline.source.data_loss import report_lost
 from pipeline.source.filters import NOTHING_PRUNED, Pruning
-from pipeline.source.offset_limits import LATEST
+from pipeline.source.offset_limits import LATEST, OffsetLimit, SpecificOffsets
 from pipeline.source.offsets import (
     NAMES_SHOWN_MAX,
     OffsetRange,
@@ -64,6 +64,7 @@ def plan_batch(
         option=ending_option(options),
         no_match=LATEST,
     )
+    ends = {one: _end(ending, one, end, views[one], pruning) for one, end in ends.items()}
     readable, lost = ranges(starts, ends, bounds)
     slices: list[SegmentSlice] = []
     for wanted in readable:
@@ -79,6 +80,20 @@ def plan_batch(
         ]
     report_lost(lost, fail=options.fail_on_data_loss)
     return tasks_of(slices, options)
+
+
+def _end(
+    limit: OffsetLimit, partition: TopicIdPartition, end: int, view: PartitionView, pruning: Pruning
+) -> int:
+    """The end of a partition, behind what only segments in doubt have above it if the query is to
+    read all there is: that is lost, unless a filter leaves it out.
+    """
+    if isinstance(limit, SpecificOffsets):
+        if limit.offsets[partition.topic, partition.partition] >= 0:
+            return end
+    elif end != view.bounds.latest:
+        return end
+    return max(end, min(view.lost_to, pruning.last_offset + 1))
 
 
 def _check_absent(

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TypeVar
 
@@ -46,6 +46,14 @@ class PartitionView:
     bounds: PartitionBounds
     segments: Sequence[TieredSegment]
     tier_end: int
+
+    @property
+    def lost_to(self) -> int:
+        """The end for a reader who looks once, and to whom offsets that only segments in doubt have
+        are lost; a later look may find them served.
+        """
+        in_doubt_to = self.bounds.in_doubt_to if self.bounds.latest == self.tier_end else 0
+        return max(self.bounds.latest, in_doubt_to)
 
 
 class TierView:
@@ -188,4 +196,4 @@ def _decided(view: PartitionView, stable_end: int) -> PartitionView:
     if view.segments and stable_end <= view.segments[-1].last_offset:
         # A transaction that began below the first offset leaves nothing to read, and loses nothing.
         latest = max(earliest, min(latest, stable_end))
-    return PartitionView(PartitionBounds(earliest, latest), view.segments, view.tier_end)
+    return replace(view, bounds=replace(view.bounds, latest=latest))

@@ -7,17 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import EqualTo
+from pyspark.sql.datasource import EqualTo, LessThan
 
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.export.offset_ranges import Ranges
 from pipeline.jobs import export
 from pipeline.restore.ranges import Wanted, find_ranges
+from pipeline.source import stream_reader
 from pipeline.source.batch_plan import plan_batch
 from pipeline.source.filters import NOTHING_PRUNED, Pruning, prune
 from pipeline.source.options import Subscription, parse_options
 from pipeline.source.plan import Task
+from pipeline.source.stream_reader import StreamReader
+from pipeline.source.task_partition import TaskPartition
 from pipeline.source.tier_view import TierView
 from rlm.data_plane.read_request import Isolation
 from tests.pipeline.catalogue.test_manifest_catalogue import ORDERS, catalogue, put
@@ -63,9 +66,7 @@ def test_offsets_of_a_segment_in_doubt_are_lost_not_never_written(tmp_path: Path
         restored(tmp_path, Wanted("orders"))
 
 
-def test_an_export_reports_the_offsets_of_a_segment_in_doubt(tmp_path: Path) -> None:
-    contradicting(tmp_path)
-
+def export_plan(root: Path) -> export._Plan:
     @dataclass
     class NewTable:
         def exported(self, name: str) -> Ranges:
@@ -74,11 +75,70 @@ def test_an_export_reports_the_offsets_of_a_segment_in_doubt(tmp_path: Path) -> 
 
     subscription = Subscription(("orders",))
     options = export.ExportOptions(to="/x", subscription=subscription, isolation=UNCOMMITTED)
-    view = TierView(catalogue(tmp_path), parse_options({"subscribe": "orders"}).read_settings())
+    view = TierView(catalogue(root), parse_options({"subscribe": "orders"}).read_settings())
     view.settings = replace(view.settings, isolation=UNCOMMITTED)
-    found = export._Plan.of(view, view.subscribed(subscription), options, NewTable())  # type: ignore[arg-type]  # as much as is asked
+    every = view.subscribed(subscription)
+    return export._Plan.of(view, every, options, NewTable())  # type: ignore[arg-type]  # as much as is asked
+
+
+def test_an_export_reports_the_offsets_of_a_segment_in_doubt(tmp_path: Path) -> None:
+    contradicting(tmp_path)
+    found = export_plan(tmp_path)
     assert [(each.first_offset, each.last_offset) for each in found.slices] == [(50, 149)]
     assert found.missing == {str(ORDERS): ((0, 49),)}
+
+
+def test_an_export_reports_offsets_in_doubt_above_the_end(tmp_path: Path) -> None:
+    doubtful_tail(tmp_path)
+    found = export_plan(tmp_path)
+    assert [(each.first_offset, each.last_offset) for each in found.slices] == [(200, 299)]
+    assert found.missing == {str(ORDERS): ((100, 199), (300, 400))}
+
+
+def doubtful_tail(root: Path) -> None:
+    """The earlier leader's copy goes on above the later leader's, and which of its offsets the log
+    kept is unknown.
+    """
+    put(root, 1, 100, 400, epochs=((5, 100),), at_ms=1)
+    put(root, 2, 200, 299, epochs=((6, 200),), at_ms=2)
+
+
+def test_a_stream_does_not_pass_what_only_segments_in_doubt_have_above_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubtful_tail(tmp_path)
+    tier = catalogue(tmp_path)
+    monkeypatch.setattr(stream_reader, "open_catalogue", lambda options: tier)
+    stream = StreamReader(
+        {"subscribe": "orders", "failOnDataLoss": "false", "isolation": "read_uncommitted"}
+    )
+    begin = stream.latestOffset()
+    assert begin["orders"]["0"] == 300
+    put(tmp_path, 3, 300, 399, epochs=((6, 300),), at_ms=3)
+    put(tmp_path, 4, 400, 499, epochs=((6, 400),), at_ms=4)
+    end = stream.latestOffset()
+    read = [
+        (part.first_offset, part.last_offset)
+        for task in stream.partitions(begin, end)
+        if isinstance(task, TaskPartition)
+        for part in task.slices
+    ]
+    assert read == [(300, 399), (400, 499)]
+
+
+def test_a_batch_query_tells_of_what_only_segments_in_doubt_have_above_the_end(
+    tmp_path: Path,
+) -> None:
+    doubtful_tail(tmp_path)
+    with pytest.raises(Conflict, match="orders-0: offsets 300 to 400 can't be read"):
+        plan(tmp_path, {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 200}}'})
+    to_the_end = {"subscribe": "orders", "endingOffsets": '{"orders": {"0": 300}}'}
+    from_200 = {"startingOffsets": '{"orders": {"0": 200}}'}
+    assert plan(tmp_path, to_the_end | from_200) == [(0, 200, 299)]
+    below = {"subscribe": "orders"} | from_200
+    assert plan(tmp_path, below, prune([LessThan(("offset",), 250)])) == [(0, 200, 249)]
+    lenient = {"subscribe": "orders", "failOnDataLoss": "false"}
+    assert plan(tmp_path, lenient) == [(0, 200, 299)]
 
 
 def unfinished(root: Path, partition: TopicIdPartition) -> None:
