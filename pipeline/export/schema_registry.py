@@ -62,9 +62,18 @@ class RegisteredText:
 class _OneMessage(ProtobufDeserializer):
     """The client's deserialiser, by itself taking any message of any schema for its own."""
 
+    def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
+        self._is_checked = False
+        return super().__call__(data, ctx)
+
     def _get_message_desc(self, pool: Any, fd: Any, msg_index: Any) -> Any:
-        """The message that the record's schema names; the client looks it up for each record."""
+        """A message of a file. The client looks up first the one that the record's schema names,
+        then the first one of the file, whatever the record is.
+        """
         found = super()._get_message_desc(pool, fd, msg_index)
+        if self._is_checked:
+            return found
+        self._is_checked = True
         wanted = self._msg_class.DESCRIPTOR.full_name
         if found.full_name != wanted:
             raise SerializationError(f"it is a message {found.full_name}, not {wanted}")

@@ -43,17 +43,20 @@ def avro(schema: Any, value: Any) -> bytes:
     return out.getvalue()
 
 
-def order_descriptor() -> str:
+def order_descriptor(*, refund_first: bool = False) -> str:
     """The Protobuf file of message shop.Order, as a registry gives it."""
-    return base64.b64encode(_order_file()).decode()
+    return base64.b64encode(_order_file(refund_first=refund_first)).decode()
 
 
-def protobuf_order(**fields: Any) -> bytes:
-    """A message shop.Order: `id`, repeated `tags`, `line` of one field `raw`."""
+def protobuf_order(*, second: bool = False, **fields: Any) -> bytes:
+    """A message shop.Order: `id`, repeated `tags`, `line` of one field `raw`; `second` of a file
+    with the refund first.
+    """
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(_order_file())
     order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
-    return _FIRST_MESSAGE + bytes(order(**fields).SerializeToString())
+    index = _SECOND_MESSAGE if second else _FIRST_MESSAGE
+    return index + bytes(order(**fields).SerializeToString())
 
 
 def protobuf_refund(**fields: Any) -> bytes:
@@ -74,7 +77,7 @@ def payment_descriptor() -> str:
     return base64.b64encode(file.SerializeToString()).decode()
 
 
-def _order_file() -> bytes:
+def _order_file(*, refund_first: bool = False) -> bytes:
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Order")
     kinds = descriptor_pb2.FieldDescriptorProto
@@ -89,4 +92,10 @@ def _order_file() -> bytes:
     refund = file.message_type.add(name="Refund")
     refund.field.add(name="order", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
     refund.field.add(name="why", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    if refund_first:
+        messages = [refund, message]
+        swapped = descriptor_pb2.FileDescriptorProto(
+            name=file.name, package=file.package, syntax=file.syntax, message_type=messages
+        )
+        return bytes(swapped.SerializeToString())
     return bytes(file.SerializeToString())

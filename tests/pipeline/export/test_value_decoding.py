@@ -129,6 +129,21 @@ def test_another_protobuf_message_than_the_columns_is_a_bad_record(
     assert found.dead.column("offset").to_pylist() == [0, 2]
 
 
+def test_a_record_whose_own_protobuf_file_has_the_message_elsewhere_is_read(
+    registry: RegistryServer,
+) -> None:
+    first = registry.add("orders-value", "PROTOBUF", "unused", order_descriptor(refund_first=True))
+    second = registry.add("orders-value", "PROTOBUF", "unused", order_descriptor())
+    order = framed(first, protobuf_order(id=7, second=True))
+    refund = framed(first, protobuf_order(id=8))  # the first message of the first file
+    newer = framed(second, protobuf_order(id=9))
+    found = decoding(registry, "dead-letter", "protobuf").start()(batch_of(order, refund, newer))
+    assert found.good is not None
+    assert [each["id"] for each in found.good.column("value").to_pylist()] == [7, 9]
+    assert found.dead is not None
+    assert found.dead.column("offset").to_pylist() == [1]
+
+
 def test_a_bad_record_fails_the_run_by_its_offset_unless_told_otherwise(
     registry: RegistryServer,
 ) -> None:
