@@ -33,7 +33,7 @@ from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdat
 
 WRITE_DEADLINE_S = 14.0
 CATCH_UP_DEADLINE_S = 3.0
-GIVEN_UP_WITHIN_S, GIVEN_UP_LOOK_S = 5.0, 0.1
+GIVEN_UP_WITHIN_S, GIVEN_UP_LOOK_S = 8.0, 0.1
 """The end of a copy whose broker has closed the connection, and the time between looks at it."""
 MARKED_AT_ONCE = 32
 MARKED_BY_CALL = 512
@@ -110,14 +110,16 @@ class BrokerDeletions:
         claim, broker = self._own_claim(state), self.older.broker
         if claim is None or broker is None or state.segment_count == 0:
             return
-        await self.hold_fresh(tip, broker)
+        await self.hold_fresh(tip, broker, session.kafka_version)
         await self.start_passed(tip, broker, claim.token)
 
-    async def hold_fresh(self, tip: TopicIdPartition, broker: BrokerPort) -> None:
+    async def hold_fresh(
+        self, tip: TopicIdPartition, broker: BrokerPort, kafka_version: str
+    ) -> None:
         """Raise RetryLater while the leader does not know what is copied, and would count too much.
         Configs do not matter: it may take `retention.bytes` from newer ones than these.
         """
-        why = await self.expirations.fresh.why_not_expire(tip, broker)
+        why = await self.expirations.fresh.why_not_expire(tip, broker, kafka_version)
         if why is not None and not await self.is_listed_once(tip):
             raise RetryLater(why)
 

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 TOLD_AFTER_S = 60.0
 """A copy that ends holds a list back for a moment, and a fresh leader for a run or two."""
+ASKS_BY_ITSELF = (4, 3, 2)
+"""Kafka's version from which on an expiration without the offset asks for it."""
 REMEMBERED_MAX = 10_000
 """Partitions whose list is held back, with the time since when."""
 
@@ -42,7 +44,9 @@ class FreshLeaders:
     around: Surroundings
     _held: dict[TopicIdPartition, float] = field(default_factory=dict)
 
-    async def why_not_expire(self, tip: TopicIdPartition, broker: BrokerPort) -> str | None:
+    async def why_not_expire(
+        self, tip: TopicIdPartition, broker: BrokerPort, kafka_version: str
+    ) -> str | None:
         """The reason why the leader would count too much now; None: it counts right."""
         work = self.work(tip)
         if work is None or work.local is None:
@@ -53,7 +57,8 @@ class FreshLeaders:
             if isinstance(said, NotLeading | NoAnswer):
                 why = said.reason if isinstance(said, NoAnswer) else "it does not lead"
                 return f"the broker does not tell what it takes for copied: {why}"
-            if self._is_served_from(tip, max(first, said + 1)):
+            asks = said < 0 and _numbers(kafka_version) >= ASKS_BY_ITSELF
+            if not asks and self._is_served_from(tip, max(first, said + 1)):
                 return self._hold(work, said)
         self._held.pop(tip, None)
         return None
@@ -73,13 +78,26 @@ class FreshLeaders:
                 del self._held[next(iter(self._held))]
             self._held[tip] = now_s
         text = (
-            f"nothing of {tip} expires: its leader takes what is up to offset {copied} for copied, "
-            "and would count twice what is on its disk and in the tier above that. Its copy task "
-            "learns better; with remote.log.copy.disable=true there is none: let another broker "
+            f"{_opening(tip)} its leader takes what is up to offset {copied} for copied, "
+            "and would count twice what is on its disk and in the tier above that. Its copies "
+            "tell it better; with remote.log.copy.disable=true there are none: let another broker "
             "lead for a minute, or enable copying"
         )
         if now_s - self._held[tip] >= TOLD_AFTER_S:
-            if work.last_error is None or work.last_error.text != text:
+            if work.last_error is None or not work.last_error.text.startswith(_opening(tip)):
                 logger.warning("%s", text)
             work.failed(RetryLater.kind, text, self.around.ambient.now_ms())
         return text
+
+
+def _opening(tip: TopicIdPartition) -> str:
+    return f"nothing of {tip} expires:"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Kafka's version as numbers, ascending with it; () if it is none. Confluent's 7.x are Kafka
+    3.x.
+    """
+    parts = version.partition("-")[0].split(".")
+    numbers = tuple(int(part) for part in parts if part.isascii() and part.isdecimal())
+    return numbers if len(numbers) == len(parts) and not version.startswith("7.") else ()

@@ -23,6 +23,14 @@ from kafka_client.sasl import SaslCredentials
 from kafka_client.topic_id_requests import can_ask_topic_ids, topic_ids, unknown_topic_ids
 from kafka_formats.errors import Refused, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
+from rlm.leadership.broker_answers import (
+    Answered,
+    copied_of,
+    epoch_at,
+    offset_of,
+    topic_config_of,
+    topic_id_of,
+)
 from rlm.leadership.leadership import (
     BrokerWord,
     Leads,
@@ -43,6 +51,7 @@ TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remot
 
 Answer = TypeVar("Answer")
 Name = TypeVar("Name")
+Said = TypeVar("Said")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,7 @@ class BrokerView:
     ) -> dict[TopicPartition, BrokerWord]:
         """Leadership of each (topic, partition), by one ListOffsets(latest, read_committed)."""
         found = await self._offsets(
-            partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED
+            partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED, read=offset_of
         )
         return {
             partition: Leads(answer.leader_epoch, answer.offset)
@@ -172,7 +181,10 @@ class BrokerView:
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
         """The first offset on the broker's disk for each (topic, partition) it leads."""
         found = await self._offsets(
-            partitions, broker_requests.EARLIEST_LOCAL, broker_requests.READ_UNCOMMITTED
+            partitions,
+            broker_requests.EARLIEST_LOCAL,
+            broker_requests.READ_UNCOMMITTED,
+            read=offset_of,
         )
         return {
             partition: LocalLogStart(answer.offset, answer.leader_epoch)
@@ -187,22 +199,15 @@ class BrokerView:
         """The log start of each (topic, partition) it leads, its tier included, and the leader
         epoch of that offset.
         """
-        found = await self._offsets(
-            partitions, broker_requests.EARLIEST, broker_requests.READ_UNCOMMITTED
-        )
-        return {each: _epoch_at(answer) for each, answer in found.items()}
+        asked = broker_requests.EARLIEST, broker_requests.READ_UNCOMMITTED
+        return await self._offsets(partitions, *asked, read=epoch_at)
 
     async def highest_tiered(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
         """The highest offset that it takes for copied, where it leads; -1: none (KIP-1005)."""
-        found = await self._offsets(
-            partitions, broker_requests.LATEST_TIERED, broker_requests.READ_UNCOMMITTED
-        )
-        return {
-            partition: answer.offset if isinstance(answer, FoundOffset) else answer
-            for partition, answer in found.items()
-        }
+        asked = broker_requests.LATEST_TIERED, broker_requests.READ_UNCOMMITTED
+        return await self._offsets(partitions, *asked, read=copied_of)
 
     async def epoch_ends(
         self, asked: Mapping[TopicPartition, tuple[int, int]]
@@ -218,7 +223,7 @@ class BrokerView:
             if isinstance(found, NoAnswer):
                 answers |= dict.fromkeys(some, found)
             else:
-                answers |= {each: _epoch_at(self._offset(each, found.get(each))) for each in some}
+                answers |= {each: epoch_at(each, found.get(each)) for each in some}
         return answers
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
@@ -235,7 +240,7 @@ class BrokerView:
         found = await self.ask(ask) if topics else {}
         if isinstance(found, NoAnswer):
             return dict.fromkeys(topics, found)
-        return {topic: self._topic_config(topic, found.get(topic)) for topic in topics}
+        return {topic: topic_config_of(topic, found.get(topic)) for topic in topics}
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
         """The id under which the broker knows each topic; empty if it knows no ids."""
@@ -254,7 +259,7 @@ class BrokerView:
             elif isinstance(answers, NoAnswer):
                 found |= dict.fromkeys(some, answers)
             elif answers is not None:
-                found |= {topic: _topic_id(topic, answers.get(topic)) for topic in some}
+                found |= {topic: topic_id_of(topic, answers.get(topic)) for topic in some}
         return found
 
     async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
@@ -307,9 +312,14 @@ class BrokerView:
                 self._connection = None
 
     async def _offsets(
-        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: int
-    ) -> dict[TopicPartition, FoundOffset | NotLeading | NoAnswer]:
-        answers: dict[TopicPartition, FoundOffset | NotLeading | NoAnswer] = {}
+        self,
+        partitions: Sequence[TopicPartition],
+        timestamp: int,
+        isolation_level: int,
+        *,
+        read: Callable[[TopicPartition, Answered], Said | NotLeading | NoAnswer],
+    ) -> dict[TopicPartition, Said | NotLeading | NoAnswer]:
+        answers: dict[TopicPartition, Said | NotLeading | NoAnswer] = {}
         left = iter(partitions)
         while asked := tuple(islice(left, PARTITIONS_PER_REQUEST_MAX)):
 
@@ -327,7 +337,7 @@ class BrokerView:
             if isinstance(found, NoAnswer):
                 answers |= dict.fromkeys(asked, found)
             else:
-                answers |= {each: self._offset(each, found.get(each)) for each in asked}
+                answers |= {each: read(each, found.get(each)) for each in asked}
         return answers
 
     async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
@@ -436,36 +446,6 @@ class BrokerView:
         self._last_failure = str(error)
         self._next_attempt_at = self._monotonic() + ceiling * (0.5 + self._random_fraction() / 2)
 
-    def _offset(
-        self, partition: TopicPartition, answer: FoundOffset | BrokerError | None
-    ) -> FoundOffset | NotLeading | NoAnswer:
-        name = f"{partition[0]}-{partition[1]}"
-        if answer is None:
-            return NoAnswer(f"the broker's answer leaves out {name}")
-        if isinstance(answer, BrokerError):
-            if answer.not_leader:
-                return NotLeading()
-            return NoAnswer(f"the broker answered {answer.name} for {name}")
-        if answer.leader_epoch < 0 or answer.offset < 0:
-            return NoAnswer(f"the broker knows no leader epoch of {name}")
-        return answer
-
-    def _topic_config(
-        self, topic: str, answer: dict[str, str] | BrokerError | None
-    ) -> TopicConfig | NoAnswer:
-        if answer is None or isinstance(answer, BrokerError):
-            word = "nothing" if answer is None else answer.name
-            return NoAnswer(f"the broker answered {word} for the configs of {topic}")
-        try:
-            return TopicConfig(
-                cleanup_policy=answer["cleanup.policy"],
-                retention_ms=int(answer["retention.ms"]),
-                retention_bytes=int(answer["retention.bytes"]),
-                remote_storage_enable=answer.get("remote.storage.enable") == "true",
-            )
-        except (KeyError, ValueError) as error:
-            return NoAnswer(f"the broker's configs of {topic} are not usable ({error!r})")
-
 
 def _parts(names: Sequence[Name]) -> list[Sequence[Name]]:
     """The names of each question."""
@@ -477,19 +457,6 @@ def _halves(names: Sequence[Name]) -> tuple[Sequence[Name], ...]:
     """Two questions for one; none for a single name."""
     middle = len(names) // 2
     return (names[:middle], names[middle:]) if middle else ()
-
-
-def _epoch_at(answer: FoundOffset | NotLeading | NoAnswer) -> EpochAt | NotLeading | NoAnswer:
-    if not isinstance(answer, FoundOffset):
-        return answer
-    return EpochAt(answer.leader_epoch, answer.offset)
-
-
-def _topic_id(topic: str, answer: Uuid | BrokerError | None) -> Uuid | NoAnswer:
-    if isinstance(answer, Uuid):
-        return answer
-    word = "nothing" if answer is None else answer.name
-    return NoAnswer(f"the broker answered {word} for the id of {topic}")
 
 
 def _timestamp_for(connection: Connection, timestamp: int) -> int:

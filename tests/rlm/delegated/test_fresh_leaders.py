@@ -13,7 +13,8 @@ import pytest
 from rlm.delegated import fresh_leaders
 from rlm.leadership.leadership import LocalLogStart, NoAnswer, NotLeading, TopicConfig
 from rlmm.segment import SegmentState
-from tests.rlm.delegated.delegating import COUNTED, NO_TOPICS, TIERED, broker_of
+from sim.tier import plugin_bodies
+from tests.rlm.delegated.delegating import COUNTED, NO_TOPICS, TIERED, announcement, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, segment
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
@@ -129,6 +130,38 @@ def test_one_that_never_learns_is_told_of(
         caplog.clear()
         await held(plugin, orders)
         assert not caplog.records
+
+    with_two_of_three_tiered(tmp_path, orders, deed)
+
+
+@pytest.mark.parametrize(
+    ("version", "copied", "is_listed"),
+    [
+        ("4.3.2", NOTHING, True),
+        ("4.4.0", NOTHING, True),
+        ("5.0.0-SNAPSHOT", NOTHING, True),
+        ("4.4.0", 9, False),
+        ("4.3.1", NOTHING, False),
+        ("4.3", NOTHING, False),
+        ("7.9.1-ccs", NOTHING, False),
+        ("?", NOTHING, False),
+    ],
+)
+def test_brokers_that_ask_behind_the_list_get_it(
+    tmp_path: Path, orders: KafkaLog, version: str, copied: int, is_listed: bool
+) -> None:
+    """Where they have no offset; one that is too low they believe, too."""
+
+    async def deed(_node: Node, broker: FakeBroker, plugin: PluginClient) -> None:
+        said = replace(announcement(orders.partition, seq=2), kafka_version=version)
+        plugin.seq = 2
+        await plugin.call("announce", plugin_bodies.announce(said))
+        await asyncio.sleep(1)
+        broker.copied = copied
+        if is_listed:
+            assert await listed(plugin, orders) == 2
+        else:
+            assert f"up to offset {copied} for copied" in await held(plugin, orders)
 
     with_two_of_three_tiered(tmp_path, orders, deed)
 

@@ -1,0 +1,70 @@
+"""Reads the broker's answers about single partitions and topics. Pure."""
+
+from __future__ import annotations
+
+from kafka_client.broker_requests import BrokerError, FoundOffset, TopicPartition
+from kafka_formats.kafka_uuid import Uuid
+from rlm.leadership.leadership import NoAnswer, NotLeading, TopicConfig
+from rlm.leadership.unseen_disk import EpochAt
+
+Answered = FoundOffset | BrokerError | None
+
+
+def offset_of(partition: TopicPartition, answer: Answered) -> FoundOffset | NotLeading | NoAnswer:
+    """An offset that a log has, and its leader epoch."""
+    said = _said(partition, answer)
+    if isinstance(said, FoundOffset) and (said.leader_epoch < 0 or said.offset < 0):
+        return NoAnswer(f"the broker knows no leader epoch of {_name(partition)}")
+    return said
+
+
+def copied_of(partition: TopicPartition, answer: Answered) -> int | NotLeading | NoAnswer:
+    """The highest offset that the broker takes for copied; -1: none, and no epoch then."""
+    said = _said(partition, answer)
+    return max(said.offset, -1) if isinstance(said, FoundOffset) else said
+
+
+def epoch_at(partition: TopicPartition, answer: Answered) -> EpochAt | NotLeading | NoAnswer:
+    """A leader epoch and an offset of it."""
+    said = offset_of(partition, answer)
+    return EpochAt(said.leader_epoch, said.offset) if isinstance(said, FoundOffset) else said
+
+
+def topic_config_of(
+    topic: str, answer: dict[str, str] | BrokerError | None
+) -> TopicConfig | NoAnswer:
+    """The configs of a topic."""
+    if answer is None or isinstance(answer, BrokerError):
+        word = "nothing" if answer is None else answer.name
+        return NoAnswer(f"the broker answered {word} for the configs of {topic}")
+    try:
+        return TopicConfig(
+            cleanup_policy=answer["cleanup.policy"],
+            retention_ms=int(answer["retention.ms"]),
+            retention_bytes=int(answer["retention.bytes"]),
+            remote_storage_enable=answer.get("remote.storage.enable") == "true",
+        )
+    except (KeyError, ValueError) as error:
+        return NoAnswer(f"the broker's configs of {topic} are not usable ({error!r})")
+
+
+def topic_id_of(topic: str, answer: Uuid | BrokerError | None) -> Uuid | NoAnswer:
+    """The id of a topic."""
+    if isinstance(answer, Uuid):
+        return answer
+    word = "nothing" if answer is None else answer.name
+    return NoAnswer(f"the broker answered {word} for the id of {topic}")
+
+
+def _said(partition: TopicPartition, answer: Answered) -> FoundOffset | NotLeading | NoAnswer:
+    if answer is None:
+        return NoAnswer(f"the broker's answer leaves out {_name(partition)}")
+    if isinstance(answer, BrokerError):
+        if answer.not_leader:
+            return NotLeading()
+        return NoAnswer(f"the broker answered {answer.name} for {_name(partition)}")
+    return answer
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
