@@ -67,6 +67,7 @@ GOOD: dict[str, list[Any]] = {
 }
 """Parameters that the node knows. Requests that are wrong in one thing start from these."""
 GOOD_BODIES: dict[str, dict[str, Any]] = {
+    "undo": {"why": "a mistake"},
     "policy": {
         "retention_ms": 5,
         "retention_bytes": None,

@@ -18,7 +18,7 @@ from kio.schema.describe_configs.v3.response import (
     DescribeConfigsResult,
 )
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets import v5, v8, v9
+from kio.schema.list_offsets import v5, v8
 from kio.schema.metadata import v10, v12
 from kio.schema.metadata.v8 import MetadataRequest, MetadataResponse
 from kio.schema.metadata.v8.response import MetadataResponseBroker
@@ -253,42 +253,6 @@ async def test_a_broker_that_does_not_know_earliest_local_is_asked_for_earliest(
     assert answers == {("orders", 0): LocalLogStart(offset=42, leader_epoch=5)}
     (request,) = asked(broker, v5.ListOffsetsRequest)
     assert request.topics[0].partitions[0].timestamp == -2
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ((ErrorCode.none, 42, 5), 42),
-        ((ErrorCode.none, 42, -1), 42),
-        ((ErrorCode.none, -1, -1), -1),
-        ((ErrorCode.not_leader_or_follower, -1, -1), NotLeading()),
-    ],
-)
-async def test_what_a_broker_takes_for_copied_is_asked_as_latest_tiered(
-    answer: tuple[ErrorCode, int, int], expected: object
-) -> None:
-    """A log that was opened anew has none, and then no epoch."""
-
-    def offsets_v9(request: v9.ListOffsetsRequest) -> Reply:
-        (asked_for,) = request.topics[0].partitions
-        assert asked_for.timestamp == -5
-        code, offset, epoch = answer
-        partition = v9.response.ListOffsetsPartitionResponse(
-            partition_index=i32(0),
-            error_code=code,
-            offset=i64(offset),
-            leader_epoch=i32(epoch),
-        )
-        topic = v9.response.ListOffsetsTopicResponse(
-            name=TopicName("orders"), partitions=(partition,)
-        )
-        return v9.ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=(topic,))
-
-    script = {**good_script(), v9.ListOffsetsRequest: offsets_v9}
-    async with fake_broker(script, versions={**VERSIONS, 2: (1, 9)}) as broker:
-        view = view_of(broker)
-        assert await view.highest_tiered([("orders", 0)]) == {("orders", 0): expected}
-        await view.close()
 
 
 TOO_LARGE = RawFrame(struct.pack(">i", RESPONSE_BYTES_MAX + 1))

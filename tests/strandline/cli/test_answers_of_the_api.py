@@ -74,7 +74,7 @@ COMMANDS: dict[str, list[tuple[object, ...]]] = {
     "trash list": [(), ("--topic", "orders")],
     "trash restore": [("orders", "--why", "x"), ("orders", 0, "--why", "x", "--hold")],
     "trash release": [("orders", 0, "--why", "x")],
-    "trash empty": [("orders", "--why", "x"), ("orders", 0, "--why", "x", "--yes")],
+    "trash empty": [("orders", "--why", "x"), ("orders", 0, "--why", "x", "--yes", "--as-of", 9)],
     "limits show": [()],
     "limits set": [
         ("--copy", "1MiB"),
