@@ -76,6 +76,11 @@ class ManifestCatalogue:
         self._chains: dict[TopicIdPartition, PartitionChain] = {}
         self._read: dict[TopicIdPartition, dict[Uuid, FoundSegment]] = {}
 
+    @property
+    def tells_deletions(self) -> bool:
+        """Never: a bucket has nothing of an expired topic either."""
+        return False
+
     def topics(self) -> Sequence[str]:
         """Names of all topics that have a folder, ascending."""
         if self._topics is None:

@@ -49,6 +49,11 @@ class NodeCatalogue:
             tuple[str, Uuid], Mapping[TopicIdPartition, Sequence[TieredSegment]]
         ] = {}
 
+    @property
+    def tells_deletions(self) -> bool:
+        """Always: a node knows partitions all of whose segments expired."""
+        return True
+
     def topics(self) -> Sequence[str]:
         """Names of all topics with tiered segments, ascending."""
         pages = self._client.pages("/v1/topics", "topics", limit=TOPICS_PER_PAGE)

@@ -105,6 +105,10 @@ class Catalogue(Protocol):
     def stores(self) -> Mapping[str, StoreConfig]:
         """The stores that segments name, for tasks to open. Picklable."""
 
+    @property
+    def tells_deletions(self) -> bool:
+        """True if a topic that it does not have was deleted; False: or all of it expired."""
+
     def topics(self) -> Sequence[str]:
         """Names of all topics with tiered segments, ascending."""
 

@@ -68,10 +68,9 @@ def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
 
 def starts(
     checkpoint: Mapping[tuple[str, int], Position], bounds: Bounds
-) -> tuple[dict[TopicIdPartition, int], list[str]]:
-    """(the offset to continue from in each existing partition, texts that name lost offsets).
-
-    A new partition, or one of a topic created anew, is read from its first offset on.
+) -> dict[TopicIdPartition, int]:
+    """The offset to continue from in each existing partition. A new one, or one of a topic created
+    anew, is read from its first offset on.
     """
     found = {}
     for partition, within in bounds.items():
@@ -82,27 +81,23 @@ def starts(
             found[partition] = position.offset
         else:
             found[partition] = within.earliest
-    there = {(each.topic, each.partition): Position(each.topic_id, 0) for each in bounds}
-    return found, vanished(checkpoint, there)
+    return found
 
 
-def vanished(
+def created_anew(
     before: Mapping[tuple[str, int], Position], there: Mapping[tuple[str, int], Position]
 ) -> list[str]:
-    """Texts that name the partitions of `before` that are no longer there, or of another topic."""
-    anew, gone = [], []
+    """Texts that name the partitions of `before` that are of another topic now."""
+    anew = []
     for (topic, number), position in sorted(before.items()):
         now = there.get((topic, number))
-        if now is None:
-            gone.append(
-                f"{topic}-{number}: is no longer tiered; offsets from {position.offset} on are gone"
-            )
-        elif None not in (position.topic_id, now.topic_id) and position.topic_id != now.topic_id:
+        ids = (position.topic_id, None if now is None else now.topic_id)
+        if None not in ids and ids[0] != ids[1]:
             anew.append(
-                f"{topic}-{number}: the topic was deleted and created anew ({position.topic_id} "
-                f"is now {now.topic_id}); offsets from {position.offset} on are gone"
+                f"{topic}-{number}: the topic was deleted and created anew ({ids[0]} is now "
+                f"{ids[1]}); offsets from {position.offset} on are gone"
             )
-    return anew + gone
+    return anew
 
 
 def joined(seen: Offsets, latest: Offsets) -> dict[TopicIdPartition, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kafka_formats.errors import NotFound
+from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.process import ambient
@@ -23,7 +26,7 @@ from pipeline.source.read_limits import (
     default_limit,
     takes_all,
 )
-from pipeline.source.stream_offsets import Offsets
+from pipeline.source.stream_offsets import Position
 from pipeline.source.task_partition import TaskPartition, read_task
 from pipeline.source.tier_view import TierView
 from rlm.data_plane.kept_objects import kept_objects
@@ -31,6 +34,8 @@ from rlm.data_plane.kept_objects import kept_objects
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
+
+log = logging.getLogger("strandline.source")
 
 JsonOffsets = dict[str, dict[str, Any]]
 
@@ -47,7 +52,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._given = dict(options)
         self._now_ms = now_ms
         self._fixed: Bounds | None = None
-        self._newest: Offsets = {}
+        self._newest: dict[TopicIdPartition, int] = {}
+        self._kept: dict[TopicIdPartition, int] = {}
+        """Positions that a batch began with and did not end with: all there was had expired."""
+        self._told: set[TopicIdPartition] = set()
         self._last_trigger_ms = 0
 
     @cached_property
@@ -88,9 +96,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             self._newest = stream_offsets.joined(self._newest, latest)
             return stream_offsets.to_json(self._newest)
-        begin, lost = stream_offsets.starts(stream_offsets.parse(start), bounds)
+        before = stream_offsets.parse(start)
+        there = {(one.topic, one.partition): Position(one.topic_id, 0) for one in bounds}
+        lost, kept = self._vanished(before, there)
         report_lost(lost, fail=self._options.fail_on_data_loss)
-        self._newest = {one: max(end, begin[one]) for one, end in latest.items()}
+        begin = kept | stream_offsets.starts(before, bounds)
+        self._newest = kept | {one: max(end, begin[one]) for one, end in latest.items()}
         if takes_all(limit):
             return stream_offsets.to_json(self._newest)
         if self._waits(stream_offsets.count(begin, self._newest)):
@@ -143,14 +154,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begins, planned = stream_offsets.parse(start), stream_offsets.parse(end)
         ends, lost = self._identified(planned)
-        lost += stream_offsets.vanished(begins, planned)
+        gone, kept = self._vanished(begins, planned)
+        lost += gone
+        self._newest = kept | self._newest
+        self._kept |= kept
         asked = {partition: self._begin(begins, partition) for partition in ends}
         views = self._tier.partitions({one: begin or 0 for one, begin in asked.items()})
         bounds = {partition: view.bounds for partition, view in views.items()}
-        topics = {one.topic_id for one in views}
         for one in sorted(ends.keys() - views.keys()):
             # With nothing to read, all of it may have expired; once it is back, holes are told.
-            if asked[one] != ends[one] or one.topic_id not in topics:
+            if asked[one] != ends[one] or self._is_deleted(one.topic, one.topic_id):
                 lost.append(_gone(one.topic, one.partition))
         starts = {
             one: within.earliest if (begin := asked[one]) is None else begin
@@ -171,8 +184,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings, stores = self._tier.settings, self._tier.catalogue.stores
         return [TaskPartition(task, stores, settings) for task in tasks_of(slices, self._options)]
 
+    def _vanished(
+        self,
+        before: Mapping[tuple[str, int], Position],
+        there: Mapping[tuple[str, int], Position],
+    ) -> tuple[list[str], dict[TopicIdPartition, int]]:
+        """(texts that name the partitions of `before` that were deleted, the positions of those of
+        which all may have expired). The stream goes on there once they are back: what was deleted
+        unread is told then.
+        """
+        lost, kept = stream_offsets.created_anew(before, there), {}
+        for (topic, number), position in sorted(before.items()):
+            if (topic, number) in there:
+                continue
+            if position.topic_id is None or self._is_deleted(topic, position.topic_id):
+                lost.append(f"{_gone(topic, number)}; offsets from {position.offset} on are gone")
+                continue
+            one = TopicIdPartition(topic, position.topic_id, number)
+            kept[one] = position.offset
+            if one not in self._told:
+                log.warning(
+                    "%s has no tiered segment any more: the stream goes on at %d once it has",
+                    f"{topic}-{number}",
+                    position.offset,
+                )
+                self._told.add(one)
+        return lost, kept
+
+    def _is_deleted(self, topic: str, topic_id: Uuid) -> bool:
+        """True if the topic is not there, or has another id, and not only all of it expired."""
+        catalogue = self._tier.catalogue
+        try:
+            return all(one.topic_id != topic_id for one in catalogue.partitions(topic))
+        except NotFound:
+            return catalogue.tells_deletions
+
     def _identified(
-        self, planned: Mapping[tuple[str, int], stream_offsets.Position]
+        self, planned: Mapping[tuple[str, int], Position]
     ) -> tuple[dict[TopicIdPartition, int], list[str]]:
         """(the end of a batch by partition, texts that name missing partitions). Partitions in a
         checkpoint of Spark's Kafka source get their topic id.
@@ -189,16 +237,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lost.append(_gone(topic, number))
         return found, lost
 
-    @staticmethod
     def _begin(
-        begins: Mapping[tuple[str, int], stream_offsets.Position], partition: TopicIdPartition
+        self, begins: Mapping[tuple[str, int], Position], partition: TopicIdPartition
     ) -> int | None:
         """The partition's start in the batch; None if it is new: then it is read from its first
         offset on.
         """
         position = begins.get((partition.topic, partition.partition))
         if position is None or position.topic_id not in (None, partition.topic_id):
-            return None
+            return self._kept.get(partition)  # of a batch before the one that had lost it
         return position.offset
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -42,6 +42,7 @@ class Catalogued:
     tier: FolderTier
     forgotten: tuple[TieredSegment, ...] = ()
     refreshed: bool = False
+    tells_deletions: bool = True
 
     @property
     def stores(self) -> Mapping[str, StoreConfig]:

@@ -26,6 +26,7 @@ class CapturedTier:
 
     stores: Mapping[str, StoreConfig]
     found: Mapping[TopicIdPartition, Sequence[TieredSegment]]
+    tells_deletions: bool = True
 
     def topics(self) -> Sequence[str]:
         return sorted({partition.topic for partition in self.found})

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
 from pipeline.catalogue.tiered_segment import PartitionBounds
-from pipeline.source.stream_offsets import Position, count, limited, parse, starts, to_json
+from pipeline.source.stream_offsets import (
+    Position,
+    count,
+    created_anew,
+    limited,
+    parse,
+    starts,
+    to_json,
+)
 from tests.pipeline.source.tiered import partition, uuid
 
 P0, P1 = partition(number=0), partition(number=1)
@@ -32,7 +40,7 @@ def test_a_checkpoint_has_kafkas_shape_and_the_ids_of_topics_in_one_order() -> N
 
 def test_a_checkpoint_of_kafkas_own_source_is_gone_on_from() -> None:
     bounds = {P0: PartitionBounds(0, 100)}
-    assert starts(parse({"orders": {"0": 23}}), bounds) == ({P0: 23}, [])
+    assert starts(parse({"orders": {"0": 23}}), bounds) == {P0: 23}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +54,7 @@ def test_what_is_no_checkpoint_is_refused(checkpoint: object) -> None:
         parse(checkpoint)
 
 
-def test_new_partitions_begin_at_their_start_and_lost_ones_are_told() -> None:
+def test_new_partitions_begin_at_their_start_and_ones_made_anew_are_told() -> None:
     checkpoint = {
         ("orders", 0): Position(uuid(1), 23),
         ("orders", 1): Position(uuid(77), 40),
@@ -57,11 +65,10 @@ def test_new_partitions_begin_at_their_start_and_lost_ones_are_told() -> None:
         P1: PartitionBounds(5, 50),
         partition(number=2): PartitionBounds(7, 9),
     }
-    found, lost = starts(checkpoint, bounds)
-    assert found == {P0: 23, P1: 5, partition(number=2): 7}
-    assert len(lost) == 2
-    assert "orders-1: the topic was deleted and created anew" in lost[0]
-    assert "gone-3: is no longer tiered; offsets from 8 on are gone" in lost[1]
+    assert starts(checkpoint, bounds) == {P0: 23, P1: 5, partition(number=2): 7}
+    there = {(each.topic, each.partition): Position(each.topic_id, 0) for each in bounds}
+    (anew,) = created_anew(checkpoint, there)
+    assert "orders-1: the topic was deleted and created anew" in anew
 
 
 behind = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 90)))

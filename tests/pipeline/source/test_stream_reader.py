@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,6 +206,59 @@ def test_under_spark_4_1_a_partition_that_comes_back_is_not_read_twice(
     tier.tier[P1] = [segment(20, 22, of=P1)]
     with pytest.raises(Conflict, match="orders-1: offsets 13 to 19 are below"):
         stream.partitions(end, through_json(stream.latestOffset()))
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_under_spark_4_1_a_restarted_stream_goes_on_without_a_partition_that_expired(
+    tier: MadeUpCatalogue, fail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier.tier.pop(P1)
+    again = reader(failOnDataLoss=fail)
+    end = through_json(again.latestOffset())
+    assert (end, again.partitions(at(30, 10), end)) == (at(30), [])
+    assert "orders-1" in caplog.text
+    start, end = end, through_json(again.latestOffset())
+    assert (end, again.partitions(start, end)) == (at(30, 10), [])
+    tier.tier[P1] = [segment(5, 12, of=P1)]  # as where an admin took a deletion back
+    start, end = end, through_json(again.latestOffset())
+    assert offsets(again.partitions(start, end)) == [(1, 10), (1, 11), (1, 12)]
+
+
+def test_under_spark_4_1_a_partition_is_back_at_once_after_a_restart(tier: MadeUpCatalogue) -> None:
+    tier.tier.pop(P1)
+    again = reader()
+    start = through_json(again.latestOffset())
+    again.partitions(at(30, 10), start)
+    tier.tier[P1] = [segment(5, 12, of=P1)]
+    found = again.partitions(start, through_json(again.latestOffset()))
+    assert offsets(found) == [(1, 10), (1, 11), (1, 12)]
+
+
+def test_a_partition_that_expired_keeps_its_position_where_spark_gives_it(
+    tier: MadeUpCatalogue,
+) -> None:
+    tier.tier.pop(P1)
+    for stream in (reader(), reader(maxOffsetsPerTrigger="5")):
+        end = through_json(stream.latestOffset(at(30, 10), stream.getDefaultReadLimit()))
+        assert (end, stream.partitions(at(30, 10), end)) == (at(30, 10), [])
+
+
+def test_in_a_bucket_alone_a_topic_that_went_may_have_expired(tier: MadeUpCatalogue) -> None:
+    """A node says which; nothing in a bucket does."""
+    other = replace(P0, topic="parcels", topic_id=partition(topic_id=7).topic_id)
+    tier.tier[other] = [segment(0, 9, of=other)]
+    before = through_json(reader(subscribe="orders,parcels").latestOffset())
+    del tier.tier[other]
+    with pytest.raises(Conflict, match="parcels-0: is no longer tiered"):
+        reader(subscribe="orders,parcels").partitions(before, at(30, 10))
+    with pytest.raises(Conflict, match="parcels-0: is no longer tiered"):
+        reader(subscribe="orders,parcels").latestOffset(before, ALL)
+    tier.tells_deletions = False
+    assert reader(subscribe="orders,parcels").latestOffset(before, ALL) == before
+    again = reader(subscribe="orders,parcels")
+    assert again.partitions(before, through_json(again.latestOffset())) == []
+    end = through_json(again.latestOffset())
+    assert (end, again.partitions(at(30, 10), end)) == (before, [])
 
 
 def test_a_node_that_is_behind_never_leads_back(tier: MadeUpCatalogue) -> None:

@@ -54,6 +54,7 @@ class MadeUpCatalogue:
     stores: Mapping[str, StoreConfig] = field(default_factory=dict)
     earliest: dict[TopicIdPartition, int] = field(default_factory=dict)
     ends: dict[TopicIdPartition, int] = field(default_factory=dict)
+    tells_deletions: bool = True
     refreshes: int = 0
     closed: bool = False
 
