@@ -35,6 +35,7 @@ from rlmm.rows import keys, values
 EXAMPLES_MAX = 200
 ID_TWICE_MAX = 10_000
 UNKNOWN_TOLD_MAX = 10
+TWO_MANAGERS_TOLD_MAX = 20
 TASKS_PER_SLOT = 4
 SEGMENTS_PER_PART = 50_000
 """Segments in each part of a snapshot: some 18 MiB, and a driver holds two parts at once."""
@@ -44,7 +45,7 @@ NOT_CARRIED = (
     "deletions in progress, marks for deletion, tombstones: their segments are back",
     "log start: it is now the lowest offset that the bucket serves",
     "claims: no partition is claimed; partition modes: SIDECAR, READ_ONLY where another "
-    "manager copied any segment",
+    "manager copied a segment with a row",
     "reasons of lost offsets: every hole is recorded as not in the bucket",
 )
 """State that manifests do not contain, and the rebuilt state instead."""
@@ -108,6 +109,7 @@ class RebuildReport:
                     f"  {each['topic']}-{each['partition']}: {each['lost_offsets']} offsets are "
                     f"not in the bucket ({ranges})"
                 )
+        yield from self._two_managers()
         if self.left_out:
             yield "segments left out, which stay in the bucket and are not deleted:"
         for reason, (count, _) in sorted(self.left_out.items()):
@@ -123,6 +125,24 @@ class RebuildReport:
             f"next: strandline format --config FILE --from-snapshot {self.snapshot} --yes, once no "
             "node of the former cluster runs any more"
         )
+
+    def _two_managers(self) -> Iterable[str]:
+        names = [
+            f"{one['topic']}-{one['partition']}" for one in self.partitions if one["managers"] > 1
+        ]
+        if not names:
+            return
+        yield (
+            f"{len(names)} partitions have segments of two managers, Strandline and another, and "
+            "are READ_ONLY: nothing of them is copied, while the brokers' own retention goes on."
+        )
+        yield (
+            "  Stop the other manager, then strandline mode set TOPIC PARTITION sidecar --yes, or "
+            "delegated where the broker goes on:"
+        )
+        yield from (f"  {name}" for name in names[:TWO_MANAGERS_TOLD_MAX])
+        if len(names) > TWO_MANAGERS_TOLD_MAX:
+            yield f"  and {len(names) - TWO_MANAGERS_TOLD_MAX} more"
 
 
 def run(context: JobContext, options: RebuildOptions) -> RebuildReport:

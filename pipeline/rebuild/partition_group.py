@@ -82,15 +82,18 @@ class RebuildPartitions:
             return None
         segments = [decode_segment_row(row["row"]) for row in kept]
         lineage = resolve_lineage(segments, accept_doubt=self.accept_doubt)
+        is_ours = set()
         for row, segment in zip(kept, segments, strict=True):
             if segment.segment_id.id in lineage.in_doubt:
                 told.leave_out(row, Reason.IN_DOUBT, _epochs(segment))
             elif segment.segment_id.id in lineage.diverged:
                 told.leave_out(row, Reason.DIVERGED, _epochs(segment))
+            else:
+                is_ours.add(row["is_ours"])
         # Only the manager that wrote segments may copy to their partition or expire them: where two
         # did, an admin says who goes on.
-        all_ours = all(row["is_ours"] for row in kept)
-        mode = (self.mode or Mode.SIDECAR) if all_ours else Mode.READ_ONLY
+        mode = Mode.READ_ONLY if False in is_ours else (self.mode or Mode.SIDECAR)
+        told.managers = len(is_ours)
         first = self.first_offsets[kept[0]["topic_id"], kept[0]["partition"]]
         found = partition_rows(segments, lineage, mode, first_offset=first)
         told.cut = len(lineage.cut)
@@ -106,6 +109,7 @@ class _Told:
 
     def __init__(self) -> None:
         self.cut = 0
+        self.managers = 0
         self.counts: dict[str, list[int]] = {}
         self.examples: list[LeftOut] = []
 
@@ -136,6 +140,7 @@ class _Told:
                 "topic_id": str(partition.topic_id),
                 "partition": partition.partition,
                 "mode": found.mode.name,
+                "managers": self.managers,
                 "segments": found.segments,
                 "size_bytes": found.size_bytes,
                 "log_start_offset": found.log_start_offset,
