@@ -22,7 +22,7 @@ from rlmm.records.control_records import ExpiryTakenBack, PartitionDeleteUndo, T
 from rlmm.records.records import MetadataRecord, encode
 from rlmm.rows.expiry import find_expiry
 from rlmm.rows.queries import newest_topic_id, partitions_of_topic
-from rlmm.rows.reads import read_policy
+from rlmm.rows.reads import read_partition_row, read_policy
 from rlmm.segment import PartitionDeleteState
 
 TOGETHER_BYTES_MAX = 256 * 1024
@@ -56,18 +56,25 @@ class TrashWrites(MetadataReads):
             await self.catch_up()
             before = read_policy(self._view, record.topic)
         held = self._carried_on(before, record) if before.offset == record.replaces_offset else []
-        offset = await self._write_together((record, *_that_fit(held)), deadline_s)
+        some = _that_fit(held)
+        tried = {_subject(each) for each in some}
+        offset = await self._write_together((record, *some), deadline_s)
         for _ in range(FOLLOW_UPS_MAX):
             if read_policy(self._view, record.topic).offset != offset:
                 break  # nothing was changed, or another policy stands by now
             held = self._carried_on(before, record)
-            if not held:
+            # The same record would be refused again.
+            some = _that_fit(each for each in held if _subject(each) not in tried)
+            if not some:
                 break
-            await self._follow_up(offset, _that_fit(held), deadline_s)
+            tried.update(map(_subject, some))
+            await self._follow_up(offset, some, deadline_s)
         return offset
 
     def _carried_on(self, before: TopicPolicy, change: TopicPolicyChange) -> list[ExpiryTakenBack]:
-        """The holds under the policy `before`, of partitions whose retention stays, once more."""
+        """The holds under the policy `before`, of partitions whose retention stays, once more.
+        Without those that are being deleted: apply refuses a record about their trash.
+        """
         after = change.policy
         if after.topic_id == ZERO_UUID:
             after = replace(after, topic_id=newest_topic_id(self._view, change.topic))
@@ -77,7 +84,10 @@ class TrashWrites(MetadataReads):
                 continue
             expiry = find_expiry(self._view, tip)
             hold = expiry.held_by(before.offset)
-            if hold is not None:
+            if hold is None:
+                continue
+            row = read_partition_row(self._view, tip)
+            if row is not None and row.delete_state is None:
                 found.append(ExpiryTakenBack(tip, expiry.offset, True, hold.who, hold.why))
         return found
 
@@ -129,9 +139,14 @@ def _retention(policy: TopicPolicy, tip: TopicIdPartition) -> tuple[int, int]:
     return counts.retention_ms, counts.retention_bytes
 
 
-def _that_fit(records: Iterable[ExpiryTakenBack]) -> list[MetadataRecord]:
+def _subject(record: ExpiryTakenBack) -> tuple[TopicIdPartition, int]:
+    """The trash that a record is about, as it stood."""
+    return record.partition, record.replaces_offset
+
+
+def _that_fit(records: Iterable[ExpiryTakenBack]) -> list[ExpiryTakenBack]:
     """The first of the records, as many as go together."""
-    found: list[MetadataRecord] = []
+    found: list[ExpiryTakenBack] = []
     size_bytes = 0
     for record in records:
         size_bytes += len(encode(record).value)

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.errors import Conflict
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.manager import trash_writes
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import TopicPolicy
+from rlmm.partition_state import Expiry, TopicPolicy
 from rlmm.records.control_records import ExpiryTakenBack, TopicPolicyChange
+from rlmm.rows.expiry import find_expiry
+from rlmm.rows.rows import RowReader
+from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 from tests.rlmm.metadata_node import PARTITION, claim, running_node
 
 TOPIC = PARTITION.topic
@@ -77,3 +81,32 @@ async def test_a_change_that_is_refused_holds_nothing(manager: RemoteLogMetadata
     with pytest.raises(Conflict):
         await manager.set_topic_policy(TopicPolicyChange(TOPIC, TopicPolicy(copy_paused=True), -1))
     assert held(manager) == [False] * 3
+
+
+async def test_a_partition_that_is_marked_for_deletion_is_left_alone(
+    manager: RemoteLogMetadataManager,
+) -> None:
+    marked = PartitionDeleteState.DELETE_PARTITION_MARKED
+    await manager.put_remote_partition_delete_metadata(
+        RemotePartitionDeleteMetadata(HELD[0], 1, 0, marked, replaces_offset=-1, grace_ms=60_000)
+    )
+    before = manager.applied_offset
+    await change(manager, TopicPolicy(copy_paused=True))
+    assert manager.applied_offset - before == 3, "the policy, and the other two"
+    assert held(manager) == [False, True, True]
+
+
+@pytest.mark.parametrize("together", [trash_writes.TOGETHER_BYTES_MAX, 1])
+async def test_a_record_that_is_refused_is_written_once_and_keeps_no_other_waiting(
+    manager: RemoteLogMetadataManager, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    def out_of_date(rows: RowReader, tip: TopicIdPartition) -> Expiry:
+        found = find_expiry(rows, tip)
+        return replace(found, offset=found.offset - 1) if tip == HELD[0] else found
+
+    monkeypatch.setattr(trash_writes, "find_expiry", out_of_date)
+    monkeypatch.setattr(trash_writes, "TOGETHER_BYTES_MAX", together)
+    before = manager.applied_offset
+    await change(manager, TopicPolicy(copy_paused=True))
+    assert manager.applied_offset - before == 4, "the policy, and one for each"
+    assert held(manager) == [False, True, True]
