@@ -195,7 +195,7 @@ class Expirer:
             percent_max=(
                 self.around.limits.retention_max_percent if percent_max is None else percent_max
             ),
-            held_back=self.held_back(tip.topic) or by.held_back,
+            held_back=by.held_back or self.held_back(tip.topic),  # a pause hides no doubt
             accepted=accepted,
             whose=WHOSE[by.source],
             trash_ms=self._trash_ms,

@@ -251,6 +251,8 @@ def test_a_retention_that_is_not_known_might_take_again(tmp_path: Path, orders: 
                 node.metadata.topic_policy, broker, expirer.around.ambient.monotonic
             )
             assert await expirer.would_repeat(orders.partition)
+            await decide(node, TopicPolicy(delete_paused=True))
+            assert await expirer.would_repeat(orders.partition), "a pause makes nothing known"
 
     run_virtually(main)
 
