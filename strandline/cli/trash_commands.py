@@ -212,11 +212,13 @@ def _not_there(topic: str, partition: int | None, found: list[dict[str, Any]]) -
 
 
 def _undone_text(done: dict[str, Any]) -> str:
+    """A node of an older release restores and holds nothing in this step, and tells neither."""
     text = f"{done['changed']} partitions of {done['topic']} are no longer deleted"
-    if done["restored"]:
-        text += f", with what retention had hidden of {done['restored']}"
-    if done["held"]:
-        text += f". The retention of {done['held']} is held, {_until(done['topic'])}"
+    restored, held = done.get("restored", 0), done.get("held", 0)
+    if restored:
+        text += f", with what retention had hidden of {restored}"
+    if held:
+        text += f". The retention of {held} is held, {_until(done['topic'])}"
     return text
 
 
