@@ -55,16 +55,19 @@ class NodeRegistrar:
         async with self._lock:
             if self._registered:
                 return
-            identity = self.around.identity
-            try:
-                await self.metadata.register_node(
-                    NodeRegistration(identity.incarnation, identity.facts),
-                    deadline_s=self.around.limits.propose_deadline_s,
-                )
-            except Fenced as error:
-                self._stop(str(error))
-                raise
+            await self._register()
             self._registered = True
+
+    async def _register(self) -> None:
+        identity = self.around.identity
+        try:
+            await self.metadata.register_node(
+                NodeRegistration(identity.incarnation, identity.facts),
+                deadline_s=self.around.limits.propose_deadline_s,
+            )
+        except Fenced as error:
+            self._stop(str(error))
+            raise
 
     async def run(self) -> None:
         """Register and look, until cancelled or shut out."""
@@ -85,23 +88,28 @@ class NodeRegistrar:
 
     def problems(self) -> Iterator[NodeProblem]:
         """The registration that fails, once it did so for LONG_S; a node that nobody lists."""
+        node_id = self.around.identity.incarnation.node_id
         if self._left_out:
-            node_id = self.around.identity.incarnation.node_id
             yield NodeProblem(
                 ProblemArea.NODES,
                 str(node_id),
                 f"node {node_id} was removed from the list of nodes, and lives: the others ask it "
                 "nothing, and views of the cluster leave it out. Restart it: it registers again",
             )
-        if self._failed is None or self._registered:
+        if self._failed is None:
             return
         if self.around.ambient.monotonic() - self._fails_from_s >= LONG_S:
-            node_id = self.around.identity.incarnation.node_id
+            so = (
+                "was removed from the list of nodes, and lives: the others ask it nothing, and "
+                "views of the cluster leave it out"
+                if self._registered  # before: nothing else of a look fails
+                else "is not registered, so that the other nodes hand no request on to it, and it "
+                "claims no partition"
+            )
             yield NodeProblem(
                 ProblemArea.NODES,
                 str(node_id),
-                f"node {node_id} is not registered, so that the other nodes hand no request on to "
-                "it, and it claims no partition. It tries again every few seconds; the last time: "
+                f"node {node_id} {so}. It tries to register every few seconds; the last time: "
                 f"{self._failed}",
             )
 
@@ -148,10 +156,7 @@ class NodeRegistrar:
         self._left_out = removed and self.metadata.feature_level() < REJOINING_LEVEL
         if not removed or self._left_out:
             return
-        identity = self.around.identity
-        registration = NodeRegistration(identity.incarnation, identity.facts)
-        deadline_s = self.around.limits.propose_deadline_s
-        await self.metadata.register_node(registration, deadline_s=deadline_s)
+        await self._register()
         logger.warning(
             "node %d had been removed from the list of nodes while this process was cut off: it "
             "registered again", node.node_id,

@@ -135,3 +135,60 @@ def test_a_living_node_that_was_removed_is_back_or_says_that_it_is_left_out(tmp_
             assert process.told == []
 
     run_virtually(main)
+
+
+def test_a_node_that_does_not_come_back_on_the_list_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            process, manager = Process(node, FIRST), node.manager
+            await process.register()
+            await manager.finalise_feature_level(REJOINING_LEVEL)
+            row = manager.registered_node(1)
+            assert row is not None
+            await manager.stop_node(NodeStopped(FIRST, row.boot_offset))
+            await manager.remove_node(NodeRemoved(1, row.boot_offset))
+            register, fails = manager.register_node, True
+
+            async def register_or_fail(said: NodeRegistration, *, deadline_s: float) -> None:
+                if fails:
+                    raise OutcomeUnknown("the leader resigned")
+                await register(said, deadline_s=deadline_s)
+
+            monkeypatch.setattr(manager, "register_node", register_or_fail)
+            task = asyncio.create_task(process.registrar.run())
+            await asyncio.sleep(20.0)
+            assert list(process.registrar.problems()) == []
+            await asyncio.sleep(20.0)
+            (problem,) = process.registrar.problems()
+            assert (problem.area, problem.name) == (ProblemArea.NODES, "1")
+            assert "removed from the list of nodes, and lives" in problem.text
+            assert problem.text.endswith("the last time: the leader resigned")
+            fails = False
+            await asyncio.sleep(10.0)
+            assert list(process.registrar.problems()) == []
+            row = manager.registered_node(1)
+            assert row is not None
+            assert row.liveness is Liveness.LIVE
+            task.cancel()
+
+    run_virtually(main)
+
+
+def test_a_removed_process_whose_directory_lives_on_in_a_later_one_stops(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_node(tmp_path) as node:
+            process, manager = Process(node, ANEW), node.manager
+            await process.register()
+            await manager.finalise_feature_level(REJOINING_LEVEL)
+            await Process(node, AGAIN).register()
+            row = manager.registered_node(1)
+            assert row is not None
+            await manager.stop_node(NodeStopped(AGAIN, row.boot_offset))
+            await manager.remove_node(NodeRemoved(1, row.boot_offset))
+            with pytest.raises(Fenced):
+                await process.look()
+            assert len(process.told) == 1
+
+    run_virtually(main)
