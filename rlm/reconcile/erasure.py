@@ -26,7 +26,7 @@ from rlm.reconcile.collection_plan import NEVER_KNOWN, ObjectClass
 from rlm.reconcile.collector import Collector
 from rlm.reconcile.erasure_plan import Decided, Scope, decide, why_not_ordered
 from rlm.reconcile.erasure_request import ErasureRequest, ErasureState
-from rlm.reconcile.unseen_stores import OF_THE_SCOPE, unseen_stores
+from rlm.reconcile.unseen_stores import OF_THE_SCOPE, StoresOfErased, unseen_stores
 from rlm.stores.object_deletion import delete_objects, delete_versions
 from rlm.stores.tier_store import TierStore, TierStores, kept_keys, listed_pages
 from rlmm.manager.metadata_reads import MetadataReads
@@ -147,7 +147,6 @@ class Erasure:
     left_count: int = 0
     left: list[LeftObject] = field(default_factory=list)
     expected: dict[str, None] = field(default_factory=dict)
-    lacked: dict[str, str] = field(default_factory=dict)
 
     def expect(self, store: str, keys: Iterable[str]) -> None:
         """Remember keys whose end is to be reported."""
@@ -174,6 +173,7 @@ class Erasures:
     held_back: Callable[[str], str | None]
     confirm_prefix: Callable[[TierStore], Awaitable[None]]
     keep_audit: KeepAudit
+    _erased: StoresOfErased = field(default_factory=StoresOfErased, init=False)
     _last: Erasure | None = field(default=None, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
@@ -197,10 +197,6 @@ class Erasures:
                 raise Refused(f"nothing is deleted now: {held}")
         ambient = self.around.ambient
         job = Erasure(ambient.new_uuid(), request, by, ambient.now_ms())
-        if self._last is not None and self._last.request.scope.topic == scope.topic:
-            job.lacked = {
-                name: each.trouble for name, each in self._last.stores.items() if each.trouble
-            }
         self._last = job
         self._task = asyncio.create_task(self._run(job), name="erase")
         return job
@@ -280,11 +276,12 @@ class Erasures:
             await self.keep_audit(self._line(job, said))
 
     async def _tell_unseen(self, job: Erasure) -> None:
-        """Report the stores that were not looked at, those of the run before among them."""
+        """Report the stores that were not looked at, those of segments gone before among them."""
         unseen = await unseen_stores(
             self.metadata, self.stores.by_name, partial(self.around.ambient.sleep, 0)
         )
-        for name, why in (unseen | dict(job.request.elsewhere) | job.lacked).items():
+        erased = self._erased.of(job.request.scope)
+        for name, why in (unseen | erased | dict(job.request.elsewhere)).items():
             if name not in self.stores.by_name:
                 job.stores.setdefault(name, StoreErasure(trouble=why))
 
@@ -322,6 +319,7 @@ class Erasures:
         tier = self.stores.by_name.get(custom.store)
         if tier is None:
             job.stores[custom.store] = StoreErasure(trouble=OF_THE_SCOPE)
+            self._erased.note(row.segment_id.partition, custom.store)
             return ()
         return (tier,)
 
