@@ -128,6 +128,7 @@ class Erasure:
     """One run. `segments` and `size_bytes`: in the scope at its start; `waiting`: those that are
     not gone yet. `kept_to_offset`: the end of the segment that `before` lies in, -1 without one.
     `gone`: keys, as `store:key`, that no list shows any more, of stores whose versions were listed.
+    `is_told`: its last line of the audit is written, or being written.
     """
 
     id: Uuid
@@ -147,6 +148,7 @@ class Erasure:
     left_count: int = 0
     left: list[LeftObject] = field(default_factory=list)
     expected: dict[str, None] = field(default_factory=dict)
+    is_told: bool = False
 
     def expect(self, store: str, keys: Iterable[str]) -> None:
         """Remember keys whose end is to be reported."""
@@ -218,12 +220,14 @@ class Erasures:
         await self.collector.close()
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
+            if self._last is None or not self._last.is_told:  # else it ends, by itself
+                task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._last is not None and self._last.state is ErasureState.RUNNING:
             text = "the node is shutting down: ask for it again"
             with suppress(StrandlineError):
-                await self._tell_end(self._last, text)
+                if not self._last.is_told:
+                    await self._tell_end(self._last, text)
             self._end(self._last, ErasureState.FAILED, text)
 
     async def _run(self, job: Erasure) -> None:
@@ -271,6 +275,7 @@ class Erasures:
 
     async def _tell_end(self, job: Erasure, text: str) -> None:
         """The line of the audit that ends every run which may delete."""
+        job.is_told = True
         if job.request.apply:
             said = f"not finished: {text}" if text else f"ended: {job.gone_count} objects are gone"
             await self.keep_audit(self._line(job, said))

@@ -451,3 +451,33 @@ def test_no_byte_goes_before_its_line_in_the_audit_is_on_disk(
             await node.remote_log.close()
 
     run_virtually(main)
+
+
+def test_a_node_that_ends_while_a_run_tells_its_end_writes_no_second_last_line(
+    world: MakeWorld, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with world().boot(data_plane=True) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            await mark(node, orders.partition, 0)
+            runs, lines = erasures(node), list[AuditLine]()
+
+            async def keep(line: AuditLine) -> None:
+                lines.append(line)
+                await asyncio.sleep(2)
+
+            runs.keep_audit = keep
+            request = ErasureRequest(Scope("orders"), True, AN_HOUR_S, "why")
+            job = await runs.start(request, "boss")
+            while not lines or "ended: " not in lines[-1].why:
+                await asyncio.sleep(1)
+            assert job.state is ErasureState.RUNNING
+            await runs.close()
+            assert (job.state, job.text) == (ErasureState.FINISHED, "")
+            assert [each.why for each in lines if "ended" in each.why or "not fin" in each.why] == [
+                "erasure of orders: ended: 9 objects are gone"
+            ]
+            await node.remote_log.close()
+
+    run_virtually(main)
