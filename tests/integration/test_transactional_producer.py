@@ -18,7 +18,7 @@ from kafka_formats.record_batch import Record, encode_batch
 from rlm.leadership.broker_view import BrokerView
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.real.kafka import KafkaBroker
-from tests.real.kafka_clients import Isolation, consume_all
+from tests.real.kafka_clients import Isolation, consume_all, log_bounds
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -38,6 +38,8 @@ def broker(
 def topic(broker: KafkaBroker) -> str:
     name = f"topic-{uuid4()}"
     broker.create_topic(name, partitions=2, config={"retention.ms": "-1"})  # for old records
+    for partition in range(2):  # its metadata names a leader before the broker leads
+        log_bounds(broker.bootstrap, name, partition)
     return name
 
 
