@@ -10,6 +10,7 @@ much expires (KAFKA-20732, mended in 4.3.2). The broker itself tells the offset 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ TOLD_AFTER_S = 60.0
 """A copy that ends holds a list back for a moment, and a fresh leader for a run or two."""
 ASKS_BY_ITSELF = (4, 3, 2)
 """Kafka's version from which on an expiration without the offset asks for it."""
+VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?![0-9])")
 REMEMBERED_MAX = 10_000
 """Partitions whose list is held back, with the time since when."""
 
@@ -50,13 +52,13 @@ class FreshLeaders:
         """The reason why the leader would count too much now; None: it counts right."""
         work = self.work(tip)
         if work is None or work.local is None:
-            return "this node has no look of its replica"
+            return f"{tip}: this node has not looked at its replica yet"
         first = work.local.local_log_start_offset
         if self._is_served_from(tip, first):
             said = await highest_tiered_of(broker, work.local)
             if isinstance(said, NotLeading | NoAnswer):
                 why = said.reason if isinstance(said, NoAnswer) else "it does not lead"
-                return f"the broker does not tell what it takes for copied: {why}"
+                return f"{tip}: the broker does not tell what it takes for copied: {why}"
             asks = said < 0 and _numbers(kafka_version) >= ASKS_BY_ITSELF
             if not asks and self._is_served_from(tip, max(first, said + 1)):
                 return self._hold(work, said)
@@ -95,9 +97,8 @@ def _opening(tip: TopicIdPartition) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Kafka's version as numbers, ascending with it; () if it is none. Confluent's 7.x are Kafka
-    3.x.
+    """Kafka's version as numbers, ascending with it; () if it is none, or garbage. Confluent's 7.x
+    are Kafka 3.x.
     """
-    parts = version.partition("-")[0].split(".")
-    numbers = tuple(int(part) for part in parts if part.isascii() and part.isdecimal())
-    return numbers if len(numbers) == len(parts) and not version.startswith("7.") else ()
+    found = VERSION.match(version)
+    return () if found is None or found[1] == "7" else tuple(map(int, found.groups()))

@@ -151,7 +151,8 @@ def trash_empty_command(
     """
     if yes and as_of is None:
         raise InvalidRequest(
-            "needed with --yes: run it without, which tells what goes, and this", field="--as-of"
+            "needed with --yes: a run without it tells what would go, and this number",
+            field="--as-of",
         )
     found = [each for each in _of(client, topic, partition) if each["marks"]]
     if not found:

@@ -145,6 +145,8 @@ def test_one_that_never_learns_is_told_of(
         ("4.3", NOTHING, False),
         ("7.9.1-ccs", NOTHING, False),
         ("?", NOTHING, False),
+        ("", NOTHING, False),
+        ("5." + 5_000 * "9", NOTHING, False),
     ],
 )
 def test_brokers_that_ask_behind_the_list_get_it(
