@@ -288,7 +288,5 @@ async def _config(broker: BrokerPort, topic: str) -> TopicConfig | None:
 
 
 def _is_counted(config: TopicConfig | None) -> bool:
-    """False where the broker counts nothing of a topic: no `retention.bytes`, or no tier by now."""
-    if config is None:
-        return True
-    return config.remote_storage_enable and config.retention_bytes != UNLIMITED
+    """True unless the broker counts nothing of a topic, for want of `retention.bytes`."""
+    return config is None or config.retention_bytes != UNLIMITED
