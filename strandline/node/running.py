@@ -73,6 +73,8 @@ async def _run(settings: Settings, log: LogOutput) -> None:
     )
     if node.hold is not None:
         metrics.hold.read_from(node.hold.usage)
+    # Before it listens: whoever is refused finds the reason in the log.
+    _warn_of_what_is_seldom_meant(settings)
     try:
         async with serving(node, metrics) as http, replica.serving(node, metrics.read):
             loop.add_signal_handler(signal.SIGHUP, _reload, http, replica, node)
@@ -85,7 +87,6 @@ async def _run(settings: Settings, log: LogOutput) -> None:
                 node.directory.cluster_id,
                 http.url,
             )
-            _warn_of_what_is_seldom_meant(settings)
             await _until_stopped(node, stop)
     finally:
         await node.close()
