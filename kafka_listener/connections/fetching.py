@@ -213,7 +213,7 @@ class Fetching:
             if not self._gives(run, wanted, tip):
                 continue
             ends = None if tip is None else self.tier.ends(tip)
-            if tip is None or ends is None or wanted.offset >= ends.end_offset:
+            if tip is None or ends is None or self._is_behind(run, wanted, tip, ends):
                 run.to_broker.append(wanted)
             else:
                 below.append((wanted, tip, ends))
@@ -235,6 +235,13 @@ class Fetching:
                 run.read_committed,
                 broker,
             ), shown, reading)  # fmt: skip
+
+    def _is_behind(
+        self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition, ends: TierEnds
+    ) -> bool:
+        """True behind the tier's end, unless the leader's disk is known to begin higher still."""
+        is_behind = wanted.offset >= ends.end_offset
+        return is_behind and not self.ends.begins_above(run.client, tip, wanted.offset)
 
     def _gives(self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition | None) -> bool:
         """True if the settings give the topic to the client; else the partition's answer is an

@@ -142,6 +142,15 @@ class LogEnds:
             return Ends(end, end, start)
         return Ends(told.ends.high_watermark, told.ends.last_stable_offset, start)
 
+    def begins_above(self, client: Client, tip: TopicIdPartition, offset: int) -> bool:
+        """True if the leader's disk began above the offset when it was last asked; nobody is asked
+        here. False of one that was never asked, or whose word is in doubt.
+        """
+        told = client.ends.get(tip)
+        if told is None or told.at == NEVER:
+            return False
+        return offset < told.ends.local_log_start_offset
+
     def doubt(self, client: Client, tip: TopicIdPartition) -> None:
         """Have the leader asked anew. The end that it told is shown until it answers."""
         told = client.ends.get(tip)

@@ -34,11 +34,12 @@ class TierAt:
     """The tier as seen from one offset.
 
     `ends` None: nothing is tiered. `served`: the range (both ends inclusive) that one segment
-    serves at the offset or, if none does, next above it. `lost`: the recorded range that contains
-    the offset. `is_current`: everything completed before the question is in this view.
-    `agreed_until`: of a leader that is newer than the tier's lineage, the offset (exclusive) up to
-    which its log is the tier's; None where it is not known. `log_start_offset`: the start of the
-    whole log by the leader's word, where that is above the tier's (`whole_log_start`).
+    serves at the offset or, if none does, next above it. `lost`: the range that contains the offset
+    and is recorded as lost, or gone below the leader's log start (`whole_log_start`). `is_current`:
+    everything completed before the question is in this view. `agreed_until`: of a leader that is
+    newer than the tier's lineage, the offset (exclusive) up to which its log is the tier's; None
+    where it is not known. `log_start_offset`: the start of the whole log by the leader's word,
+    where that is above the tier's (`whole_log_start`).
     """
 
     ends: TierEnds | None

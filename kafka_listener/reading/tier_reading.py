@@ -41,7 +41,7 @@ from kafka_listener.reading.read_port import (
     TierEnds,
     TierPart,
 )
-from kafka_listener.reading.whole_log_start import whole_log_start
+from kafka_listener.reading.whole_log_start import gap_below_log_start, whole_log_start
 from rlm.copy.scanner import Breathe
 from rlm.data_plane.ranges_in_order import READER_BYTES_MAX
 from rlm.data_plane.read_request import BatchesFound, BatchesRequest, Isolation
@@ -255,10 +255,12 @@ class TierReading:
         if state is None or ends is None:
             return TierAt(None, None, None, is_current), None
         served = next(self.reads.metadata.served_segments(state, offset, OFFSET_MAX), None)
+        first = None if served is None else served[0].first_offset
         at = TierAt(
             ends,
             None if served is None else (served[0].first_offset, served[0].last_offset),
-            _lost_at(state.lost_ranges, offset),
+            _lost_at(state.lost_ranges, offset)
+            or gap_below_log_start(state, query.broker, offset, first),
             is_current,
             log_start_offset=self._whole_log_start(state, ends, query.broker),
         )

@@ -1,4 +1,4 @@
-"""The start of the whole log by its leader's word, where the brokers tier the partition. Pure.
+"""The leader's word on the start of the whole log, where the brokers tier the partition. Pure.
 
 A broker that tiers moves its log start by retention or DeleteRecords, wherever its disk begins, and
 the tier's start follows as its remote log manager deletes. The log start of one that does not tier
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_listener.reading.read_port import BrokerLogEnds
+from kafka_listener.reading.read_port import BrokerLogEnds, LostOffsets
 from rlm.delegated.older_history import is_kept
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import RemoteLogSegmentMetadata
@@ -33,6 +33,24 @@ def whole_log_start(
     if first is not None and first.end_offset < told and is_kept(first, state):
         return None  # of before the brokers tiered it: this leader's log never had it
     return told
+
+
+def gap_below_log_start(
+    state: PartitionState, broker: BrokerLogEnds | None, offset: int, next_served: int | None
+) -> LostOffsets | None:
+    """The offsets from `offset` on that are gone: below the leader's log start where the brokers
+    tier the partition, and served by nothing. No node records them as lost: the broker copies, and
+    what it no longer has it never will. None where that is not so. `next_served`: the first offset
+    from `offset` on that the tier serves.
+    """
+    told = None if broker is None else broker.log_start_offset
+    if told is None or not _brokers_tier(state):
+        return None
+    end = told if next_served is None else min(told, next_served)
+    if end <= offset:
+        return None
+    why = f"the brokers tier it, and the leader's log starts at {told}"
+    return LostOffsets(offset, end - 1, why)
 
 
 def _brokers_tier(state: PartitionState) -> bool:

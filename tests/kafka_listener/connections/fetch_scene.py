@@ -73,6 +73,9 @@ class KnownEnds:
 
     def saw(self, *_: object) -> None: ...
 
+    def begins_above(self, _client: object, _tip: object, offset: int) -> bool:
+        return isinstance(self.told, BrokerLogEnds) and offset < self.told.local_log_start_offset
+
     def doubt(self, *_: object) -> None: ...
 
     def hold_until_s(self, *_: object) -> float:

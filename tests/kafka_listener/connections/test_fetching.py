@@ -177,6 +177,16 @@ async def test_what_a_leader_has_of_a_lost_range_is_no_gap() -> None:
     assert asked["topics"][0]["partitions"][0]["fetch_offset"] == 16
 
 
+async def test_a_gap_between_the_tiers_end_and_the_leaders_disk_is_stepped_over() -> None:
+    scene = Scene(BrokerLogEnds(4, 60, 90, 100, log_start_offset=60))
+    scene.tier.answers = {40: LostOffsets(40, 59, "gone"), 60: GoToBroker(60)}
+    (one,) = await scene.fetch(40)
+    assert one["records"] == b"from the broker"
+    (asked,) = scene.client.asked
+    assert asked["topics"][0]["partitions"][0]["fetch_offset"] == 60
+    assert scene.counts.lost_range_answers == 1
+
+
 async def test_a_lost_range_is_no_gap_before_a_leader_said_what_it_has() -> None:
     scene = Scene(None, reachable=False)
     scene.tier.answers = {12: LOST}

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kafka_listener.reading.read_port import BrokerLogEnds, FoundOffset, OutOfRange, TierPart
-from kafka_listener.reading.whole_log_start import whole_log_start
+from kafka_listener.reading.read_port import (
+    BrokerLogEnds,
+    FoundOffset,
+    GoToBroker,
+    LostOffsets,
+    NotAvailable,
+    OutOfRange,
+    TierPart,
+)
+from kafka_listener.reading.whole_log_start import gap_below_log_start, whole_log_start
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import LogStart, PartitionClaim, PartitionModeChange
 from rlmm.segment import RemoteLogSegmentMetadata
@@ -77,6 +85,32 @@ def test_the_leaders_log_start_counts(name: str) -> None:
     assert found == (broker.log_start_offset if broker and counts else None)
 
 
+GONE = "the brokers tier it, and the leader's log starts at 60"
+
+
+@pytest.mark.parametrize(
+    ("of", "broker", "next_served", "gone"),
+    [
+        (TIERED, RETENTION, None, (50, 59)),
+        (TIERED, RETENTION, 55, (50, 54)),
+        (TIERED, RETENTION, 70, (50, 59)),
+        (TIERED, RETENTION, 50, None),
+        (TIERED, replace(RETENTION, log_start_offset=50), None, None),
+        (TIERED, None, None, None),
+        (UNCLAIMED, RETENTION, None, None),
+        (state(), RETENTION, None, None),
+    ],
+)
+def test_what_the_tier_lacks_below_the_log_start_of_brokers_that_tier_is_gone(
+    of: PartitionState,
+    broker: BrokerLogEnds | None,
+    next_served: int | None,
+    gone: tuple[int, int] | None,
+) -> None:
+    found = gap_below_log_start(of, broker, 50, next_served)
+    assert found == (LostOffsets(*gone, GONE) if gone else None)
+
+
 @pytest.fixture
 def orders(tmp_path: Path) -> KafkaLog:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
@@ -120,6 +154,30 @@ def test_what_brokers_deleted_is_neither_read_nor_found(tmp_path: Path, orders: 
         assert claimed.claim is not None
         await node.metadata.record_log_start(LogStart(tip, claimed.claim.token, 0, 25))
         assert (await client.fetch(3, lacks_the_head))[0] == OutOfRange(25)
+
+    with_node(tmp_path, orders, check)
+
+
+def test_behind_what_nodes_tiered_the_rest_below_the_log_start_is_gone(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A consumer that stood there would wait for good: nobody copies it, or records it as lost."""
+
+    async def check(node: Node) -> None:
+        client = Client(node, orders.partition)
+        above = replace(
+            LEADER, leader_epoch=1, local_log_start_offset=50, log_start_offset=50,
+            high_watermark=60, last_stable_offset=60,
+        )  # fmt: skip
+        end = client.port.ends(orders.partition)
+        assert end is not None
+        assert isinstance((await client.fetch(end.end_offset, above))[0], NotAvailable)
+        await given_to_the_broker(node, orders)
+        assert isinstance((await client.fetch(3, above))[0], TierPart)
+        gone = (await client.fetch(end.end_offset, above))[0]
+        assert isinstance(gone, LostOffsets)
+        assert (gone.start, gone.next_offset) == (end.end_offset, 50)
+        assert (await client.fetch(50, above))[0] == GoToBroker(50)
 
     with_node(tmp_path, orders, check)
 
