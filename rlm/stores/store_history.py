@@ -71,7 +71,7 @@ async def check_may_be_new(
     if not tried and not going:
         return
     for row in (*tried, *going)[:TRIED_MAX]:
-        if await _is_there(tier, row):
+        if await is_there(tier, row):
             return
     raise RetryLater(
         f"the store {tier.name!r} has neither its cluster marker "
@@ -122,8 +122,10 @@ def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> 
     return custom.store == tier.name
 
 
-async def _is_there(tier: TierStore, row: RemoteLogSegmentMetadata) -> bool:
-    """Any object of it: a deletion that was interrupted leaves some."""
+async def is_there(tier: TierStore, row: RemoteLogSegmentMetadata) -> bool:
+    """True if the store has any object of the segment: a deletion that was interrupted leaves
+    some. Raises the store's errors.
+    """
     for key in segment_keys(tier.prefix, row.segment_id, row.start_offset).all():
         try:
             await tier.store.head(key)

@@ -45,6 +45,7 @@ from rlm.repair.repairs import RepairLimits, Repairs
 from rlm.retention.delete_records_follower import DeleteRecordsFollower
 from rlm.retention.topic_absence import TopicAbsence
 from rlm.service import RemoteLogManager
+from rlm.stores.shared_stores import SharedStores
 from rlm.stores.snapshot_upload import SnapshotUploader, SnapshotUploadLimits
 from rlm.stores.store_watch import HungCalls, StoreWatch
 from rlm.stores.tier_store import TierStore, TierStores
@@ -178,7 +179,7 @@ class Node:
             quorum = partial(_quorum_problems, metadata, settings.quorum, ambient.now_ms())
             moving = new_moving(settings, parts, broker, log)
             topics = _topic_loops(settings, parts, broker, moving)
-            beside = (*topics, repairs.loop, _stores_loop(configs, parts, pool))
+            beside = (*topics, repairs.loop, *_stores_loops(configs, parts, pool))
             remote_log = parts.remote_log(beside, (*(one.problems for one in told), quorum, *more))
             _close_after(building, parts.registrar, remote_log, snapshots, erasures, repairs)
             return cls(
@@ -237,11 +238,16 @@ def _new_erasures(settings: Settings, parts: RemoteLogParts, known: KnownSegment
     return parts.new_erasures(parts.new_collector(known, limits))
 
 
-def _stores_loop(configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: WorkerPool) -> Loop:
-    """Report stores that do not answer as problems."""
+def _stores_loops(
+    configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: WorkerPool
+) -> Iterator[Loop]:
+    """Report stores that do not answer, or that are not those of the other nodes, as problems."""
+    given, around = parts.given, parts.around
     hung = HungCalls(configs, pool.hanging_calls)
-    watch = StoreWatch(parts.given.stores, parts.around.ambient, ProblemLog(logger), hung.texts)
-    return Loop("watch the stores", watch.run, watch.problems)
+    watch = StoreWatch(given.stores, around.ambient, ProblemLog(logger), hung.texts)
+    yield Loop("watch the stores", watch.run, watch.problems)
+    shared = SharedStores(given.metadata, given.stores, around)
+    yield Loop("look for other nodes' segments", shared.run, shared.problems)
 
 
 def _topic_loops(

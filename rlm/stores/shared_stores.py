@@ -1,0 +1,137 @@
+"""Notices that another node's store of one name is another store than this node's: another bucket,
+prefix or endpoint, or a folder that is not one shared mount.
+
+The markers do not show it: each store that was empty when its node started got one of this cluster.
+But the segments that other nodes copied last are in this node's store, too, unless they write to
+another one. What they copied would then be read, expired and deleted in the wrong place, and a
+folder on one machine would hold the only copy of what brokers have deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_formats.errors import StrandlineError
+from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.control.surroundings import Surroundings
+from rlm.format.custom_metadata import custom_of
+from rlm.stores.store_history import is_there
+from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+
+logger = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 120.0
+LOOKS_MIN = 2
+"""The looks in a row that find nothing before it is told: a file system that is mounted on several
+machines may show a new folder late.
+"""
+SEGMENTS_A_LOOK = 3
+"""The most segments looked for in a store; one found, even in part, proves that it is shared."""
+PARTITIONS_A_LOOK = 1_000
+PARTITIONS_PER_BREATH = 32
+
+
+@dataclass(slots=True)
+class SharedStores:
+    """The task that looks for other nodes' segments, one per node. It stops nothing: what somebody
+    deleted from the right store would look the same.
+    """
+
+    metadata: MetadataReads
+    stores: TierStores
+    around: Surroundings
+    _looked_to: int = field(default=0, init=False)
+    _absent: dict[str, int] = field(default_factory=dict, init=False)
+    _told: dict[str, str] = field(default_factory=dict, init=False)
+
+    async def run(self) -> None:
+        """Look now and then, for as long as the node runs."""
+        while True:
+            await self.around.ambient.sleep(LOOK_INTERVAL_S)
+            try:
+                await self.look()
+            except Exception:
+                logger.exception("looking for other nodes' segments failed, to be repeated")
+
+    def problems(self) -> tuple[NodeProblem, ...]:
+        """The stores that lack what other nodes copied there."""
+        return tuple(
+            NodeProblem(ProblemArea.STORE, name, text) for name, text in sorted(self._told.items())
+        )
+
+    async def look(self) -> None:
+        """Look once for what other nodes copied last, in each store."""
+        found, is_all = await self._of_others()
+        for name, tier in self.stores.by_name.items():
+            if not found[name] and not is_all:
+                continue  # the partitions of this look show nothing about it
+            try:
+                absent = await self._absent_of(tier, found[name])
+            except (StrandlineError, TimeoutError):
+                continue  # a store that does not answer is told elsewhere, and shows nothing
+            if not absent:
+                self._absent.pop(name, None)
+                self._told.pop(name, None)
+                continue
+            self._absent[name] = self._absent.get(name, 0) + 1
+            if self._absent[name] >= LOOKS_MIN:
+                self._told[name] = _text(tier, absent)
+
+    async def _of_others(self) -> tuple[Mapping[str, list[RemoteLogSegmentMetadata]], bool]:
+        """Segments that other nodes copied, the last one of a partition each, by their store; and
+        True if all partitions were looked at. Each look goes on behind the one before.
+        """
+        found: dict[str, list[RemoteLogSegmentMetadata]] = {
+            name: [] for name in self.stores.by_name
+        }
+        tips = list(self.metadata.partitions())
+        start = self._looked_to if self._looked_to < len(tips) else 0
+        turn = (*tips[start:], *tips[:start])[:PARTITIONS_A_LOOK]
+        for number, tip in enumerate(turn, 1):
+            self._looked_to = (start + number) % len(tips)
+            if number % PARTITIONS_PER_BREATH == 0:
+                await self.around.ambient.sleep(0)
+            state = self.metadata.partition_state(tip)
+            if state is None or state.highest_copied is None:
+                continue
+            last = state.highest_copied[0]
+            for _, row in self.metadata.served_segments(state, last, last):
+                custom = custom_of(row.custom_metadata)
+                if custom is None or row.broker_id == self.around.identity.incarnation.node_id:
+                    continue
+                if custom.store in found and len(found[custom.store]) < SEGMENTS_A_LOOK:
+                    found[custom.store].append(row)
+            if all(len(each) >= SEGMENTS_A_LOOK for each in found.values()):
+                break
+        return found, len(turn) == len(tips)
+
+    async def _absent_of(
+        self, tier: TierStore, rows: Iterable[RemoteLogSegmentMetadata]
+    ) -> Sequence[RemoteLogSegmentMetadata]:
+        """The segments without any object in the store; none if it has one of them."""
+        absent = []
+        for row in rows:
+            async with asyncio.timeout(self.around.limits.store_deadline_s):
+                if await is_there(tier, row):
+                    return ()
+            now = self.metadata.find_segment(row.segment_id.id)
+            if now is not None and now.state is SegmentState.COPY_SEGMENT_FINISHED:
+                absent.append(row)
+        return absent
+
+
+def _text(tier: TierStore, absent: Sequence[RemoteLogSegmentMetadata]) -> str:
+    first, more = absent[0], len(absent) - 1
+    others = f" (and so of {more} more of other nodes)" if more else ""
+    return (
+        f"no object of the segment {first.segment_id}, which node {first.broker_id} copied to the "
+        f"store {tier.name!r}, is in this node's{others}: unless somebody deleted them, the nodes "
+        "write to different places. Compare bucket, prefix, endpoint_url and path of "
+        f"[stores.{tier.name}] on all nodes: a folder has to be one mount that all of them share. "
+        "Set them right, then copy what lies in the wrong place to the right one"
+    )
