@@ -142,10 +142,21 @@ public final class MigratingMetadataManager implements RemoteLogMetadataManager 
         return ask(manager -> manager.highestOffsetForEpoch(tip, epoch));
     }
 
+    /**
+     * For expirations, and whoever deletes all. A broker's expiration moves its log start before it
+     * deletes, and by retention.bytes each run whose deletions are refused takes as much again. A
+     * broker before 4.0 does not ask `isReady`, so it gets no list while changes are refused.
+     */
     @Override
     public Iterator<RemoteLogSegmentMetadata> listRemoteLogSegments(TopicIdPartition tip)
             throws RemoteStorageException {
-        return ask(manager -> manager.listRemoteLogSegments(tip));
+        return ask(
+                manager -> {
+                    if (!lease.isOpen(System.nanoTime())) {
+                        throw wait(null);
+                    }
+                    return manager.listRemoteLogSegments(tip);
+                });
     }
 
     @Override

@@ -151,6 +151,24 @@ class MigratingTest {
         }
     }
 
+    /** A broker of 3.9 does not ask if it may run, and moves its log start before it deletes. */
+    @ParameterizedTest
+    @CsvSource({"KAFKA, true", "SWITCHING, false", "BACK, false"})
+    void noExpirationBeginsWhoseDeletionsWouldBeRefused(Phase phase, boolean begins)
+            throws Exception {
+        try (Site site = new Site(phase)) {
+            if (begins) {
+                assertFalse(site.bridge.listRemoteLogSegments(Honest.TIP).hasNext());
+                return;
+            }
+            ReplicaNotAvailableException why =
+                    assertThrows(
+                            ReplicaNotAvailableException.class,
+                            () -> site.bridge.listRemoteLogSegments(Honest.TIP));
+            assertTrue(why.getMessage().contains(phase.name()), why.getMessage());
+        }
+    }
+
     @Test
     void aChangeInKafkaIsTheTopicsAlone() throws Exception {
         try (Site site = new Site(Phase.KAFKA)) {
@@ -185,6 +203,7 @@ class MigratingTest {
             }
             assertEquals(1, site.kafka.changes.size());
             assertEquals(KafkaStub.HIGHEST, highest(site.bridge), "reads go on");
+            assertFalse(site.bridge.listRemoteLogSegments(Honest.TIP, 4).hasNext());
             site.kafka.changes.get(0).complete(null);
             updated.get(30, TimeUnit.SECONDS);
             await(() -> outstanding(site.lastQuestion()) == 0);
@@ -250,6 +269,9 @@ class MigratingTest {
             await(() -> !site.bridge.isReady(Honest.TIP));
             assertEquals(KafkaStub.HIGHEST, highest(site.bridge));
             problem(site.bridge.addRemoteLogSegmentMetadata(Honest.started()));
+            assertThrows(
+                    ReplicaNotAvailableException.class,
+                    () -> site.bridge.listRemoteLogSegments(Honest.TIP));
             assertEquals(1, site.kafka.changes.size());
             site.kafka.changes.get(0).complete(null);
             assertEquals(ReplicaNotAvailableException.class, problem(begun).getClass());
