@@ -188,6 +188,12 @@ class ByteBoundedCache(Generic[_Key, _Value]):
         self._entries.move_to_end(key)
         return entry[0]
 
+    def take(self, key: _Key) -> _Value | None:
+        """The value, which is kept no more."""
+        value, weight_bytes = self._entries.pop(key, (None, 0))
+        self.bytes_held -= weight_bytes
+        return value
+
     def put(self, key: _Key, value: _Value, weight_bytes: int) -> None:
         """Keep the value, unless it alone passes the bound."""
         if weight_bytes > self._bytes_max:

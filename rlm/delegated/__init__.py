@@ -15,6 +15,7 @@ The plug-in in the broker (`broker_plugin/`) asks over HTTP (`api/routes/broker.
 | unfinished copies that are still the broker's | `at_work.py` |
 | its reads of segments; segments that a later leader cut | `segment_reads.py`, `diverged_tail.py` |
 | ... the producers' state there | `cut_producers.py` |
+| ... that take longer than their call | `late_reads.py` |
 | history from before the mode, which a later leader may lack | `older_history.py` |
 | deletions that nobody ends; those only the broker can end | `sweeper.py`, `foreign_objects.py` |
 | its bridge's question for the phase of a move | `phase_calls.py` |

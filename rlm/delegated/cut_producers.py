@@ -19,6 +19,7 @@ from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.data_plane.producer_replay import ProducerReplay
+from rlm.delegated.late_reads import LateReads
 from rlm.fetch.producers_below import producers_below
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlmm.segment import RemoteLogSegmentMetadata
@@ -45,7 +46,7 @@ class CutProducers:
 
     reads: ResolvedReads
     _made: dict[_Key, bytes] = field(default_factory=dict)
-    _making: dict[_Key, asyncio.Task[bytes]] = field(default_factory=dict)
+    _making: LateReads = field(default_factory=LateReads)
     _slots: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MADE_AT_ONCE))
 
     async def at(
@@ -58,45 +59,36 @@ class CutProducers:
         made = self._made.get(key)
         if made is not None:
             return made
-        making = self._making.get(key)
-        if making is None:
-            if len(self._making) >= MAKING_MAX:
-                raise RetryLater(f"{MAKING_MAX} states of producers are being made: ask again")
-            making = self._making[key] = asyncio.ensure_future(self._make(row, cut))
-            making.add_done_callback(partial(self._ended, key))
-        await asyncio.wait({making}, timeout=ASKED_S)
-        if not making.done():
+        if key not in self._making and len(self._making) >= MAKING_MAX:
+            raise RetryLater(f"{MAKING_MAX} states of producers are being made: ask again")
+        try:
+            async with asyncio.timeout(ASKED_S):
+                return await self._making.wait_for(key, partial(self._make, key, row, cut))
+        except TimeoutError:
             raise RetryLater(
                 f"the producers' state at offset {last + 1}, where the history of "
                 f"{row.segment_id} ends, is being made from its batches: ask again"
-            )
-        return making.result()
-
-    def _ended(self, key: _Key, making: asyncio.Task[bytes]) -> None:
-        """Keep what was made, also if nobody waits for it; after a failure, the next call tries."""
-        del self._making[key]
-        if making.cancelled():
-            return
-        error = making.exception()
-        if error is not None:
-            logger.warning("the producers' state at a cut of %s is not made: %s", key[0], error)
-            return
-        while len(self._made) >= MADE_MAX:
-            del self._made[next(iter(self._made))]
-        self._made[key] = making.result()
+            ) from None
 
     async def _make(
-        self, row: RemoteLogSegmentMetadata, cut: Callable[[], Awaitable[int]]
+        self, key: _Key, row: RemoteLogSegmentMetadata, cut: Callable[[], Awaitable[int]]
     ) -> bytes:
-        async with self._slots:
-            try:
-                async with asyncio.timeout(MAKING_S):
-                    return await self._replayed(row, cut)
-            except TimeoutError:
-                raise RetryLater(
-                    f"the producers' state at a cut of {row.segment_id} was not made within "
-                    f"{MAKING_S:g} s: is its store slow?"
-                ) from None
+        try:
+            async with self._slots, asyncio.timeout(MAKING_S):
+                made = await self._replayed(row, cut)
+        except TimeoutError:
+            slow = f"within {MAKING_S:g} s: is its store slow?"
+            logger.warning("the producers' state at a cut of %s is not made %s", key[0], slow)
+            raise RetryLater(
+                f"the producers' state at a cut of {row.segment_id} was not made {slow}"
+            ) from None
+        except Exception as error:
+            logger.warning("the producers' state at a cut of %s is not made: %s", key[0], error)
+            raise
+        while len(self._made) >= MADE_MAX:
+            del self._made[next(iter(self._made))]
+        self._made[key] = made
+        return made
 
     async def _replayed(
         self, row: RemoteLogSegmentMetadata, cut: Callable[[], Awaitable[int]]

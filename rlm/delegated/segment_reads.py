@@ -8,9 +8,11 @@ refused, nothing of a segment is given that it concerns.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
 from kafka_formats.errors import InternalError, RetryLater
@@ -18,6 +20,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.data_plane.chunk_cache import ByteBoundedCache
 from rlm.delegated.cut_producers import CutProducers
 from rlm.delegated.diverged_tail import (
     aborted_until,
@@ -25,13 +28,24 @@ from rlm.delegated.diverged_tail import (
     epochs_until,
     last_valid_offset,
 )
+from rlm.delegated.late_reads import LateReads
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentMetadata
 from rsm_backends.streams import closing_stream
 
+Found = TypeVar("Found")
+
 CUTS_MAX = 10_000
 """Segments whose cut is remembered; of others it is looked for again."""
+LATE_MAX = 64
+"""Reads that go on behind their calls. Any more end with their call: a store that hangs must not
+keep the indexes of others from the broker.
+"""
+LATE_S = 30.0
+LATE_BYTES_MAX = 32 * 2**20
+"""Bytes of indexes that came when nobody waited any more; the next call takes them away."""
+_IndexKey = tuple[Uuid, bytes | None, IndexType]
 _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_until}
 
 
@@ -44,6 +58,10 @@ class SegmentReads:
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
+    _late: LateReads = field(default_factory=LateReads)
+    _came_late: ByteBoundedCache[_IndexKey, bytes] = field(
+        default_factory=partial(ByteBoundedCache, LATE_BYTES_MAX)
+    )
     _producers: CutProducers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,12 +95,31 @@ class SegmentReads:
         if last is not None and is_state:
             yield await self._producers.at(row, last, partial(self._cut, row, last))
             return
-        chunks = self.reads.open_index(row.segment_id.id, index)
-        if until is None or last is None:
-            async for chunk in chunks:
-                yield chunk
-        else:
-            yield until(b"".join([chunk async for chunk in chunks]), last)
+        key = (row.segment_id.id, row.custom_metadata, index)
+        data = self._came_late.take(key)
+        if data is None:
+            data = await self._late_or_now(key, partial(self._read_index, key))
+            self._came_late.take(key)
+        yield data if until is None or last is None else until(data, last)
+
+    async def _read_index(self, key: _IndexKey) -> bytes:
+        data = b"".join([chunk async for chunk in self.reads.open_index(key[0], key[2])])
+        self._came_late.put(key, data, len(data))
+        return data
+
+    async def _late_or_now(self, key: Hashable, read: Callable[[], Awaitable[Found]]) -> Found:
+        """Return what `read` does, which goes on if this is cancelled, while few do so."""
+        if key not in self._late and len(self._late) >= LATE_MAX:
+            return await read()
+
+        async def in_time() -> Found:
+            try:
+                async with asyncio.timeout(LATE_S):
+                    return await read()
+            except TimeoutError:
+                raise RetryLater(f"the store gave too little within {LATE_S:g} s") from None
+
+        return await self._late.wait_for(key, in_time)
 
     def _last_valid(self, row: RemoteLogSegmentMetadata) -> int | None:
         """The last offset that the broker may read. RetryLater: the segment ends earlier by the
@@ -107,10 +144,14 @@ class SegmentReads:
 
     async def _cut(self, row: RemoteLogSegmentMetadata, last: int) -> int:
         """The position behind the last batch up to an offset, by the offset index and a scan."""
-        id_ = row.segment_id.id
-        found = self._cuts.get((id_, last))
-        if found is not None:
-            return found
+        key = (row.segment_id.id, last)
+        found = self._cuts.get(key)
+        if found is None:
+            found = await self._late_or_now(key, partial(self._find_cut, row, last))
+        return found
+
+    async def _find_cut(self, row: RemoteLogSegmentMetadata, last: int) -> int:
+        id_, found = row.segment_id.id, None
         chunks = self.reads.open_index(id_, IndexType.OFFSET)
         data = b"".join([chunk async for chunk in chunks])
         index = OffsetIndex.parse(data, base_offset=row.start_offset, source=f"the index of {id_}")
