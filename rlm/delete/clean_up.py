@@ -23,6 +23,7 @@ from rlm.control.run_events import OnEvent, SegmentDeleted
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import Surroundings
 from rlm.delete.delete_due import delete_due_ms, objects_due_ms
+from rlm.format.aiven_metadata import object_prefix_of
 from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import segment_keys
 from rlm.stores.object_deletion import delete_objects
@@ -171,7 +172,10 @@ class CleanUp:
 
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
         """The store that the row names. An unfinished row names none, nor does one of Aiven's
-        plug-in, whose objects have the same keys; and the default may have changed since.
+        plug-in, whose objects have the same keys; and the default may have changed since. Refused:
+        this node has no such store, and without the row nobody would know of the objects.
         """
         custom = custom_of(row.custom_metadata)
-        return self.stores.default_first if custom is None else (self.stores.named(custom.store),)
+        if custom is not None:
+            return (self.stores.named(custom.store),)
+        return self.stores.with_prefix(row.segment_id, object_prefix_of(row.custom_metadata))

@@ -17,7 +17,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field
 
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused, StrandlineError
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
@@ -158,24 +158,14 @@ class ResolvedReads:
         return TieredSegment(row.segment_id, row.start_offset, row.end_offset, prefix, custom)
 
     def _aivens(self, row: RemoteLogSegmentMetadata, custom: AivenMetadata) -> AivenSegment:
-        places = tuple(
-            StorePlace(tier.name, tier.prefix)
-            for tier in self.stores.default_first
-            if custom.object_prefix in (None, tier.prefix)
-        )
-        if not places:
-            raise Refused(
-                f"segment {row.segment_id} was copied by Aiven's plug-in with the key prefix "
-                f"{str(custom.object_prefix)[:200]!r}, which no store of this node has: add a "
-                "[stores.NAME] with it"
-            )
+        tiers = self.stores.with_prefix(row.segment_id, custom.object_prefix)
         return AivenSegment(
             row.segment_id,
             row.start_offset,
             row.end_offset,
             row.size_bytes,
             row.txn_index_empty,
-            places,
+            tuple(StorePlace(tier.name, tier.prefix) for tier in tiers),
         )
 
     def _log_request(self, segment_uuid: Uuid, start: int, end: int | None) -> LogRequest:

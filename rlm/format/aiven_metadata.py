@@ -67,6 +67,18 @@ def _text(data: bytes | None) -> str | None:
     return text
 
 
+def object_prefix_of(data: bytes | None) -> str | None:
+    """The prefix of a segment's keys by its custom metadata; None if Aiven's plug-in recorded none,
+    or did not write it.
+    """
+    if data is None or CustomMetadata.is_ours(data):
+        return None
+    try:
+        return AivenMetadata.decode(data).object_prefix
+    except CorruptData:
+        return None
+
+
 def metadata_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | AivenMetadata:
     """The custom metadata of a finished row. CorruptData if it is ours and damaged; Refused if it
     is neither ours nor Aiven's, or names keys that Aiven's plug-in would not give this segment.

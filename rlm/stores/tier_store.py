@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import KeptVersion, ObjectInfo, ObjectStore
 
 LISTED_AT_ONCE = 1_000
@@ -49,6 +50,21 @@ class TierStores:
         """
         default = self.default
         return (default, *(each for each in self.by_name.values() if each is not default))
+
+    def with_prefix(
+        self, segment_id: RemoteLogSegmentId, object_prefix: str | None
+    ) -> tuple[TierStore, ...]:
+        """The stores that may have the objects of a segment whose row names none; `object_prefix`:
+        that of their keys, None if unknown. Refused: no store has it.
+        """
+        found = tuple(each for each in self.default_first if object_prefix in (None, each.prefix))
+        if not found:
+            raise Refused(
+                f"segment {segment_id} was copied by Aiven's plug-in with the key prefix "
+                f"{str(object_prefix)[:200]!r}, which no store of this node has: add a "
+                "[stores.NAME] with it"
+            )
+        return found
 
     def named(self, name: str) -> TierStore:
         """The store that a segment's custom metadata names."""
