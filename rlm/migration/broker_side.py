@@ -16,7 +16,7 @@ from rlm.leadership.leadership import NoAnswer
 from rlm.migration.newest_leaders import check_newest
 from rlm.migration.settings_check import checked_settings
 from rlm.migration.switching import DifferenceError
-from rlm.migration.topic_checks import PartitionRead
+from rlm.migration.topic_checks import TOPIC, PartitionRead
 from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay
 
@@ -107,7 +107,7 @@ class ReadInThreads:
         self, partition: int, progress: Callable[[int, int], None]
     ) -> tuple[TopicReplay, PartitionRead]:
         """Replay a partition up to its end of now. What `progress` raises ends it, in the thread
-        with the next answer of a broker.
+        with the next answer of a broker. RetryLater: it is another topic by now, or a wider one.
         """
         done, over = (0, 0), False
 
@@ -134,6 +134,8 @@ class ReadInThreads:
         view = self.view.another()
         try:
             reader = await TopicReader.open(view)
+            if (reader.topic.topic_id, reader.partitions) != (self.topic_id, self.partitions):
+                raise RetryLater(f"{TOPIC} was made anew, or widened, while it was read")
             try:
                 return await reader.read(partition, progress)
             finally:

@@ -23,7 +23,8 @@ class Gap:
 class PartitionRead:
     """One partition of the metadata topic as it was read, from its first offset `start` up to
     `end`, exclusive. `error`: why it could not be read to its end; None: it was. `last_record`: the
-    offset of the last one that is no marker, -1 if there is none.
+    offset of the last one that is no marker, -1 if there is none. `misplaced`: sentences on the
+    users' partitions whose segments belong into another one.
     """
 
     partition: int
@@ -36,6 +37,7 @@ class PartitionRead:
     ignored: Mapping[Ignored, int] = field(default_factory=dict)
     error: str | None = None
     last_record: int = -1
+    misplaced: Sequence[str] = ()
 
     @property
     def ends_with_marker(self) -> bool:
@@ -77,6 +79,13 @@ def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:
         ],
         "offsets follow each other",
         "records between were lost (compaction, or a damaged segment of the broker): "
+        "`strandline pipeline rebuild` finds their segments in the bucket",
+    )
+    yield _check(
+        "records are where Kafka puts them",
+        [text for one in each for text in one.misplaced],
+        "each user's partition has one partition of the topic",
+        "the topic was widened, and Kafka's own manager does not find them any more, either: "
         "`strandline pipeline rebuild` finds their segments in the bucket",
     )
     wrong = [text for one in each for text in one.told_unreadable]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafka_client.broker_requests import EARLIEST, LATEST
@@ -47,14 +47,16 @@ class TopicReader:
         `error` of the result.
         """
         replay = TopicReplay(f"{TOPIC}-{partition}")
+        misplaced: list[str] = []
         reading = _Reading(replay, partition, progress)
         error = None
         try:
             connection = await self._connect(self.topic.leaders[partition])
             await reading.to_end(connection, self.topic.topic_id)
+            misplaced = replay.drop_misplaced(partition, len(self.topic.leaders))
         except StrandlineError as found:
             error = str(found)
-        return replay, reading.result(error)
+        return replay, reading.result(error, misplaced)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -105,7 +107,7 @@ class _Reading:
         if len(self.gaps) < GAPS_TOLD_MAX:
             self.gaps.append(Gap(expected, found))
 
-    def result(self, error: str | None) -> PartitionRead:
+    def result(self, error: str | None, misplaced: Sequence[str]) -> PartitionRead:
         return PartitionRead(
             self.partition,
             self.start,
@@ -117,4 +119,5 @@ class _Reading:
             dict(self.replay.ignored),
             error,
             self.last_record,
+            misplaced,
         )

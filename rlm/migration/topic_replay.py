@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import CorruptData
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.kafka_cache import EpochSegments, Ignored, KafkaCache
+from rlm.migration.topic_partitioner import metadata_partition
 from rlmm.records.fixed_layout import encode_segment_row
 from rlmm.records.records import decode
 from rlmm.segment import (
@@ -61,6 +62,18 @@ class TopicReplay:
             why = self._segment(record)
             if why is not None:
                 self.ignored[why] += 1
+
+    def drop_misplaced(self, partition: int, count: int) -> list[str]:
+        """Forget the partitions whose records Kafka's own manager puts into another one than
+        `partition` of the topic's `count`, as behind a topic that was widened; sentences on those
+        that have segments here.
+        """
+        told = []
+        for tip in list(self.caches):
+            place = metadata_partition(tip, count)
+            if place != partition and self.caches.pop(tip).rows:
+                told.append(f"{partition} has segments of {tip}, which belong into {place}")
+        return told
 
     def _segment(
         self, record: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate

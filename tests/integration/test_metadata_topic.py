@@ -90,7 +90,7 @@ async def test_a_broker_without_the_topic_is_told(broker: KafkaBroker) -> None:
 async def test_a_whole_topic_can_be_moved(broker: KafkaBroker, topic: str) -> None:
     values = values_by_kafka()
     produce(broker.bootstrap, topic, 0, [NewRecord(value) for value in values], codec="zstd")
-    records = [NewRecord(value) for value in values[:2]]
+    records = records_of(1)
     # A shadow's aborted attempt is read as Kafka's own manager reads it; markers are no gap.
     transactions: Sequence[tuple[Sequence[NewRecord], bool]] = [(records, False), (records, True)]
     produce_transactions(
@@ -104,6 +104,31 @@ async def test_a_whole_topic_can_be_moved(broker: KafkaBroker, topic: str) -> No
     ]
     assert found.partitions
     assert told[-1] == (1, 2, 6, 6)
+
+
+async def test_records_from_before_the_topic_was_widened_are_told(
+    broker: KafkaBroker, topic: str
+) -> None:
+    """A partition's older segments are in one partition of the topic, its newer ones in another:
+    a switch would import the latter in place of the former, or the former in place of the latter.
+    """
+    produce(broker.bootstrap, topic, 0, records_of(1))
+    produce(broker.bootstrap, topic, 1, records_of(1))
+    found, _ = await examined(broker)
+    told = wrong(found)
+    assert told.keys() == {"records are where Kafka puts them"}
+    assert "0 has segments of orders-" in told["records are where Kafka puts them"]
+    assert len(found.partitions) == 1
+
+
+def records_of(metadata_partition_: int) -> list[NewRecord]:
+    """Two records of a partition that belong into this partition of two."""
+    tips = (TopicIdPartition("orders", ORDERS.topic_id, number) for number in range(100))
+    tip = next(tip for tip in tips if metadata_partition(tip, 2) == metadata_partition_)
+    return [
+        NewRecord(encode_segment_record(each))
+        for each in history_of(7, steps=80, partition=tip).records[:2]
+    ]
 
 
 async def test_records_that_are_gone_or_foreign_are_told(broker: KafkaBroker, topic: str) -> None:
@@ -151,4 +176,4 @@ path = "{tmp_path / "store"}"
     produce(broker.bootstrap, topic, 1, [NewRecord(b"hello")])
     done = strandline("migrate", "check", "--config", config)
     assert done.returncode == ExitCode.INCOMPLETE
-    assert "1 of 6 checks stand in the way of a move" in done.stdout
+    assert "1 of 7 checks stand in the way of a move" in done.stdout

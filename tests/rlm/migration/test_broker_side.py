@@ -124,6 +124,16 @@ async def test_an_old_view_of_the_topic_is_not_imported(other: Told, why: str) -
             await ours.open_topic()
 
 
+async def test_a_topic_made_anew_while_it_is_read_is_not_taken_for_the_same() -> None:
+    """Its partitions that were not read yet would be imported as if they had nothing."""
+    told = Told(leaders=((NODE_ID, 5), (NODE_ID, 5)))
+    async with side(told, Told(brokers=(NODE_ID, OTHER_ID), leaders=told.leaders)) as ours:
+        opened = await ours.open_topic()
+        told.topic_id = UUID(int=8)
+        with pytest.raises(RetryLater, match="made anew"):
+            await opened.read(0, lambda *_: None)
+
+
 @dataclass
 class _Producer:
     closed: bool = False

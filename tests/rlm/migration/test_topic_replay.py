@@ -13,6 +13,7 @@ from rlm.migration.examination import summaries
 from rlm.migration.kafka_cache import Ignored
 from rlm.migration.settings_check import check_settings
 from rlm.migration.topic_checks import Gap, PartitionRead, check_reads, passed_over
+from rlm.migration.topic_partitioner import metadata_partition
 from rlm.migration.topic_replay import TopicReplay, digest
 from rlmm.records.records import encode
 from rlmm.segment import (
@@ -89,6 +90,30 @@ def test_what_is_no_record_is_counted_and_told() -> None:
     assert replay.caches == {}
 
 
+def test_segments_of_a_partition_that_belong_elsewhere_are_told_and_not_taken() -> None:
+    """Behind a topic that was widened a partition would be imported twice, the second time in place
+    of the first.
+    """
+    started_here = encode(started(0, 0, 9)).value
+    place = metadata_partition(PARTITION, 50)
+    ours = replayed([started_here])
+    assert ours.drop_misplaced(place, 50) == []
+    assert PARTITION in ours.caches
+    before = replayed([started_here])
+    (told,) = before.drop_misplaced(place + 1, 50)
+    assert told == f"{place + 1} has segments of {PARTITION}, which belong into {place}"
+    assert before.caches == {}
+    found = check_reads([PartitionRead(place + 1, 0, 1, 1, misplaced=[told])])
+    (wrong,) = [check for check in found if not check.ok]
+    assert wrong.name == "records are where Kafka puts them"
+    gone = [started_here]
+    for state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED):
+        gone.append(encode(update(0, state)).value)
+    nothing_left = replayed([*gone])
+    assert nothing_left.drop_misplaced(place + 1, 50) == []
+    assert nothing_left.caches == {}, "it would be imported in place of the present segments"
+
+
 def test_a_whole_topic_passes_each_check() -> None:
     reads = [PartitionRead(0, 0, 4, 3), PartitionRead(1, 0, 0)]
     assert all(check.ok for check in check_reads(reads))
@@ -103,12 +128,16 @@ def test_each_fault_of_a_topic_is_one_check_that_says_what_to_do() -> None:
         PartitionRead(1, 0, 9, 5, gaps=(Gap(3, 5),)),
         PartitionRead(2, 0, 9, 9, unreadable=8, told_unreadable=["bad at 1"] * 5),
         PartitionRead(3, 0, 9, error="it has no leader", ignored={Ignored.NOT_A_START: 2}),
+        PartitionRead(4, 0, 9, 9, misplaced=["4 has segments of orders-1, which belong into 5"]),
     ]
     found = {check.name: check for check in check_reads(reads)}
     assert not any(check.ok for check in found.values())
     assert "0 begins at 7" in found["each begins at offset 0"].detail
     assert "1: 5 follows 2" in found["no gap"].detail
     assert "and 3 more" in found["every record can be decoded"].detail
+    assert (
+        "belong into 5: the topic was widened" in found["records are where Kafka puts them"].detail
+    )
     assert "3: it has no leader" in found["partitions are readable"].detail
     assert passed_over(reads) == {"not_a_start": 2}
 
