@@ -15,15 +15,17 @@ from api.http.gate import METADATA_OFFSET_SCOPE_KEY
 from api.http.tokens import Principal, Role
 from api.models.cluster_parts import NodePartView
 from api.models.migration import (
+    BridgeView,
     MigrationOfNode,
     NodeMigrationView,
     PhaseChanged,
     PhaseRequest,
     WholeMigrationView,
+    phase_name,
 )
 from kafka_formats.errors import Conflict
 from rlm.control.audit import AuditAction
-from rlmm.migration_phase import FROZEN_PHASES, MigrationPhase, why_not_next
+from rlmm.migration_phase import FROZEN_PHASES, TOPIC_PHASES, MigrationPhase, why_not_next
 from rlmm.records.control_records import MigrationPhaseChange
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
 
@@ -31,6 +33,7 @@ HEARD_BEFORE = FROZEN_PHASES | {MigrationPhase.DONE}
 """Phases that are begun once all living brokers are heard. A broker whose bridge last heard KAFKA
 goes on to look up in the topic, which is kept up until DONE.
 """
+_OF_TOPIC = frozenset(map(phase_name, TOPIC_PHASES))
 
 router = APIRouter(tags=["cluster"])
 
@@ -95,8 +98,8 @@ async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPh
         return ["this node has no broker to ask which brokers live: ask another one"]
     told = await _ask_all(request, context)
     parts = {each.node_id: each.part for each in told if each.part is not None}
-    heard = {
-        part.bridge.broker_id: part.bridge.plugin_version
+    bridges = {
+        part.bridge.broker_id: part.bridge
         for part in parts.values()
         if part.bridge is not None and part.bridge.has_lease
     }
@@ -106,14 +109,27 @@ async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPh
     wrong = [
         f"broker {broker} lives and no node hears its bridge: it needs MigratingMetadataManager "
         "and the node beside it"
-        for broker in sorted(live - heard.keys())
+        for broker in sorted(live - bridges.keys())
     ]
     if wanted in FROZEN_PHASES and not able & voters:
         wrong.append(_no_voter_can(able))
-    releases = {broker: heard[broker] for broker in live & heard.keys()}
+    heard = {broker: bridges[broker] for broker in sorted(live & bridges.keys())}
     if wanted is MigrationPhase.SWITCHING:
+        releases = {broker: bridge.plugin_version for broker, bridge in heard.items()}
         wrong += _other_releases(releases, context.identity.version)
+    elif wanted is MigrationPhase.DONE:
+        wrong += _look_up_in_topic(heard)
     return wrong
+
+
+def _look_up_in_topic(heard: Mapping[int, BridgeView]) -> Iterator[str]:
+    """The brokers that are heard, and have not taken an answer since the switch."""
+    for broker, bridge in heard.items():
+        if bridge.seen in _OF_TOPIC:
+            yield (
+                f"broker {broker} acts by phase {bridge.seen.upper()} and looks up in the topic: "
+                "it hears the phase within a second, or its log says why it does not take it"
+            )
 
 
 def _no_voter_can(able: Collection[int]) -> str:

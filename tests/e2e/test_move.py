@@ -80,10 +80,10 @@ class Moved:
         assert said.exit_code == code, said.stdout + said.stderr
         return said.stdout
 
-    def wait_until_nothing_is_in_the_way(self) -> None:
+    def wait_until_nothing_is_in_the_way(self, to: str = "switch") -> None:
         """The bridge is heard, and the node sees its broker again."""
         self.broker.wait_until(
-            lambda: self.says("migrate", "switch", "--dry-run") == ExitCode.OK, "the bridge"
+            lambda: self.says("migrate", to, "--dry-run") == ExitCode.OK, "the bridge"
         )
 
     def says(self, *arguments: object) -> int:
@@ -221,14 +221,10 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path, version: st
         site.read_all()
 
         broker.restart(overrides=of_bridge(node.url))
-        broker.wait_until(
-            lambda: (
-                "acts by" in site.command("migrate", "status")
-                and invoke("migrate", "switch", "--dry-run", "--url", node.url).exit_code == 0
-            ),
-            "the bridge to be heard",
-        )
+        site.wait_until_nothing_is_in_the_way()
+        assert "acts by" in site.command("migrate", "status")
         site.command("migrate", "switch")
+        site.wait_until_nothing_is_in_the_way(to="finish")
         site.command("migrate", "finish", "--why", "it works")
         assert site.phase() == "quorum", "it has no way back, so it asks for --yes"
         site.command("migrate", "finish", "--yes", "--dry-run")

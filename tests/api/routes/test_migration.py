@@ -37,6 +37,7 @@ NO_VOTER = "no voter of the metadata quorum has kafka.broker set and a broker th
 
 
 EQUAL: Mapping[int, str] = {}
+STANDING: Mapping[int, MigrationPhase] = {}
 
 
 class Brokers:
@@ -52,9 +53,11 @@ def moving_cluster(
     ages_s: Mapping[int, float],
     without: Collection[int] = (),
     releases: Mapping[int, str] = EQUAL,
+    acts_by: Mapping[int, MigrationPhase] = STANDING,
 ) -> FakeCluster:
     """Each node hears its broker's bridge, so long ago as `ages_s` says, and has `kafka.broker` if
-    it is not `without`. `releases` are those of plug-ins that are not the node's.
+    it is not `without`. `releases` are those of plug-ins that are not the node's, `acts_by` the
+    phases that are not the standing one.
     """
     cluster = FakeCluster()
     for number, node in cluster.nodes.items():
@@ -62,7 +65,7 @@ def moving_cluster(
         node.manager.feature_level = lambda: 2  # type: ignore[method-assign]
         release = releases.get(number, node.context.identity.version)
         heard_s = node.context.monotonic() - ages_s.get(number, 0.0)
-        last = Acknowledgement(number, release, stands, 0, 70, heard_s)
+        last = Acknowledgement(number, release, acts_by.get(number, stands), 0, 70, heard_s)
         calls = SimpleNamespace(phases=SimpleNamespace(last=last))
         moving = SimpleNamespace(
             brokers=Brokers(), attempt=None, ended=None, has_broker=number not in without
@@ -101,6 +104,20 @@ async def test_a_living_broker_that_no_node_hears_stands_in_the_way(
         assert wrong.startswith("broker 3 lives and no node hears its bridge")
         refused = await client.put("/v1/migration", json=body | {"dry_run": False})
         assert refused.status_code == 409
+
+
+async def test_a_broker_that_acts_by_an_earlier_phase_keeps_a_move_from_ending() -> None:
+    """It is heard, but takes none of the answers, as behind a restart from an older snapshot: it
+    looks up in the topic, which would be written no more. One that has just begun hears it first,
+    and in BACK look-ups are the node's.
+    """
+    acts = {1: MigrationPhase.BACK, 2: MigrationPhase.NONE, 3: MigrationPhase.KAFKA}
+    cluster = moving_cluster(MigrationPhase.QUORUM, ages_s={}, acts_by=acts)
+    async with cluster.nodes[1].client() as client:
+        answer = await client.put("/v1/migration", json={"phase": "done", "dry_run": True})
+        assert answer.status_code == 200, answer.text
+        (wrong,) = answer.json()["in_the_way"]
+    assert wrong.startswith("broker 3 acts by phase KAFKA and looks up in the topic")
 
 
 @pytest.mark.parametrize(
