@@ -79,6 +79,7 @@ async def restart_from(
                 "--from-snapshot"
             )
         _check_kafka_cluster(markers, kafka_cluster_id)
+        _check_owners(markers, default, cluster_id)
         tier, is_first = tiers[settings.default_store], default.cluster_id != cluster_id
         await _check_has_not_begun(tier, default, cluster_id)
         if is_first and not confirmed:
@@ -89,7 +90,10 @@ async def restart_from(
                 path = await _fetch_latest(tier, default, Path(folder))
 
             async def take_all_over(snapshot: str) -> None:
-                for name, before in markers.items():
+                # The default store first: an interrupted run leaves the others with a predecessor.
+                default_first = sorted(markers, key=lambda name: name != settings.default_store)
+                for name in default_first:
+                    before = markers[name]
                     if before.cluster_id != cluster_id:
                         after = before.successor(cluster_id, kafka_cluster_id, began_with=snapshot)
                         await take_over(tiers[name], before, after, deadline_s=STORE_DEADLINE_S)
@@ -203,6 +207,23 @@ def _check_kafka_cluster(markers: dict[str, ClusterMarker], kafka_cluster_id: st
                 f"the store {name!r} holds segments of the Kafka cluster {marker.kafka_cluster_id}"
                 f", not of {kafka_cluster_id}",
                 field="--kafka-cluster-id",
+            )
+
+
+def _check_owners(
+    markers: dict[str, ClusterMarker], default: ClusterMarker, cluster_id: str
+) -> None:
+    """Check that every store is the lost cluster's, or one's before it. InvalidRequest: another
+    cluster has one, and nobody said that this one is no more.
+    """
+    for name, marker in markers.items():
+        if marker.cluster_id not in (cluster_id, default.cluster_id, *default.predecessors):
+            raise InvalidRequest(
+                f"the store {name!r} belongs to the Strandline cluster {marker.cluster_id}, not to "
+                f"{default.cluster_id}, which is taken over: that would end a cluster that may "
+                f"still run. Correct bucket and prefix of [stores.{name}], or take it out of the "
+                "settings. Nothing was changed",
+                field=f"stores.{name}",
             )
 
 

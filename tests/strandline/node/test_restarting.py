@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.surroundings import Identity
-from rlm.stores.cluster_marker import claim_prefix
+from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, take_over
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.tier_store import TierStore
 from rlmm.data_directory.data_directory import META_PROPERTIES, open_data_directory
@@ -28,6 +29,7 @@ from rlmm.raft.messages import ReplicaKey
 from rlmm.records.control_records import PartitionAdopted, Reconciled
 from rlmm.view.view import View
 from rsm_backends.filesystem import FilesystemStore
+from strandline.node import restarting
 from strandline.node.formatting import NewNode, format_for
 from strandline.settings.settings import NodeSettings, Settings, StoreSettings
 from tests.rlmm.metadata_node import (
@@ -44,6 +46,7 @@ from tests.rlmm.quorum.local_network import LocalPeers, Network, voters_of
 OLD, NEW, OTHER = Uuid(b"cluster-old....."), Uuid(b"cluster-new....."), Uuid(b"cluster-other...")
 KAFKA = "kafka-cluster"
 NODES = (1, 2, 3)
+MARKER = Path("_strandline", "cluster.json")
 DEADLINE_S = 20
 
 
@@ -54,6 +57,7 @@ class Site:
         self.home = home
         self._root = home / "tier"
         self._root.mkdir()
+        self.stores = {"main": StoreSettings(kind="filesystem", path=self._root)}
 
     async def lose_a_cluster(self) -> None:
         tier = TierStore("main", FilesystemStore(self._root), "")
@@ -84,12 +88,25 @@ class Site:
         """The content of the snapshot that a formatted node begins with."""
         return (self.data(node_id) / "metadata" / PARTITION_DIRECTORY / self.last.name).read_bytes()
 
+    async def give_another_store_to(self, cluster: Uuid) -> None:
+        """From here on the settings name it; this is the cluster that has it."""
+        folder = self.home / "archive"
+        folder.mkdir()
+        self.stores["archive"] = StoreSettings(kind="filesystem", path=folder)
+        tier = TierStore("archive", FilesystemStore(folder), "")
+        await claim_prefix(
+            tier, Identity(str(cluster), KAFKA, incarnation()), deadline_s=DEADLINE_S
+        )
+        await tier.store.close()
+
+    def owners(self) -> dict[str, str]:
+        """Cluster ids in the stores' markers."""
+        markers = {name: Path(str(each.path)) / MARKER for name, each in self.stores.items()}
+        return {name: json.loads(path.read_text())["clusterId"] for name, path in markers.items()}
+
     def format(self, node_id: int, source: str | Path | None, cluster: Uuid = NEW) -> None:
         """`strandline format --cluster-id .. --initial-voters .. [--from-snapshot .. --yes]`"""
-        settings = Settings(
-            node=NodeSettings(data_dir=self.data(node_id)),
-            stores={"main": StoreSettings(kind="filesystem", path=self._root)},
-        )
+        settings = Settings(node=NodeSettings(data_dir=self.data(node_id)), stores=self.stores)
         new = NewNode(
             cluster_id=cluster,
             kafka_cluster_id=KAFKA,
@@ -227,3 +244,44 @@ def test_a_cluster_never_begins_again_from_its_own_snapshot(site: Site) -> None:
     # With new ids any snapshot may be chosen anew.
     site.format(2, site.earlier, OTHER)
     site.check_refused(3, "latest", "new cluster id", NEW)
+
+
+def test_a_store_of_another_cluster_in_the_settings_is_not_taken_over_with_the_lost_ones(
+    site: Site,
+) -> None:
+    """A wrong prefix of a second store would end a cluster that nobody gave up."""
+    asyncio.run(site.give_another_store_to(OTHER))
+    before = site.owners()
+    site.check_refused(1, "latest", f"'archive' belongs to the Strandline cluster {OTHER}")
+    assert site.owners() == before
+
+
+def test_all_stores_of_the_lost_cluster_are_taken_over_at_once(site: Site) -> None:
+    asyncio.run(site.give_another_store_to(OLD))
+    site.format(1, "latest")
+    assert set(site.owners().values()) == {str(NEW)}
+    site.format(2, "latest")
+
+
+def test_a_takeover_that_ended_before_the_second_store_may_be_repeated_with_new_ids(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(site.give_another_store_to(OLD))
+    site.stores = dict(reversed(site.stores.items()))  # the default one last
+    taken = []
+
+    async def die_at_the_second(
+        tier: TierStore, *markers: ClusterMarker, deadline_s: float
+    ) -> None:
+        taken.append(tier.name)
+        if len(taken) == 2:
+            raise RetryLater("the machine is gone")
+        await take_over(tier, *markers, deadline_s=deadline_s)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(restarting, "take_over", die_at_the_second)
+        with pytest.raises(RetryLater):
+            site.format(1, "latest")
+    assert taken == ["main", "archive"]
+    site.format(1, "latest", OTHER)
+    assert set(site.owners().values()) == {str(OTHER)}
