@@ -61,7 +61,12 @@ from rsm_backends.s3_range_answers import (
     head_of,
     wanted_bytes,
 )
-from rsm_backends.s3_requests import S3Requests, sign_deletes_with_md5, translated
+from rsm_backends.s3_requests import (
+    S3Requests,
+    confirmed,
+    sign_deletes_with_md5,
+    translated,
+)
 from rsm_backends.s3_uploads import S3Uploads
 from rsm_backends.s3_versions import list_versions, list_versions_below
 from rsm_backends.store import (
@@ -112,7 +117,7 @@ class S3Store:
         self._quick_gets = quick_gets
         self._single_deletes = "single-deletes" in config.compatibility
         self._requests = S3Requests(config, client, credentials)
-        self._uploads = S3Uploads(self._requests)
+        self._uploads = S3Uploads(self._requests, self.head)
 
     @classmethod
     async def open(cls, config: StoreConfig) -> Self:
@@ -147,7 +152,8 @@ class S3Store:
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
     ) -> ObjectInfo:
         extra: dict[str, Any] = {"IfNoneMatch": "*"} if create_only else {}
-        return await self._put(key, data, crc32c, extra)
+        info, answer = await self._put(key, data, crc32c, extra)
+        return await confirmed(self._requests.asked("put", key), info, answer, self.head)
 
     async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
         # The object is checked first as well: some stores silently ignore If-Match.
@@ -158,11 +164,15 @@ class S3Store:
         if found.etag != etag:
             raise changed(key)
         try:
-            return await self._put(key, data, crc32c, {"IfMatch": etag})
+            # Its size is not asked for: the next replacement may have come by then.
+            return (await self._put(key, data, crc32c, {"IfMatch": etag}))[0]
         except (AlreadyExists, NotFound):  # the errors of a failed precondition
             raise changed(key) from None
 
-    async def _put(self, key: str, data: bytes, crc32c: int, extra: dict[str, Any]) -> ObjectInfo:
+    async def _put(
+        self, key: str, data: bytes, crc32c: int, extra: dict[str, Any]
+    ) -> tuple[ObjectInfo, dict[str, Any]]:
+        """The stored object, and the answer that says so."""
         check_key(key)
         check_crc32c(data, crc32c, source=self._url(key))
         asked = self._requests.asked("put", key)
@@ -170,7 +180,7 @@ class S3Store:
         answer = await self._requests.call(asked, "put_object", Key=key, **extra)
         asked.status(answer, STORED)
         asked.check_crc32c(answer, crc32c)
-        return ObjectInfo(key, len(data), crc32c, None, asked.etag(answer))
+        return ObjectInfo(key, len(data), crc32c, None, asked.etag(answer)), answer
 
     async def get(
         self, key: str, *, start: int = 0, end: int | None = None

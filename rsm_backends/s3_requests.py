@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
 from kafka_formats.crc32c import Buffer
+from kafka_formats.errors import NotFound
 from rsm_backends.s3_answers import Asked
 from rsm_backends.s3_body import MemoryBody
 from rsm_backends.s3_checksums import encoded
 from rsm_backends.s3_client_errors import CLIENT_ERRORS, code_of, store_error
 from rsm_backends.s3_credentials import RenewedCredentials
 from rsm_backends.s3_errors import may_be_of_keys
+from rsm_backends.store import ObjectInfo
 from rsm_backends.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from types_aiobotocore_s3.client import S3Client
 
 _Answer = TypeVar("_Answer")
+Head = Callable[[str], Awaitable[ObjectInfo]]
+"""A store's `head`."""
 _HASHED_AT_ONCE_BYTES = 256 * 1024
 _SUM_HEADERS = ("x-amz-checksum-crc32", "x-amz-sdk-checksum-algorithm")
 
@@ -85,6 +89,27 @@ def translated(asked: Asked) -> Iterator[None]:
         yield
     except CLIENT_ERRORS as error:
         raise store_error(error, asked) from error
+
+
+async def confirmed(
+    asked: Asked, info: ObjectInfo, answer: Mapping[str, Any], head: Head
+) -> ObjectInfo:
+    """`info`, once the store has surely as many bytes. An answer with a checksum, which was
+    compared, tells so. Stores that ignore checksums are asked for the size: nothing else would
+    show, before somebody reads the object, that one of them dropped bytes. RetryLater if it did.
+    """
+    if answer.get("ChecksumCRC32C"):
+        return info
+    try:
+        found = await head(info.key)
+    except NotFound:
+        raise asked.unexpected("it says that the object is stored, and a HEAD finds none") from None
+    if found.size != info.size:
+        raise asked.unexpected(
+            f"it says that the object is stored, of which {info.size} bytes were sent, and a HEAD "
+            f"says that it has {found.size}"
+        )
+    return info
 
 
 def sign_deletes_with_md5(client: Any, *, alone: bool) -> None:

@@ -16,7 +16,7 @@ from kafka_formats.errors import RetryLater
 from rsm_backends.s3_answers import ANSWERED, REMOVED, STORED, Asked, listed_uploads
 from rsm_backends.s3_checksums import encoded
 from rsm_backends.s3_client_errors import code_of
-from rsm_backends.s3_requests import S3Requests, translated
+from rsm_backends.s3_requests import Head, S3Requests, confirmed, translated
 from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
 
 UPLOAD_PAGES_MAX = 1000
@@ -28,8 +28,9 @@ _NOT_KNOWN = ("InvalidRequest", "InvalidArgument", "NotImplemented")
 class S3Uploads:
     """Uploads to one bucket; the methods are the port's, for arguments already checked."""
 
-    def __init__(self, requests: S3Requests) -> None:
+    def __init__(self, requests: S3Requests, head: Head) -> None:
         self._requests = requests
+        self._head = head
         # True while the store is thought to support FULL_OBJECT: until an answer shows otherwise.
         self._full_object_checksums = requests.has_checksums
 
@@ -101,7 +102,8 @@ class S3Uploads:
         asked.status(answer, ANSWERED)
         asked.check_crc32c(answer, crc32c, parts)
         size = sum(part.size for part in parts)
-        return ObjectInfo(key, size, crc32c, None, asked.text(answer, "ETag"))
+        info = ObjectInfo(key, size, crc32c, None, asked.text(answer, "ETag"))
+        return await confirmed(asked, info, answer, self._head)
 
     def _named(self, part: UploadedPart) -> dict[str, Any]:
         named: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}

@@ -31,7 +31,8 @@ class CheckingS3:
             words = f"<Error><Code>{self.refusal}</Code><Message>no</Message></Error>"
             return web.Response(status=403, text=words, content_type="application/xml")
         if request.method == "PUT":
-            return web.Response(headers={"ETag": '"e"'})
+            told = {k: v for k, v in request.headers.items() if "checksum-crc32c" in k.lower()}
+            return web.Response(headers={"ETag": '"e"', **told})
         if "Range" in request.headers:
             told = {"Content-Range": f"bytes 0-9/{len(DATA)}"}
             return web.Response(status=206, body=DATA, headers=told)

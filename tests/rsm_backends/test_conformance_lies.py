@@ -15,6 +15,7 @@ import pytest
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InternalError, RetryLater, StrandlineError
 from rsm_backends import s3_http
+from rsm_backends.s3_checksums import encoded
 from rsm_backends.store import ObjectStore, UploadedPart
 from rsm_backends.streams import read_all
 from tests.fuzz.mutation import Mutator
@@ -26,6 +27,8 @@ DATA = b"0123456789"
 SUM = crc32c(DATA)
 PART = UploadedPart(1, len(DATA), SUM, '"e"')
 ETAG = ("ETag", '"e"')
+ENCODED = encoded(SUM)
+SUMMED = ("x-amz-checksum-crc32c", ENCODED)
 DATED = ("Last-Modified", "Wed, 25 Nov 2026 01:02:03 GMT")
 MESSAGE_CHARACTERS_MAX = 1_000
 MUTATIONS = 60
@@ -65,7 +68,8 @@ STARTED = Answer(
 COMPLETED = Answer(
     200,
     (),
-    b"<CompleteMultipartUploadResult><Key>p/a</Key><ETag>e</ETag></CompleteMultipartUploadResult>",
+    b"<CompleteMultipartUploadResult><Key>p/a</Key><ETag>e</ETag>"
+    b"<ChecksumCRC32C>%s</ChecksumCRC32C></CompleteMultipartUploadResult>" % ENCODED.encode(),
 )
 VERSION = "<Version><Key>p/a</Key><VersionId>v</VersionId><Size>7</Size></Version>"
 MARKER = "<DeleteMarker><Key>p/a</Key><VersionId>w</VersionId></DeleteMarker>"
@@ -124,7 +128,7 @@ def deleted(_: Any, told: bytes) -> bool:
 
 CALLS: dict[str, tuple[Answer, Call, Callable[[Any, bytes], bool]]] = {
     "put": (
-        Answer(200, (ETAG,), b""),
+        Answer(200, (ETAG, SUMMED), b""),
         lambda store: store.put("p/a", DATA, crc32c=SUM, create_only=True),
         sent,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -23,7 +24,13 @@ LARGE = bytes(16 * 1024 * 1024)
 """More than a connection's buffers take."""
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-STORED = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n'
+
+
+def stored(head: bytes) -> bytes:
+    """A store's answer, which tells the checksum that it was sent."""
+    told = re.search(rb"(?i)x-amz-checksum-crc32c: [^\r]+\r\n", head)
+    assert told is not None
+    return b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n%s\r\n' % told[0]
 
 
 @asynccontextmanager
@@ -76,10 +83,9 @@ async def test_a_body_is_sent_without_asking_for_leave(data: bytes) -> None:
     heads = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append(await read_request(reader))
-        writer.write(STORED)
-        heads.append(await read_request(reader))
-        writer.write(STORED)
+        for _ in range(2):
+            heads.append(await read_request(reader))
+            writer.write(stored(heads[-1]))
 
     async with server(take) as config, opened(config) as store:
         await store.put("k", data, crc32c=crc32c(data))
@@ -90,8 +96,7 @@ async def test_a_body_is_sent_without_asking_for_leave(data: bytes) -> None:
 
 async def test_a_server_that_takes_no_body_is_tried_again() -> None:
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(STORED)
+        writer.write(stored(await read_request(reader)))
 
     async with server(forever, take) as config, opened(config) as store:
         info = await store.put("k", LARGE, crc32c=crc32c(LARGE))
@@ -129,8 +134,9 @@ async def test_a_store_on_this_machine_is_asked_directly(
     monkeypatch.delenv("no_proxy", raising=False)
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert (await read_request(reader)).startswith(b"PUT /b/k ")
-        writer.write(STORED)
+        head = await read_request(reader)
+        assert head.startswith(b"PUT /b/k ")
+        writer.write(stored(head))
 
     async with server(take) as config:
         config = replace(config, endpoint_url=str(config.endpoint_url).replace("127.0.0.1", host))
