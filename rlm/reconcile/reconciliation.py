@@ -1,4 +1,4 @@
-"""Compares a full listing of the stores with the metadata: missing and unknown segments.
+"""Compares a full listing of the stores with the metadata: missing, damaged, unknown segments.
 
 List first, then look: a row whose objects seem missing is confirmed by a request for each, and an
 object without a row existed before the look. Memory is bounded by one partition.
@@ -33,13 +33,16 @@ class MissingSegment:
 
 @dataclass(slots=True)
 class Comparison:
-    """The result. `unknown`: the first of `unknown_count` segments without a row; `uncompared`:
-    finished rows of another RemoteStorageManager; `unlisted`: how many finished rows each store has
-    that the settings do not name, which nobody looked at; `other_objects` belong to no segment.
+    """The result. `damaged`: those whose `.log` is there, from which a repair makes the rest anew;
+    who records them as missing deletes their records. `unknown`: the first of `unknown_count`
+    segments without a row; `uncompared`: finished rows of another RemoteStorageManager; `unlisted`:
+    how many finished rows each store has that the settings do not name, which nobody looked at;
+    `other_objects` belong to no segment.
     """
 
     whole: int = 0
     missing: list[MissingSegment] = field(default_factory=list)
+    damaged: list[MissingSegment] = field(default_factory=list)
     unknown: list[StoredSegment] = field(default_factory=list)
     unknown_count: int = 0
     uncompared: int = 0
@@ -66,7 +69,8 @@ async def compare(rows: MetadataReads, stores: TierStores, *, breathe: Breathe) 
                 await _compare_partition(rows, tier, partition, {}, result, breathe)
     for partition in rows.partitions():
         await _note_uncompared(rows, stores, partition, result, breathe)
-    result.missing.sort(key=lambda each: (each.row.segment_id.partition, each.row.start_offset))
+    for found in (result.missing, result.damaged):
+        found.sort(key=lambda each: (each.row.segment_id.partition, each.row.start_offset))
     return result
 
 
@@ -106,13 +110,14 @@ async def _compare_partition(
             continue
         expected = expected_sizes(custom)
         stored = segments.get(row.segment_id)
-        why = why_missing(expected, {} if stored is None else stored.sizes)
-        if why:
-            why = why_missing(expected, await _asked(tier, row))
-        if why:
-            result.missing.append(MissingSegment(row, why))
-        else:
+        sizes: Mapping[ObjectSuffix, int] = {} if stored is None else stored.sizes
+        if why_missing(expected, sizes):
+            sizes = await _asked(tier, row)
+        if not (why := why_missing(expected, sizes)):
             result.whole += 1
+            continue
+        has_log = sizes.get(ObjectSuffix.LOG) == expected[ObjectSuffix.LOG]
+        (result.damaged if has_log else result.missing).append(MissingSegment(row, why))
 
 
 async def _asked(tier: TierStore, row: RemoteLogSegmentMetadata) -> dict[ObjectSuffix, int]:

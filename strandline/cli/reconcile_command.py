@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rlm.reconcile.reconciliation import MissingSegment
 from strandline.cli.config_option import ConfigOption
 from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import print_json, print_table, print_text
@@ -46,23 +47,28 @@ def _document(report: ReconcileReport) -> dict[str, object]:
         "restarted_at": None if report.restart is None else report.restart.offset,
         "reconciled": report.restart is None or report.restart.is_reconciled,
         "whole": found.whole,
-        "missing": [
-            {
-                "segment_id": str(each.row.segment_id.id),
-                "topic": each.row.segment_id.partition.topic,
-                "partition": each.row.segment_id.partition.partition,
-                "start_offset": each.row.start_offset,
-                "end_offset": each.row.end_offset,
-                "why": each.why,
-            }
-            for each in found.missing
-        ],
+        "missing": _listed(found.missing),
+        "damaged": _listed(found.damaged),
         "unknown": found.unknown_count,
         "unfinished": found.unfinished,
         "uncompared": found.uncompared,
         "unlisted": found.unlisted,
         "other_objects": found.other_objects,
     }
+
+
+def _listed(segments: list[MissingSegment]) -> list[dict[str, object]]:
+    return [
+        {
+            "segment_id": str(each.row.segment_id.id),
+            "topic": each.row.segment_id.partition.topic,
+            "partition": each.row.segment_id.partition.partition,
+            "start_offset": each.row.start_offset,
+            "end_offset": each.row.end_offset,
+            "why": each.why,
+        }
+        for each in segments
+    ]
 
 
 def _print(report: ReconcileReport) -> None:
@@ -72,6 +78,7 @@ def _print(report: ReconcileReport) -> None:
         [
             ("whole in the store", found.whole),
             ("missing", len(found.missing)),
+            ("damaged, with their records there", len(found.damaged)),
             ("of another RemoteStorageManager, not compared", found.uncompared),
             *(
                 (f"in the store {store}, which the settings do not name, not compared", rows)
@@ -81,9 +88,20 @@ def _print(report: ReconcileReport) -> None:
             ("in the store, unknown", found.unknown_count),
         ],
     )
-    if found.missing:
+    _print_segments("missing", found.missing)
+    _print_segments("damaged", found.damaged)
+    if found.damaged:
+        print_text(
+            "damaged segments keep their rows and objects: `strandline repair` makes what they "
+            "lack anew, after a restart from a snapshot once this is recorded"
+        )
+    print_text(_conclusion(report))
+
+
+def _print_segments(name: str, segments: list[MissingSegment]) -> None:
+    if segments:
         print_table(
-            ["partition", "offsets", "segment", "why"],
+            [name, "offsets", "segment", "why"],
             [
                 (
                     f"{each.row.segment_id.partition.topic}-{each.row.segment_id.partition.partition}",
@@ -91,10 +109,9 @@ def _print(report: ReconcileReport) -> None:
                     str(each.row.segment_id.id),
                     each.why,
                 )
-                for each in found.missing[:SHOWN_MAX]
+                for each in segments[:SHOWN_MAX]
             ],
         )
-    print_text(_conclusion(report))
 
 
 def _conclusion(report: ReconcileReport) -> str:
