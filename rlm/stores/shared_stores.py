@@ -20,7 +20,7 @@ from rlm.control.surroundings import Surroundings
 from rlm.format.custom_metadata import custom_of
 from rlm.stores.store_history import is_there
 from rlm.stores.tier_store import TierStore, TierStores
-from rlmm.manager.metadata_reads import MetadataReads
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class SharedStores:
     deleted from the right store would look the same.
     """
 
-    metadata: MetadataReads
+    metadata: RemoteLogMetadataManager
     stores: TierStores
     around: Surroundings
     _looked_to: int = field(default=0, init=False)
@@ -73,7 +73,7 @@ class SharedStores:
             try:
                 absent = await self._absent_of(tier, found[name])
             except (StrandlineError, TimeoutError):
-                continue  # a store that does not answer is told elsewhere, and shows nothing
+                continue  # a store or quorum that does not answer is told elsewhere
             if not absent:
                 self._absent.pop(name, None)
                 self._told.pop(name, None)
@@ -119,6 +119,8 @@ class SharedStores:
             async with asyncio.timeout(self.around.limits.store_deadline_s):
                 if await is_there(tier, row):
                     return ()
+            # A view that lags may name what was deleted since.
+            await self.metadata.catch_up(deadline_s=self.around.limits.propose_deadline_s)
             now = self.metadata.find_segment(row.segment_id.id)
             if now is not None and now.state is SegmentState.COPY_SEGMENT_FINISHED:
                 absent.append(row)

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from kafka_formats.errors import RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import Identity, Surroundings
 from rlm.format.object_keys import segment_keys
 from rlm.stores.shared_stores import LOOK_INTERVAL_S, LOOKS_MIN, SharedStores
 from rlm.stores.tier_store import TierStore, TierStores
+from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import Incarnation
 from rsm_backends.memory import MemoryStore
 from rsm_backends.store import ObjectStore
@@ -137,6 +140,21 @@ def test_segments_that_expired_meanwhile_are_not_missed(tmp_path: Path) -> None:
         async with copied(tmp_path) as (node, _):
             await decide(node, EVERYTHING_IS_OLD)
             await expire(node)
+            async with looking(node, MemoryStore(lambda: 0)) as shared:
+                assert shared.problems() == ()
+
+    run_virtually(main)
+
+
+def test_a_node_that_cannot_catch_up_does_not_tell_of_what_may_be_deleted_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def alone(self: RemoteLogMetadataManager, *, deadline_s: float) -> None:
+        raise RetryLater(f"no quorum leader within {deadline_s:g} s")
+
+    async def main() -> None:
+        async with copied(tmp_path) as (node, _):
+            monkeypatch.setattr(RemoteLogMetadataManager, "catch_up", alone)
             async with looking(node, MemoryStore(lambda: 0)) as shared:
                 assert shared.problems() == ()
 
