@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_formats.control_record import ControlType, parse_control_key
-from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.errors import CorruptData, InvalidRequest, Refused
 from kafka_formats.record_batch import iter_records
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.disk import Disk
@@ -18,6 +18,7 @@ from rlmm.log.snapshot_files import (
     snapshot_batches,
 )
 from rlmm.metadata_log import SnapshotId
+from rlmm.rows.feature_level import LEVELS_KNOWN, of_known_level
 from rlmm.rows.restart_rows import restarted
 from rlmm.rows.snapshot_rows import from_proposals, to_proposals
 
@@ -39,6 +40,8 @@ def write_restart_snapshot(
 ) -> SnapshotId:
     """Make `directory` begin where the snapshot `source` ends, in a later epoch, with the new
     voters. Durable on return. CorruptData: the source fails its checks, and nothing counts.
+    Refused: it has a feature level that this program does not know, whose rows it would restart by
+    other rules.
     """
     snapshot = snapshot_id_of(source)
     try:
@@ -49,6 +52,10 @@ def write_restart_snapshot(
             "another one that is whole, a lost node's or an older one of the store",
             source=error.source,
             position=error.position,
+        ) from error
+    except Refused as error:
+        raise Refused(
+            f"{source.name} can't be begun with here: {error}. Nothing was written or taken over"
         ) from error
     # The next epoch is above this one: no (offset, epoch) is ever written twice.
     quorum_state.store(disk, directory, QuorumState(snapshot.epoch))
@@ -66,7 +73,7 @@ def _rewrite(
         voters=voters,
     )
     try:
-        rows = from_proposals(read_snapshot(disk, source))
+        rows = of_known_level(from_proposals(read_snapshot(disk, source)), LEVELS_KNOWN)
         writer.add(to_proposals(restarted(rows, end_offset=snapshot.end_offset)))
     except BaseException:
         writer.abandon()

@@ -10,15 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.surroundings import Identity
 from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, take_over
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.tier_store import TierStore
 from rlmm.data_directory.data_directory import META_PROPERTIES, open_data_directory
+from rlmm.log.disk import OsDisk
 from rlmm.log.recovery import PARTITION_DIRECTORY
-from rlmm.log.snapshot_files import parse_snapshot_file_name, snapshot_file_name
+from rlmm.log.snapshot_files import (
+    SnapshotWriter,
+    parse_snapshot_file_name,
+    read_snapshot,
+    snapshot_file_name,
+)
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId
 from rlmm.quorum.config import Ambient, Place, QuorumConfig
@@ -27,6 +33,10 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.messages import ReplicaKey
 from rlmm.records.control_records import PartitionAdopted, Reconciled
+from rlmm.rows.feature_level import LEVELS_KNOWN
+from rlmm.rows.keys import FEATURE_LEVEL_KEY
+from rlmm.rows.snapshot_rows import from_proposals, to_proposals
+from rlmm.rows.values import encode_feature_level
 from rlmm.view.view import View
 from rsm_backends.filesystem import FilesystemStore
 from strandline.node import restarting
@@ -285,3 +295,29 @@ def test_a_takeover_that_ended_before_the_second_store_may_be_repeated_with_new_
     assert taken == ["main", "archive"]
     site.format(1, "latest", OTHER)
     assert set(site.owners().values()) == {str(OTHER)}
+
+
+def test_a_snapshot_of_a_later_release_is_refused_before_anything_is_taken_over(site: Site) -> None:
+    """Rows of a level that is not known here would be restarted by the wrong rules."""
+    level = LEVELS_KNOWN.highest + 1
+    later, before = of_level(site, level), site.owners()
+    with pytest.raises(Refused, match=f"feature level {level}.*run a newer Strandline"):
+        site.format(1, later)
+    assert not (site.data(1) / META_PROPERTIES).exists()
+    assert site.owners() == before
+    site.format(1, "latest")
+
+
+def of_level(site: Site, level: int) -> Path:
+    """The last snapshot, as if that feature level had been finalised."""
+    disk, snapshot = OsDisk(), parse_snapshot_file_name(site.last.name)
+    assert snapshot is not None
+    folder = site.home / "later"
+    folder.mkdir()
+    rows = [(FEATURE_LEVEL_KEY, encode_feature_level(level, 1))]
+    rows += from_proposals(read_snapshot(disk, site.last))
+    writer = SnapshotWriter(
+        disk, folder, snapshot, last_contained_timestamp_ms=NOW_MS, voters=voters_of(1)
+    )
+    writer.add(to_proposals(rows))
+    return writer.finish()
