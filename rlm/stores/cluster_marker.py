@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from rlm.control.surroundings import Identity
 from rlm.format.json_fields import Fields
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.tier_store import TierStore
+
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
@@ -196,6 +199,37 @@ async def take_over(
             await tier.store.replace(key, data, crc32c=crc32c(data), etag=info.etag)
     except TimeoutError:
         raise _no_answer(tier, deadline_s) from None
+
+
+async def follow_takeover(
+    tier: TierStore, default: TierStore, identity: Identity, *, deadline_s: float
+) -> None:
+    """Take a store over whose marker is a predecessor's by that of the `default` one: it was not in
+    the settings, or away, when this cluster began. No other store changes. Errors: `take_over`.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            before = await read_marker(tier)
+            if before is None or before.cluster_id == identity.cluster_id:
+                return
+            own = await read_marker(default)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
+    ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
+    if own is None or own.began_with is None or own.cluster_id != ours.cluster_id:
+        return
+    known = before.kafka_cluster_id, ours.kafka_cluster_id
+    if before.cluster_id not in own.predecessors or (None not in known and known[0] != known[1]):
+        return
+    after = before.successor(
+        ours.cluster_id, ours.kafka_cluster_id or before.kafka_cluster_id, began_with=own.began_with
+    )
+    await take_over(tier, before, after, deadline_s=deadline_s)
+    logger.warning(
+        "the store %r was still the Strandline cluster %s's, from which this one took over: it is "
+        "taken over, too",
+        tier.name, before.cluster_id,
+    )  # fmt: skip
 
 
 async def check_settled(

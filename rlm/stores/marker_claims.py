@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
-from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, confirm_prefix, ignore_shut_out
+from rlm.stores.cluster_marker import (
+    ClusterMarker,
+    claim_prefix,
+    confirm_prefix,
+    follow_takeover,
+    ignore_shut_out,
+)
 from rlm.stores.store_history import check_may_be_new, check_not_set_back
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
@@ -130,12 +136,10 @@ class StoreClaims:
                     is_default=tier.name == self.stores.default_name,
                 )
 
-        await claim_prefix(
-            tier,
-            self.around.identity,
-            deadline_s=self.around.limits.store_deadline_s,
-            check_may_be_new=check,
-        )
+        identity, deadline_s = self.around.identity, self.around.limits.store_deadline_s
+        if tier.name != self.stores.default_name:
+            await follow_takeover(tier, self.stores.default, identity, deadline_s=deadline_s)
+        await claim_prefix(tier, identity, deadline_s=deadline_s, check_may_be_new=check)
         if self.metadata is not None and tier.name == self.stores.default_name:
             await self._check_not_set_back(self.metadata)
 

@@ -16,7 +16,7 @@ from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
 from rlm.node_files.audit_log import AuditLog
 from rlm.reconcile.reconciliation import Comparison, compare
 from rlm.stores.clock_check import clock_trouble
-from rlm.stores.cluster_marker import check_settled, confirm_prefix
+from rlm.stores.cluster_marker import check_settled, confirm_prefix, follow_takeover
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Restart
@@ -52,6 +52,8 @@ async def reconcile(
             str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
         )
         for tier in stores.by_name.values():
+            if tier is not stores.default:
+                await follow_takeover(tier, stores.default, identity, deadline_s=STORE_DEADLINE_S)
             # Another cluster's prefix lacks all of our objects.
             await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
         restart = metadata.restart()

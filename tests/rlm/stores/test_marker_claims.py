@@ -16,6 +16,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.format.object_keys import cluster_marker_key
+from rlm.stores.cluster_marker import ClusterMarker, read_marker, take_over
 from rlm.stores.marker_claims import NOT_CHECKED, StoreClaims
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.tier_store import TierStore, TierStores
@@ -241,6 +242,35 @@ def test_another_clusters_store_is_a_problem_and_stays_as_it_is() -> None:
         assert "belongs to the Strandline cluster theirs" in problem.text
         with pytest.raises(RetryLater, match="theirs"):
             claims.check("old")
+        await claims.close()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("first", ["lost", "lost before"])
+def test_a_store_that_was_not_named_when_its_cluster_was_taken_over_follows(first: str) -> None:
+    """Else it would be another cluster's for ever: nothing is formatted a second time."""
+
+    async def main() -> None:
+        stores = Away(), Away()
+        theirs = claims_of(*stores, Identity(first, "kafka", IDENTITY.incarnation))
+        await theirs.start()
+        await theirs.close()
+        default = TierStore("main", stores[0], "b/")
+        before = await read_marker(default)
+        assert before is not None
+        for cluster in ("lost", "ours") if first == "lost before" else ("ours",):
+            after = before.successor(cluster, "kafka", began_with="a snapshot")
+            await take_over(default, before, after, deadline_s=5)
+            before = after
+        claims = claims_of(*stores)
+        await claims.start()
+        assert claims.problems() == ()
+        claims.check("old")
+        followed = await read_marker(TierStore("old", stores[1], "a/"))
+        assert followed == ClusterMarker("ours", "kafka", (first,), "old", "a snapshot")
+        with pytest.raises(Refused, match=f"took this prefix over from {first}"):
+            await theirs.confirm(TierStore("old", stores[1], "a/"))
         await claims.close()
 
     run_virtually(main)
