@@ -296,8 +296,9 @@ class BrokerCalls:
         assert session is not None, "readable partitions are announced"
         if tip not in session.leaders:
             return None
-        if not self.plugin.was_looked_at(tip):
-            return "this node has not looked at its broker since the broker announced it"
+        why = self.plugin.why_unlooked(tip)
+        if why is not None:
+            return why
         work = self.table.work(tip)
         if work is None or work.mode is not Mode.DELEGATED:
             return (

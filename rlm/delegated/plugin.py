@@ -183,11 +183,14 @@ class Plugin:
 
         return ended
 
-    def was_looked_at(self, tip: TopicIdPartition) -> bool:
-        """True if a look that began after the partition's last announcement has ended: an earlier
-        one tells of the leadership before.
+    def why_unlooked(self, tip: TopicIdPartition) -> str | None:
+        """The reason why this node does not know the log of a partition that the broker leads: no
+        look that began after its last announcement has ended. An earlier one tells of the
+        leadership before. None: it knows it, or the broker does not lead.
         """
-        return tip not in self._not_looked_at
+        if tip not in self.leaders or tip not in self._not_looked_at:
+            return None
+        return "this node has not looked at its broker since the broker announced it"
 
     @property
     def _silence_s(self) -> float:

@@ -52,11 +52,12 @@ _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_u
 @dataclass(slots=True)
 class SegmentReads:
     """The reads of a node's broker. `own_epochs`: the leader epochs of the broker's replica, as
-    last seen.
+    last seen; `why_unlooked`: as the plug-in's.
     """
 
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
+    why_unlooked: Callable[[TopicIdPartition], str | None]
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
     _late: LateReads = field(default_factory=LateReads)
     _came_late: ByteBoundedCache[_IndexKey, bytes] = field(
@@ -125,9 +126,12 @@ class SegmentReads:
         """The last offset that the broker may read. RetryLater: the segment ends earlier by the
         epochs of a leader whose claim is refused, or not recorded yet. Their file may be damaged,
         so no shorter size is told on its word alone: the broker would read on behind it, and miss
-        records.
+        records. RetryLater also while the epochs of a new leader are not known.
         """
         tip = row.segment_id.partition
+        why = self.why_unlooked(tip)
+        if why is not None:
+            raise RetryLater(f"where {row.segment_id} ends for this leader is not known: {why}")
         state, own = self.reads.metadata.partition_state(tip), self.own_epochs(tip)
         if state is None:
             return None

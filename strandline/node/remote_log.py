@@ -166,7 +166,7 @@ class RemoteLogParts:
         )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs), lists, older,
+            SegmentReads(self.reads, own_epochs, self.plugin.why_unlooked), lists, older,
             CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
             expirations, deletions,
         )  # fmt: skip

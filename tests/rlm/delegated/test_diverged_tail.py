@@ -88,7 +88,7 @@ def test_no_index_that_the_broker_believes_goes_beyond_the_cut(index: IndexType)
 
     async def read() -> bytes:
         row = replace(segment_row(1, 10, 19), leader_epochs=((1, 10), (2, 15)))
-        of_broker = SegmentReads(reads, lambda _: ())
+        of_broker = SegmentReads(reads, lambda _: (), lambda _: None)
         return b"".join([chunk async for chunk in of_broker.index(row, index)])
 
     assert asyncio.run(read()) == lines.get(index, b"as it is")
@@ -140,6 +140,42 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             assert await plugin.look_up(tip, 2, 15) is None
             listed = (await plugin.page(tip))[1]
             assert [each.size_bytes for each in listed or ()] == [len(log)]
+
+    run_virtually(main)
+
+
+def test_nothing_is_read_of_a_segment_before_its_new_leader_was_looked_at(tmp_path: Path) -> None:
+    """The broker announces that it leads; where its history cuts what was copied is not known."""
+    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
+    orders.write(0, end=10)
+    orders.write_across(10, 17, 20, epochs=(0, 1))
+    orders.write(20, end=25, epoch=1)
+
+    async def main() -> None:
+        tip, broker = orders.partition, broker_of(orders, epoch=1)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            row = replace(of_disk(orders, 1, 10, 19), leader_epochs=((0, 10), (1, 17)))
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            assert await plugin.look_up(tip, 0, 12) is not None
+            elected_unclean(orders, broker)
+            plugin.seq += 1
+            await plugin.announce(tip)
+            await asyncio.sleep(0.05)
+            for call in (
+                plugin.look_up(tip, 0, 12),
+                plugin.look_up(tip, 0, 12, with_txn_index=True),
+                plugin.fetch(row, 0, row.size_bytes),
+                plugin.index(row, LEADER_EPOCHS),
+                plugin.index(row, PRODUCERS),
+            ):
+                told = await refused(call)
+                assert told.kind == "retry_later"
+                assert "has not looked at its broker since" in told.detail
+            await asyncio.sleep(60)
+            found = await plugin.look_up(tip, 0, 12)
+            assert found is not None
+            assert found.end_offset == 14
 
     run_virtually(main)
 
