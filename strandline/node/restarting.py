@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
 from rlm.stores.cluster_marker import ClusterMarker, read_marker, take_over
-from rlm.stores.snapshot_plan import newest_of, snapshot_key
+from rlm.stores.snapshot_plan import UploadedSnapshot, newest_of, snapshot_key
 from rlm.stores.snapshot_upload import uploaded_snapshots
 from rlm.stores.tier_store import TierStore
-from rlmm.log.snapshot_files import snapshot_file_name
+from rlmm.log.snapshot_files import parse_snapshot_file_name, snapshot_file_name
 from rsm_backends.open_store import open_store
 from rsm_backends.streams import closing_stream
 from strandline.node import ambient
@@ -83,7 +83,7 @@ async def restart_from(
         tier, is_first = tiers[settings.default_store], default.cluster_id != cluster_id
         await _check_has_not_begun(tier, default, cluster_id)
         if is_first and not confirmed:
-            raise _not_confirmed(default, await _last_upload(tier, default))
+            raise await _unconfirmed(tier, default, source)
         with TemporaryDirectory(prefix="strandline-snapshot-") as folder:
             path = Path(source)
             if source == LATEST:
@@ -152,10 +152,22 @@ def _began_otherwise(marker: ClusterMarker, snapshot: str) -> InvalidRequest:
     )
 
 
-async def _last_upload(tier: TierStore, marker: ClusterMarker) -> str:
-    """A sentence on the newest snapshot of the cluster that has the prefix."""
+async def _unconfirmed(tier: TierStore, marker: ClusterMarker, source: str) -> InvalidRequest:
     async with asyncio.timeout(STORE_DEADLINE_S):
         uploaded = await uploaded_snapshots(tier, marker.cluster_id)
+    given = None if source == LATEST else parse_snapshot_file_name(Path(source).name)
+    newest = newest_of(each.snapshot for each in uploaded)
+    older = ""
+    if given is not None and newest is not None and given < newest:
+        older = (
+            f" The store has a later snapshot than {Path(source).name}, which ends at metadata "
+            f"offset {given.end_offset}: {snapshot_file_name(newest)}; `latest` takes that."
+        )
+    return _not_confirmed(marker, _last_upload(uploaded), older)
+
+
+def _last_upload(uploaded: tuple[UploadedSnapshot, ...]) -> str:
+    """A sentence on the newest snapshot of the cluster that has the prefix."""
     newest_ms = max((each.uploaded_ms or 0 for each in uploaded), default=0)
     if newest_ms == 0:
         return "It has no snapshot in the store"
@@ -163,13 +175,13 @@ async def _last_upload(tier: TierStore, marker: ClusterMarker) -> str:
     return f"It last uploaded a snapshot {ago_s // 60} min {ago_s % 60} s ago"
 
 
-def _not_confirmed(marker: ClusterMarker, last_upload: str) -> InvalidRequest:
+def _not_confirmed(marker: ClusterMarker, last_upload: str, older: str) -> InvalidRequest:
     return InvalidRequest(
         f"the stores belong to the cluster {marker.cluster_id}. {last_upload}. Taking them over "
         "ends it for good: its nodes stop themselves, and what it recorded after the snapshot is "
-        "not in the new cluster. Is a node of it still there, or a data directory whole? Then "
-        "start that one instead. If not, or if all are stopped for good, say --yes. Nothing was "
-        "changed",
+        "not in the new cluster. Are the data directories of most of its voters whole, or that of "
+        f"its only one? Then start those instead.{older} If not, and if all its nodes are stopped "
+        "for good, say --yes. Nothing was changed",
         field="--yes",
     )
 

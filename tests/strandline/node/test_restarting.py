@@ -114,7 +114,14 @@ class Site:
         markers = {name: Path(str(each.path)) / MARKER for name, each in self.stores.items()}
         return {name: json.loads(path.read_text())["clusterId"] for name, path in markers.items()}
 
-    def format(self, node_id: int, source: str | Path | None, cluster: Uuid = NEW) -> None:
+    def format(
+        self,
+        node_id: int,
+        source: str | Path | None,
+        cluster: Uuid = NEW,
+        *,
+        confirmed: bool = True,
+    ) -> None:
         """`strandline format --cluster-id .. --initial-voters .. [--from-snapshot .. --yes]`"""
         settings = Settings(node=NodeSettings(data_dir=self.data(node_id)), stores=self.stores)
         new = NewNode(
@@ -124,7 +131,8 @@ class Site:
             initial_voters=voters_of(*NODES),
         )
         given = None if source is None else str(source)
-        assert format_for(settings, new, from_snapshot=given, confirmed=given is not None)
+        confirmed = confirmed and given is not None
+        assert format_for(settings, new, from_snapshot=given, confirmed=confirmed)
 
     def check_refused(
         self, node_id: int, source: str | Path, words: str, cluster: Uuid = NEW
@@ -245,6 +253,16 @@ def test_another_snapshot_of_the_lost_cluster_is_no_beginning_for_one_node(site:
     shutil.copyfile(site.earlier, altered)
     site.check_refused(2, altered, f"began with {site.last.name}")
     site.format(2, "latest")
+
+
+def test_before_anything_happens_it_is_told_that_the_store_has_a_later_snapshot(site: Site) -> None:
+    with pytest.raises(InvalidRequest, match=f"later snapshot.*{site.last.name}") as told:
+        site.format(1, site.earlier, confirmed=False)
+    assert "most of its voters" in str(told.value)
+    for source in ("latest", site.last):
+        with pytest.raises(InvalidRequest, match="say --yes") as other:
+            site.format(1, source, confirmed=False)
+        assert "later snapshot" not in str(other.value)
 
 
 def test_a_cluster_never_begins_again_from_its_own_snapshot(site: Site) -> None:
