@@ -12,7 +12,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest, Refused, RetryLater
@@ -40,6 +42,8 @@ from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+
+Found = TypeVar("Found")
 
 COPIED_WITHIN_S = 60.0
 """The time within which a broker copies: it does so right behind its add, and later nobody waits
@@ -179,7 +183,8 @@ class BrokerCopies:
     ) -> bytes:
         """`until_ms`: the end of its turn, which has begun; None: it has not."""
         tip = row.segment_id.partition
-        job = self._job(row, files, directory, await asyncio.to_thread(_is_empty, files.txn_index))
+        no_aborted = await self._look(partial(_is_empty, files.txn_index))
+        job = self._job(row, files, directory, no_aborted)
         if row.txn_index_empty and not job.txn_index_empty:
             raise Conflict(
                 f"{row.segment_id} was added as without aborted transactions, and has some"
@@ -226,10 +231,22 @@ class BrokerCopies:
         """
         _check_names(files)
         try:
-            return await asyncio.to_thread(self._directory, files)
+            return await self._look(partial(self._directory, files))
         except (InvalidRequest, Refused) as error:
             self.failed.unseen(row.segment_id.partition, row.start_offset, error)
             raise
+
+    async def _look(self, look: Callable[[], Found]) -> Found:
+        """Look at files in a thread. RetryLater: their disk hangs, and the broker would wait on."""
+        deadline_s = self.around.limits.stall_deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await asyncio.to_thread(look)
+        except TimeoutError:
+            raise RetryLater(
+                f"a segment's files could not be looked at within {deadline_s:g} s: check whether "
+                "a disk hangs"
+            ) from None
 
     def _directory(self, files: CopyFiles) -> Path:
         """The replica's directory. Blocks. InvalidRequest: the files are not where this node reads

@@ -12,7 +12,7 @@ import pytest
 
 from rlm.copy.scanner import Scanner
 from tests.rlm.delegated.delegating import broker_of
-from tests.rlm.delegated.plugin_client import ToldError, segment
+from tests.rlm.delegated.plugin_client import ToldError, files_of, of_disk, refused, segment
 from tests.rlm.delegated.test_copies import beside
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.virtual_time import run_virtually
@@ -61,6 +61,32 @@ def test_a_leader_is_not_ready_by_a_look_from_before_its_announcement(
             hung.set_result(None)
             await asyncio.sleep(30)
             assert await plugin.ready(tip) == (True, "")
+
+    run_virtually(main)
+
+
+def test_a_copy_ends_whose_files_are_on_a_disk_that_hangs(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heartbeats would keep a copy thread of the broker for as long as that hangs."""
+    in_thread = asyncio.to_thread
+
+    async def hung(work: Any, *given: Any, **named: Any) -> Any:
+        if "_directory" in repr(work):
+            await asyncio.Event().wait()
+        return await in_thread(work, *given, **named)
+
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            monkeypatch.setattr(asyncio, "to_thread", hung)
+            async with asyncio.timeout(200):
+                told = await refused(plugin.copy(files_of(orders, row)))
+            assert told.kind == "retry_later"
+            assert "check whether a disk hangs" in told.detail
+            monkeypatch.undo()
+            assert await plugin.copy(files_of(orders, row))
 
     run_virtually(main)
 
