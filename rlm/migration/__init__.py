@@ -7,6 +7,7 @@ way back.
 | where Kafka puts a partition's records | `topic_partitioner.py` |
 | its records replayed by Kafka's rules | `topic_replay.py`, `kafka_cache.py` |
 | judged before a move | `examination.py`, `topic_checks.py`, `settings_check.py` |
+| topics of one name told apart | `incarnations.py` |
 | made records of; compared with the rows | `import_plan.py`, `comparing.py`, `compared.py` |
 | a switch, carried to its end or back | `switching.py` |
 | ... its ports: metadata log, Kafka cluster | `log_side.py`, `broker_side.py`, `no_broker.py` |

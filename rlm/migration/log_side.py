@@ -68,6 +68,10 @@ class LogSide:
         for record in records:
             await self.metadata.import_segments(record, deadline_s=IMPORT_DEADLINE_S)
 
+    def newest_topic(self, name: str) -> Uuid:
+        """The id of the topic of that name that the log met last."""
+        return self.metadata.newest_topic_id(name)
+
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
         """Sentences about all that a broker would see otherwise."""
         standing = self.standing()

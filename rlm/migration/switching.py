@@ -22,6 +22,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.acknowledgements import LEASE_S
 from rlm.migration.compared import Compared, counted
+from rlm.migration.incarnations import Incarnations, Newest
 from rlm.migration.kafka_cache import KafkaCache
 from rlm.migration.topic_checks import PartitionRead, check_reads
 from rlm.migration.topic_replay import TopicReplay
@@ -65,6 +66,9 @@ class LogPort(Protocol):
 
     async def bring(self, tip: TopicIdPartition, cache: KafkaCache | None, since: int) -> None:
         """Import a partition in place of what stands of it; None: the topic has it no more."""
+
+    def newest_topic(self, name: str) -> Uuid:
+        """The id of the topic that the log takes for the newest one of its name."""
 
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
         """Sentences on all that a broker would see otherwise in the log than in the topic; None: it
@@ -333,10 +337,12 @@ class Switching:
         attempt.begin("importing")
         attempt.compared.clear()
         found, ends, since = set[TopicIdPartition](), list[int](), attempt.standing.since
+        topics = Incarnations()
         for place, partition in enumerate(source.partitions):
             attempt.share = place / len(source.partitions)
             replay, read = await self._read(source, partition, attempt)
             ends.append(read.end)
+            topics.note(partition, replay)
             for tip, cache in replay.caches.items():
                 self._go_on(attempt)
                 await self.time.sleep(0)
@@ -346,7 +352,25 @@ class Switching:
         for tip in self.log.partitions():
             if tip not in found:
                 await self.log.bring(tip, None, since)
+        for newest in topics.misjudged(self.log.newest_topic):
+            await self._bring_last(source, newest, attempt)
         return tuple(ends)
+
+    async def _bring_last(self, source: TopicSource, newest: Newest, attempt: Attempt) -> None:
+        """Import a topic anew, so that the log meets it behind older ones of its name."""
+
+        def is_of_it(tip: TopicIdPartition) -> bool:
+            return (tip.topic, tip.topic_id) == (newest.topic, newest.topic_id)
+
+        # All of them first: a partition that is left keeps the time at which the topic was met.
+        for tip in filter(is_of_it, self.log.partitions()):
+            await self.log.bring(tip, None, attempt.standing.since)
+        for partition in newest.metadata_partitions:
+            replay, _ = await self._read(source, partition, attempt)
+            for tip in filter(is_of_it, replay.caches):
+                self._go_on(attempt)
+                await self.log.bring(tip, replay.caches[tip], attempt.standing.since)
+                await self._check_one(tip, replay.caches[tip])
 
     async def _compare(self, source: TopicSource, attempt: Attempt) -> None:
         attempt.begin("comparing")

@@ -32,12 +32,14 @@ class TopicReplay:
     """One partition of the metadata topic. `source` names it in messages.
 
     `caches` are the partitions whose deletion is not finished, `deletions` the steps of those whose
-    deletion began. `ignored` counts what Kafka passes over, by the reason.
+    deletion began, `first_ms` the times of the first copies that began. `ignored` counts what Kafka
+    passes over, by the reason.
     """
 
     source: str
     caches: dict[TopicIdPartition, KafkaCache] = field(default_factory=dict)
     deletions: dict[TopicIdPartition, PartitionDeleteState] = field(default_factory=dict)
+    first_ms: dict[TopicIdPartition, int] = field(default_factory=dict)
     records: int = 0
     ignored: Counter[Ignored] = field(default_factory=Counter)
     unreadable: int = 0
@@ -83,6 +85,7 @@ class TopicReplay:
             return Ignored.PARTITION_DELETED
         cache = self.caches.setdefault(partition, KafkaCache())
         if isinstance(record, RemoteLogSegmentMetadata):
+            self.first_ms.setdefault(partition, record.event_timestamp_ms)
             return cache.add(record)
         return cache.update(record)
 

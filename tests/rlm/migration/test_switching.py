@@ -171,6 +171,9 @@ class World:
             self.log[tip] = copy.deepcopy(cache)
         self.step()
 
+    def newest_topic(self, name: str) -> Uuid:
+        return TOPIC_ID
+
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
         self.step()
         ours, theirs = self.log.get(tip) or KafkaCache(), cache or KafkaCache()

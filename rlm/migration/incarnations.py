@@ -1,0 +1,53 @@
+"""Topics of one name: which of them is the newest by the metadata topic. Pure.
+
+The metadata log takes the topic that it met last for the newest one of a name, and an import meets
+topics as their records lie in the metadata topic's partitions, which is in no order. Kafka's own
+manager never forgets a topic: of one that was deleted it keeps at least what was copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka_formats.kafka_uuid import Uuid
+from rlm.migration.kafka_cache import knows_nothing
+from rlm.migration.topic_replay import TopicReplay
+
+
+class Newest(NamedTuple):
+    """The newest topic of a name, and the metadata topic's partitions that have records of it."""
+
+    topic: str
+    topic_id: Uuid
+    metadata_partitions: Collection[int]
+
+
+@dataclass(slots=True)
+class Incarnations:
+    """All topics of the metadata topic: by name and id the time of the first copy that began, in
+    milliseconds since the epoch, and the partitions of the metadata topic. A topic can't be made
+    anew before the one of its name is deleted, so its first copy is later than that one's.
+    """
+
+    _first_ms: dict[str, dict[Uuid, int]] = field(default_factory=dict)
+    _places: dict[tuple[str, Uuid], set[int]] = field(default_factory=dict)
+
+    def note(self, metadata_partition: int, replay: TopicReplay) -> None:
+        """Add what was read of a partition of the metadata topic."""
+        for tip, cache in replay.caches.items():
+            first_ms = replay.first_ms.get(tip)
+            if first_ms is None or knows_nothing(cache):
+                continue
+            by_id = self._first_ms.setdefault(tip.topic, {})
+            by_id[tip.topic_id] = min(first_ms, by_id.get(tip.topic_id, first_ms))
+            self._places.setdefault((tip.topic, tip.topic_id), set()).add(metadata_partition)
+
+    def misjudged(self, newest: Callable[[str], Uuid]) -> Iterator[Newest]:
+        """The names whose newest topic is another one than `newest` tells, with that other one."""
+        for topic, by_id in sorted(self._first_ms.items()):
+            if len(by_id) > 1:
+                last = max(by_id, key=lambda id_: (by_id[id_], id_))
+                if newest(topic) != last:
+                    yield Newest(topic, last, sorted(self._places[topic, last]))
