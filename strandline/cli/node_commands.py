@@ -40,7 +40,7 @@ FromSnapshotOption = Annotated[
     str | None,
     typer.Option(
         help="After a disaster: a snapshot file of the lost cluster, or `latest` for the "
-        "newest in the store. A new cluster begins with it and takes the prefix over."
+        "newest in the stores. A new cluster begins with it and takes the prefix over."
     ),
 ]
 YesOption = Annotated[

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,9 @@ class TakenOver:
     stores: tuple[str, ...]
 
 
+Tiers = dict[str, TierStore]
+"""The opened stores by their names."""
+
 WriteDirectory = Callable[[Path, Callable[[], None]], None]
 """(snapshot file, what to call before the last step): makes the data directory; blocks."""
 
@@ -80,14 +83,14 @@ async def restart_from(
             )
         _check_kafka_cluster(markers, kafka_cluster_id)
         _check_owners(markers, default, cluster_id)
-        tier, is_first = tiers[settings.default_store], default.cluster_id != cluster_id
-        await _check_has_not_begun(tier, default, cluster_id)
+        is_first = default.cluster_id != cluster_id
+        await _check_has_not_begun(tiers, default, cluster_id)
         if is_first and not confirmed:
-            raise await _unconfirmed(tier, default, source)
+            raise await _unconfirmed(tiers, default, source)
         with TemporaryDirectory(prefix="strandline-snapshot-") as folder:
             path = Path(source)
             if source == LATEST:
-                path = await _fetch_latest(tier, default, Path(folder))
+                path = await _fetch_latest(tiers, default, Path(folder))
 
             async def take_all_over(snapshot: str) -> None:
                 # The default store first: an interrupted run leaves the others with a predecessor.
@@ -111,7 +114,7 @@ async def restart_from(
             return TakenOver(path.name, lost, tuple(markers))
 
 
-async def _check_has_not_begun(tier: TierStore, marker: ClusterMarker, cluster_id: str) -> None:
+async def _check_has_not_begun(tiers: Tiers, marker: ClusterMarker, cluster_id: str) -> None:
     """Raise InvalidRequest once the cluster has run: its snapshots contain what it began with."""
     if cluster_id in marker.predecessors:
         raise InvalidRequest(
@@ -121,9 +124,7 @@ async def _check_has_not_begun(tier: TierStore, marker: ClusterMarker, cluster_i
         )
     if marker.cluster_id != cluster_id:
         return
-    async with asyncio.timeout(STORE_DEADLINE_S):
-        own = newest_of(each.snapshot for each in await uploaded_snapshots(tier, cluster_id))
-    if own is not None or not (marker.began_with and marker.predecessors):
+    if await _uploaded(tiers, cluster_id) or not (marker.began_with and marker.predecessors):
         raise InvalidRequest(
             f"the cluster {cluster_id} has the prefix and runs already, so it does not begin again "
             "from a snapshot. A node that is formatted for the first time gets the metadata from "
@@ -152,9 +153,20 @@ def _began_otherwise(marker: ClusterMarker, snapshot: str) -> InvalidRequest:
     )
 
 
-async def _unconfirmed(tier: TierStore, marker: ClusterMarker, source: str) -> InvalidRequest:
-    async with asyncio.timeout(STORE_DEADLINE_S):
-        uploaded = await uploaded_snapshots(tier, marker.cluster_id)
+async def _uploaded(tiers: Tiers, cluster_id: str) -> list[tuple[UploadedSnapshot, TierStore]]:
+    """A cluster's snapshots in all stores, the newest last: its default store may be another one
+    than before, or on other nodes.
+    """
+    found = []
+    for tier in tiers.values():
+        async with asyncio.timeout(STORE_DEADLINE_S):
+            found += [(each, tier) for each in await uploaded_snapshots(tier, cluster_id)]
+    begun = (each for each in found if each[0].snapshot.end_offset > 0)
+    return sorted(begun, key=lambda each: each[0].snapshot)
+
+
+async def _unconfirmed(tiers: Tiers, marker: ClusterMarker, source: str) -> InvalidRequest:
+    uploaded = [each for each, _ in await _uploaded(tiers, marker.cluster_id)]
     given = None if source == LATEST else parse_snapshot_file_name(Path(source).name)
     newest = newest_of(each.snapshot for each in uploaded)
     older = ""
@@ -166,7 +178,7 @@ async def _unconfirmed(tier: TierStore, marker: ClusterMarker, source: str) -> I
     return _not_confirmed(marker, _last_upload(uploaded), older)
 
 
-def _last_upload(uploaded: tuple[UploadedSnapshot, ...]) -> str:
+def _last_upload(uploaded: Sequence[UploadedSnapshot]) -> str:
     """A sentence on the newest snapshot of the cluster that has the prefix."""
     newest_ms = max((each.uploaded_ms or 0 for each in uploaded), default=0)
     if newest_ms == 0:
@@ -186,7 +198,7 @@ def _not_confirmed(marker: ClusterMarker, last_upload: str, older: str) -> Inval
     )
 
 
-async def _open_stores(settings: Settings, opened: AsyncExitStack) -> dict[str, TierStore]:
+async def _open_stores(settings: Settings, opened: AsyncExitStack) -> Tiers:
     tiers = {}
     for name, config in store_configs(settings).items():
         store = await open_store(
@@ -201,7 +213,7 @@ async def _open_stores(settings: Settings, opened: AsyncExitStack) -> dict[str, 
     return tiers
 
 
-async def _markers(tiers: dict[str, TierStore]) -> dict[str, ClusterMarker]:
+async def _markers(tiers: Tiers) -> dict[str, ClusterMarker]:
     """Markers of the stores that have one; a node's start claims the others."""
     found = {}
     for name, tier in tiers.items():
@@ -239,21 +251,21 @@ def _check_owners(
             )
 
 
-async def _fetch_latest(tier: TierStore, marker: ClusterMarker, folder: Path) -> Path:
+async def _fetch_latest(tiers: Tiers, marker: ClusterMarker, folder: Path) -> Path:
     """Download the newest snapshot of the cluster that has the prefix, or of the one before it: an
     interrupted restart leaves a marker without a snapshot.
     """
-    async with asyncio.timeout(DOWNLOAD_DEADLINE_S):
-        for cluster_id in (marker.cluster_id, *marker.predecessors):
-            uploaded = await uploaded_snapshots(tier, cluster_id)
-            newest = newest_of(each.snapshot for each in uploaded)
-            if newest is not None:
-                path = folder / snapshot_file_name(newest)
-                await _download(tier, snapshot_key(tier.prefix, cluster_id, newest), path)
-                return path
+    for cluster_id in (marker.cluster_id, *marker.predecessors):
+        uploaded = await _uploaded(tiers, cluster_id)
+        if uploaded:
+            newest, tier = uploaded[-1]
+            path = folder / snapshot_file_name(newest.snapshot)
+            async with asyncio.timeout(DOWNLOAD_DEADLINE_S):
+                await _download(tier, snapshot_key(tier.prefix, cluster_id, newest.snapshot), path)
+            return path
     raise NotFound(
-        f"the store {tier.name!r} has no snapshot of the metadata: give one that was saved from a "
-        "data directory, `--from-snapshot FILE`"
+        f"the stores {', '.join(map(repr, tiers))} have no snapshot of the metadata: give one that "
+        "was saved from a data directory, `--from-snapshot FILE`"
     )
 
 

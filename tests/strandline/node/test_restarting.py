@@ -82,12 +82,12 @@ class Site:
         self.earlier, self.last = (folder / snapshot_file_name(each) for each in taken)
         self.upload(OLD, self.earlier, self.last)
 
-    def upload(self, cluster: Uuid, *paths: Path) -> None:
+    def upload(self, cluster: Uuid, *paths: Path, store: str = "main") -> None:
         """As the leader of that cluster does."""
         for path in paths:
             snapshot = parse_snapshot_file_name(path.name)
             assert snapshot is not None
-            key = self._root / snapshot_key("", str(cluster), snapshot)
+            key = Path(str(self.stores[store].path)) / snapshot_key("", str(cluster), snapshot)
             key.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, key)
 
@@ -253,6 +253,20 @@ def test_another_snapshot_of_the_lost_cluster_is_no_beginning_for_one_node(site:
     shutil.copyfile(site.earlier, altered)
     site.check_refused(2, altered, f"began with {site.last.name}")
     site.format(2, "latest")
+
+
+def test_the_latest_snapshot_may_be_in_another_store_than_the_default_one(site: Site) -> None:
+    """Another store was the default one before, or still is on some nodes."""
+    asyncio.run(site.give_another_store_to(OLD))
+    later = Path(shutil.copyfile(site.last, site.home / later_name(site.last)))
+    site.upload(OLD, later, store="archive")
+    with pytest.raises(InvalidRequest, match=f"later snapshot.*{later.name}"):
+        site.format(1, site.last, confirmed=False)
+    site.format(1, "latest")
+    began = json.loads((site.home / "archive" / MARKER).read_text())["beganWith"]
+    assert began.startswith(later.name)
+    site.upload(NEW, later, store="archive")
+    site.check_refused(2, "latest", "without --from-snapshot")
 
 
 def test_before_anything_happens_it_is_told_that_the_store_has_a_later_snapshot(site: Site) -> None:
